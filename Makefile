@@ -1,0 +1,47 @@
+# Scopeline's commands; `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+CONFIG ?= configs/digits.yaml
+ARGS ?=
+
+# Set-up runs again only when what it installs has changed.
+$(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
+	@bash tools/setup.sh $(VENV)
+
+.PHONY: help setup run test lint format docs bench clean
+
+help:  ## list these commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(READY)  ## create .venv from uv.lock (the other commands do it by themselves)
+
+run: $(READY)  ## run the main job; CONFIG=configs/taxi.yaml runs another, ARGS="..." adds options
+	@$(PYTHON) local_runner.py run --config $(CONFIG) $(ARGS)
+
+test: $(READY)  ## run all tests; ARGS="-k name" picks some
+	@$(PYTHON) -m pytest $(ARGS)
+
+lint: $(READY)  ## check style, types and layers
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@PYTHONPATH=. $(VENV)/bin/lint-imports
+
+format: $(READY)  ## rewrite the code in the house style
+	@$(VENV)/bin/ruff check --fix-only --quiet .
+	@$(VENV)/bin/ruff format .
+
+docs: $(READY)  ## write the config reference and its JSON Schema from the code
+	@$(PYTHON) tools/generate_docs.py
+
+bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
+	@$(PYTHON) benchmarks/taxi.py $(ARGS)
+
+clean:  ## remove the environment, caches and output
+	rm -rf $(VENV) .tools build output *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	  .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

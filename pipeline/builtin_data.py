@@ -1,0 +1,80 @@
+"""Real data that comes with the installed packages, so that the first run needs no download."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+DIGITS_SIDE = 8
+"""Pixels: the digits are 8 x 8."""
+DIGITS_LEVELS = 16
+"""Their pixels are 0 to 16."""
+
+
+@dataclass(frozen=True)
+class BuiltinData:
+    """Shipped data: its format, and what gives its path, made below a folder where need be."""
+
+    format: str
+    locate: Callable[[Path], Path]
+
+
+def _package_folder(package: str) -> Path:
+    """Where a package is installed, without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"the package {package} is not installed")
+    return Path(spec.origin).parent
+
+
+def _locate_taxi(cache: Path) -> Path:
+    """The 15,002 Chicago taxi trips inside the TFX wheel."""
+    del cache
+    folder = _package_folder("tfx") / "examples" / "chicago_taxi_pipeline" / "data"
+    return folder / "big_tipper_label" / "data.csv"
+
+
+def _locate_digits(cache: Path) -> Path:
+    """The 1,797 digits of scikit-learn as PNG files, written once below the cache folder."""
+    target = cache / "digits"
+    if target.is_dir():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=cache, prefix=".digits-"))
+    try:
+        _write_digits(scratch)
+        scratch.chmod(0o755)
+        os.rename(scratch, target)
+    except OSError:
+        # Another run may have been quicker; then its files serve.
+        if not target.is_dir():
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def _write_digits(folder: Path) -> None:
+    from PIL import Image
+
+    source = _package_folder("sklearn") / "datasets" / "data" / "digits.csv.gz"
+    with gzip.open(source, "rt", newline="") as lines:
+        for number, row in enumerate(csv.reader(lines)):
+            *pixels, label = (int(float(cell)) for cell in row)
+            grey = bytes(pixel * 255 // DIGITS_LEVELS for pixel in pixels)
+            image = Image.frombytes("L", (DIGITS_SIDE, DIGITS_SIDE), grey)
+            (folder / str(label)).mkdir(exist_ok=True)
+            image.save(folder / str(label) / f"{number:04d}.png")
+
+
+BUILTIN_DATA = {
+    "digits": BuiltinData("images", _locate_digits),
+    "taxi": BuiltinData("csv", _locate_taxi),
+}

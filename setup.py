@@ -1,0 +1,42 @@
+"""Packaging of Scopeline: dependency ranges and entry points; exact versions are in uv.lock."""
+
+from setuptools import setup
+
+INSTALL_REQUIRES = [
+    # The pipeline: these five release together and are only tested together.
+    "tfx>=1.21,<1.22",
+    "tensorflow-transform>=1.21,<1.22",
+    "tensorflow-data-validation>=1.21,<1.22",
+    "tensorflow-model-analysis>=0.52,<0.53",
+    "ml-metadata>=1.21,<1.22",
+    "tfx-bsl>=1.21,<1.22",
+    "apache-beam>=2.70,<3",
+    # The training stack: legacy Keras is what every tf.distribute strategy works with.
+    "tensorflow>=2.21,<2.22",
+    "tf-keras>=2.21,<2.22",
+    "tensorboard>=2.20,<3",
+    # Everything else: see docs/dependencies.md for one line of why each.
+    "filelock>=3.16,<5",
+    "numpy>=1.26,<3",
+    "pillow>=10,<13",
+    "psutil>=5.9,<8",
+    "pyarrow>=14,<25",
+    "pydantic>=2.9,<3",
+    "PyYAML>=6,<7",
+    "rich>=13,<16",
+    "scikit-learn>=1.5,<2",
+    "typer>=0.15,<1",
+]
+
+setup(
+    packages=[
+        "pipeline",
+        "components",
+        "trainer_module",
+        "configs",
+    ],
+    py_modules=["local_runner"],
+    package_data={"configs": ["*.yaml"]},
+    install_requires=INSTALL_REQUIRES,
+    entry_points={"console_scripts": ["scopeline=local_runner:main"]},
+)

@@ -1,0 +1,264 @@
+"""Let two manylinux_2_39 wheels load on an older Linux, by editing their symbol version tables.
+
+The ml-metadata and tensorflow-data-validation 1.21 wheels ask for glibc 2.38 and libstdc++ 13.
+Only six of their symbols do, and each has an older equivalent, so on a system that lacks those
+versions this step rewrites the requirement of each wheel's one extension module:
+
+* a version the running libraries lack is marked weak, so that the loader accepts its absence;
+* a symbol bound to such a version becomes unversioned, and is renamed to its equivalent by
+  pointing at a string that the string table already holds.
+
+Where the libraries are new enough nothing is touched. A second call finds nothing to do.
+Only the standard library is used: this runs before anything else can be imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+EXTENSIONS = (
+    "ml_metadata/metadata_store/pywrap/metadata_store_extension.so",
+    "tensorflow_data_validation/pywrap/tensorflow_data_validation_extension.so",
+)
+SYSTEM_LIBRARIES = ("libc.so.6", "libstdc++.so.6")
+KNOWN_VERSIONS = {b"GLIBC_2.38", b"GLIBCXX_3.4.32", b"CXXABI_1.3.15"}
+
+# Offsets and constants of the ELF-64 format: https://refspecs.linuxfoundation.org/elf/gabi4+/
+SHT_DYNSYM, SHT_VERNEED, SHT_VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFF
+VER_FLG_WEAK, VER_NDX_GLOBAL, STB_WEAK = 2, 1, 2
+SYMBOL_SIZE = 24
+ISOC23_PREFIX = b"__isoc23_"
+ISOC23_FUNCTIONS = {ISOC23_PREFIX + name for name in (b"strtol", b"strtoul", b"strtoll", b"strtoull")}
+
+
+class UnknownBinary(Exception):
+    """The file is not what this step knows how to edit; the message says what was found."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of an ELF file: type, file offset and size in bytes, and linked section."""
+
+    type: int
+    offset: int
+    size: int
+    link: int
+
+
+@dataclass(frozen=True)
+class VersionNeed:
+    """One needed symbol version: its name, its index, and where its flags stand in the file."""
+
+    library: str
+    name: bytes
+    index: int
+    flags_offset: int
+    weak: bool
+
+
+class ElfFile:
+    """The dynamic symbols and version needs of a 64-bit little-endian ELF file, in a bytearray."""
+
+    def __init__(self, data: bytearray) -> None:
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise UnknownBinary("not a 64-bit little-endian ELF file")
+        self.data = data
+        self.sections = list(self._read_sections())
+        self.symbols = self._section(SHT_DYNSYM)
+        self.strings = self.sections[self.symbols.link]
+        self.versions = self._section(SHT_VERSYM)
+        self.needs = list(self._read_needs(self._section(SHT_VERNEED)))
+
+    def _read_sections(self) -> Iterator[Section]:
+        (start,) = struct.unpack_from("<Q", self.data, 40)
+        size, count = struct.unpack_from("<HH", self.data, 58)
+        for i in range(count):
+            _, kind, _, _, offset, length, link = struct.unpack_from(
+                "<IIQQQQI", self.data, start + i * size
+            )
+            yield Section(kind, offset, length, link)
+
+    def _section(self, kind: int) -> Section:
+        found = [s for s in self.sections if s.type == kind]
+        if len(found) != 1:
+            raise UnknownBinary(f"{len(found)} sections of type {kind:#x}, expected one")
+        return found[0]
+
+    def string(self, offset: int) -> bytes:
+        """The zero-terminated string at an offset of the dynamic string table."""
+        start = self.strings.offset + offset
+        return bytes(self.data[start : self.data.index(0, start)])
+
+    def find_string(self, text: bytes) -> int:
+        """The offset of a string in the dynamic string table; raises UnknownBinary if absent."""
+        start, end = self.strings.offset, self.strings.offset + self.strings.size
+        position = self.data.find(b"\0" + text + b"\0", start, end)
+        if position < 0:
+            raise UnknownBinary(f"the string table lacks {text.decode()}")
+        return position + 1 - start
+
+    def _read_needs(self, section: Section) -> Iterator[VersionNeed]:
+        library_at = section.offset
+        while True:
+            _, count, file, first, following = struct.unpack_from("<HHIII", self.data, library_at)
+            entry_at = library_at + first
+            for _ in range(count):
+                _, flags, index, name, step = struct.unpack_from("<IHHII", self.data, entry_at)
+                yield VersionNeed(
+                    self.string(file).decode(),
+                    self.string(name),
+                    index,
+                    entry_at + 4,
+                    bool(flags & VER_FLG_WEAK),
+                )
+                entry_at += step
+            if not following:
+                return
+            library_at += following
+
+    def symbols_of(self, version_index: int) -> Iterator[int]:
+        """Indices of the dynamic symbols bound to a version."""
+        count = self.symbols.size // SYMBOL_SIZE
+        indices = struct.unpack_from(f"<{count}H", self.data, self.versions.offset)
+        return (i for i, index in enumerate(indices) if index & 0x7FFF == version_index)
+
+    def symbol_name(self, symbol: int) -> bytes:
+        """The name of a dynamic symbol."""
+        (name,) = struct.unpack_from("<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE)
+        return self.string(name)
+
+    def rename(self, symbol: int, string_offset: int) -> None:
+        """Points a symbol's name at another offset of the string table."""
+        struct.pack_into(
+            "<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE, string_offset
+        )
+
+    def make_weak(self, symbol: int) -> None:
+        """Gives a symbol weak binding, so that nothing has to define it."""
+        at = self.symbols.offset + symbol * SYMBOL_SIZE + 4
+        self.data[at] = (STB_WEAK << 4) | (self.data[at] & 0xF)
+
+    def unversion(self, symbol: int) -> None:
+        """Unbinds a symbol from its version."""
+        struct.pack_into("<H", self.data, self.versions.offset + 2 * symbol, VER_NDX_GLOBAL)
+
+    def make_need_weak(self, need: VersionNeed) -> None:
+        """Lets the loader accept that a needed version is absent."""
+        struct.pack_into("<H", self.data, need.flags_offset, VER_FLG_WEAK)
+
+
+def _replace_symbol(elf: ElfFile, symbol: int) -> None:
+    """Binds one symbol of a missing version to its older equivalent."""
+    name = elf.symbol_name(symbol)
+    if name in ISOC23_FUNCTIONS:
+        # The plain function's name is the suffix of the same string.
+        elf.rename(symbol, elf.find_string(name) + len(ISOC23_PREFIX))
+    elif name == b"__cxa_call_terminate":
+        # Only reached when an exception leaves a noexcept function: ending the process is right.
+        elf.rename(symbol, elf.find_string(b"abort"))
+    elif name == b"_ZSt21ios_base_library_initv":
+        # Exists to force a link against a new libstdc++; nothing calls it.
+        elf.make_weak(symbol)
+    else:
+        raise UnknownBinary(f"no older equivalent is known for the symbol {name.decode()}")
+    elf.unversion(symbol)
+
+
+def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
+    """Edits an extension module in place.
+
+    Args:
+      data: the module's bytes.
+      provides: whether the running system's library (by file name) defines a version.
+
+    Returns:
+      How many version needs were relaxed; 0 means that the bytes are as before.
+
+    Raises:
+      UnknownBinary: the module needs something that has no known equivalent.
+    """
+    elf = ElfFile(data)
+    missing = [
+        n
+        for n in elf.needs
+        if n.library in SYSTEM_LIBRARIES and not n.weak and not provides(n.library, n.name)
+    ]
+    for need in missing:
+        if need.name not in KNOWN_VERSIONS:
+            raise UnknownBinary(f"it needs {need.name.decode()} of {need.library}")
+        for symbol in elf.symbols_of(need.index):
+            _replace_symbol(elf, symbol)
+        elf.make_need_weak(need)
+    return len(missing)
+
+
+def _loaded_library(name: str) -> Path:
+    """The file the dynamic loader picks for a library name."""
+    import ctypes
+
+    ctypes.CDLL(name)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[-1]
+        if Path(path).name.startswith(name.split(".so")[0] + ".so") or path.endswith("/" + name):
+            return Path(path)
+    raise UnknownBinary(f"{name} is loaded but not to be found in /proc/self/maps")
+
+
+class SystemVersions:
+    """Which symbol versions the running libc and libstdc++ define; each is read once, lazily."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    def __call__(self, library: str, version: bytes) -> bool:
+        if library not in self._contents:
+            self._contents[library] = _loaded_library(library).read_bytes()
+        return b"\0" + version + b"\0" in self._contents[library]
+
+
+def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
+    """Edits a copy of an extension module and renames it into place; see relax()."""
+    data = bytearray(path.read_bytes())
+    relaxed = relax(data, provides)
+    if relaxed:
+        # A new file: the installed one may be a hard link into the package cache.
+        copy = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            copy.write_bytes(data)
+            shutil.copymode(path, copy)
+            os.replace(copy, path)
+        finally:
+            copy.unlink(missing_ok=True)
+    return relaxed
+
+
+def main() -> int:
+    """Relaxes the two wheels of a site-packages folder; exit code 1 on anything unknown."""
+    parser = argparse.ArgumentParser(description="Let the TFX wheels load on an older Linux.")
+    parser.add_argument("site_packages", type=Path)
+    folder = parser.parse_args().site_packages
+    provides = SystemVersions()
+    for name in EXTENSIONS:
+        try:
+            relaxed = relax_file(folder / name, provides)
+        except (UnknownBinary, OSError, struct.error, ValueError) as error:
+            print(
+                f"error: {folder / name}: {error}. Use a Linux with glibc 2.39 or newer "
+                "(Ubuntu 24.04, Debian 13), or install the exact versions of uv.lock.",
+                file=sys.stderr,
+            )
+            return 1
+        if relaxed:
+            print(f"{name}: relaxed {relaxed} version needs that this Linux does not provide")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

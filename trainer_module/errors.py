@@ -1,0 +1,17 @@
+"""Errors that are a user's to mend: their message is one complete sentence, shown as it is."""
+
+
+class ScopelineError(Exception):
+    """Base of all errors that the runner shows without a traceback."""
+
+
+class ConfigError(ScopelineError):
+    """The configuration cannot be used; nothing ran."""
+
+
+class DataError(ScopelineError):
+    """The data cannot be used: names the file, row or column, what was found and what is right."""
+
+
+class TrainingError(ScopelineError):
+    """Training cannot go on: names what was asked and what would work."""
