@@ -1,1 +1,93 @@
+"""Scopeline on this machine: run a pipeline, see what a run would do, check the machine."""
 
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Read when TensorFlow is first imported: legacy Keras works with every tf.distribute strategy.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+from pipeline.config import PipelineConfig
+from pipeline.config_file import load_config
+from pipeline.run import run_pipeline
+from pipeline.summary import EXIT_UNUSABLE
+from trainer_module.errors import ScopelineError
+
+DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
+
+app = typer.Typer(
+    name="scopeline",
+    help=__doc__,
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigOption = Annotated[
+    Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
+]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", help="Show everything that components say as well.")
+]
+OUTPUT = Path("output")
+
+
+@app.callback(invoke_without_command=True)
+def default(
+    context: typer.Context,
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+) -> None:
+    """Without a command: run configs/digits.yaml."""
+    if context.invoked_subcommand is None:
+        run(config, overrides, output, verbose)
+
+
+@app.command()
+def run(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run a pipeline: data in, a blessed model pushed.
+
+    Components with nothing new to do are taken from the cache. Exit code: 0 a model was pushed,
+    1 a component failed, 2 the config or the data is unusable, 3 the model was not blessed.
+    """
+    raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose))
+
+
+def _load(path: Path, overrides: list[str]) -> PipelineConfig:
+    """Loads a config; modules of the user's are found where the command runs."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return load_config(path, overrides)
+
+
+def main() -> None:
+    """The console entry point: an error that a user can mend is shown without a traceback."""
+    try:
+        app()
+    except ScopelineError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_UNUSABLE)
+
+
+if __name__ == "__main__":
+    main()

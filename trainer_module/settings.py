@@ -18,7 +18,11 @@ from pydantic import (
     PositiveInt,
     Tag,
     field_validator,
+    model_validator,
 )
+
+SETTINGS_KEY = "scopeline"
+"""The key of the settings in the `custom_config` of Transform and Trainer."""
 
 
 class Settings(BaseModel):
@@ -200,6 +204,16 @@ class TrainSettings(Settings):
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStopping | None = None
 
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> TrainSettings:
+        rate = self.learning_rate
+        if isinstance(rate, CosineSchedule) and rate.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"learning_rate.warmup_epochs is {rate.warmup_epochs}; "
+                f"it must be less than epochs, {self.epochs}"
+            )
+        return self
+
 
 class TrainerSettings(Settings):
     """What Transform and Trainer are told; travels as JSON in TFX's `custom_config`."""
@@ -209,3 +223,12 @@ class TrainerSettings(Settings):
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
+
+    def to_custom_config(self) -> dict[str, Any]:
+        """The `custom_config` that carries these settings to Transform and Trainer."""
+        return {SETTINGS_KEY: self.model_dump(mode="json")}
+
+    @classmethod
+    def from_custom_config(cls, custom_config: Mapping[str, Any]) -> TrainerSettings:
+        """The settings that `to_custom_config` put in; KeyError if they are not there."""
+        return cls.model_validate(custom_config[SETTINGS_KEY])

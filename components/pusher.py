@@ -1,0 +1,97 @@
+"""Pusher's executor with an atomic push: a version is in the serving folder whole, or not at all.
+
+The stock executor copies file by file into the version's folder, where a model server, or a run
+that starts after this one was killed, can meet it half written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from tfx.components.pusher import executor
+from tfx.proto import pusher_pb2
+from tfx.types import Artifact, artifact_utils, standard_component_specs
+from tfx.utils import io_utils, proto_utils
+
+INCOMING_PREFIX = ".incoming-"
+"""Model servers look at folders that are numbers; what is being copied has no such name."""
+
+
+class AtomicPushExecutor(executor.Executor):
+    """Copies beside the versions, flushes to disk, and renames into place."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[Artifact]],
+        output_dict: dict[str, list[Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Pushes the model if it is blessed; inputs and outputs as of the stock executor."""
+        destination = pusher_pb2.PushDestination()
+        proto_utils.json_to_proto(
+            exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination
+        )
+        base = destination.filesystem.base_directory
+        if "://" in base:
+            # Object stores have no rename; the stock order, saved_model.pb last, serves there.
+            super().Do(input_dict, output_dict, exec_properties)
+            return
+        self._log_startup(input_dict, output_dict, exec_properties)
+        pushed = artifact_utils.get_single_instance(
+            output_dict[standard_component_specs.PUSHED_MODEL_KEY]
+        )
+        if not self.CheckBlessing(input_dict):
+            self._MarkNotPushed(pushed)
+            return
+        model = Path(self.GetModelPath(input_dict))
+        version = push_version(model, Path(base))
+        io_utils.copy_dir(str(model), pushed.uri)
+        self._MarkPushed(
+            pushed, pushed_destination=str(version), pushed_version=version.name
+        )
+
+
+def push_version(model: Path, base: Path) -> Path:
+    """Copies a SavedModel into a serving folder as its newest version.
+
+    Args:
+      model: the SavedModel's folder.
+      base: the serving folder, made if need be.
+
+    Returns:
+      The version's folder, named by the time in seconds.
+    """
+    base.mkdir(parents=True, exist_ok=True)
+    for abandoned in base.glob(f"{INCOMING_PREFIX}*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    incoming = base / f"{INCOMING_PREFIX}{os.getpid()}"
+    try:
+        shutil.copytree(model, incoming)
+        for path in [*incoming.rglob("*"), incoming]:
+            _flush(path)
+        version = _free_version(base)
+        incoming.rename(version)
+    finally:
+        shutil.rmtree(incoming, ignore_errors=True)
+    _flush(base)
+    return version
+
+
+def _free_version(base: Path) -> Path:
+    """The first unused version from now on: two pushes may fall into one second."""
+    now = int(time.time())
+    return next(base / str(v) for v in itertools.count(now) if not (base / str(v)).exists())
+
+
+def _flush(path: Path) -> None:
+    """Makes a file's content, or a folder's entries, survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

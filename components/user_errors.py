@@ -1,0 +1,41 @@
+"""Finds the error that a user can mend inside what Beam, TFX or a worker made of it."""
+
+from __future__ import annotations
+
+import re
+
+from trainer_module import errors
+from trainer_module.errors import ScopelineError
+
+# Beam appends the step to the message.
+_STEP = r" \[while running '[^\n]*"
+_IN_TRACEBACK = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): ([^\n]*?)(?={_STEP}|\n|$)")
+
+
+def find_user_error(exception: BaseException) -> ScopelineError | None:
+    """The user's error behind an exception, with the message as it was raised; None without one.
+
+    Looks along `__cause__` and `__context__` first, then for the last such error in the text of
+    the tracebacks that Beam and others turn exceptions of their workers into.
+    """
+    chain = _chain(exception)
+    for link in chain:
+        if isinstance(link, ScopelineError):
+            return type(link)(re.sub(_STEP, "", str(link)))
+    for link in chain:
+        for name, message in reversed(_IN_TRACEBACK.findall(str(link))):
+            kind = getattr(errors, name, None)
+            if isinstance(kind, type) and issubclass(kind, ScopelineError):
+                return kind(message)
+    return None
+
+
+def _chain(exception: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    waiting: list[BaseException | None] = [exception]
+    while waiting:
+        link = waiting.pop(0)
+        if link is not None and link not in chain:
+            chain.append(link)
+            waiting += [link.__cause__, link.__context__]
+    return chain

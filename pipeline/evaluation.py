@@ -1,0 +1,83 @@
+"""The Evaluator's configuration, from the config's metrics, thresholds and slices."""
+
+from __future__ import annotations
+
+import sys
+
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
+
+from pipeline.config import EvaluateSettings, PipelineConfig, Threshold
+from pipeline.metrics import DEFAULT_METRICS, METRICS, Metric
+from trainer_module.settings import Task
+
+
+CANDIDATE = "candidate"
+BASELINE = "baseline"
+"""The names that TFMA gives the two models, where there are two."""
+
+
+def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
+    """The metrics to compute: those named, or the task's usual ones, and those with thresholds."""
+    named = evaluate.metrics or DEFAULT_METRICS[task]
+    return list(dict.fromkeys([*named, *evaluate.thresholds]))
+
+
+def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
+    """The thresholds, or, where there are none, one that any finite value of the first metric keeps.
+
+    TFX gives no verdict without a threshold; then only the model in service is one.
+    """
+    if evaluate.thresholds:
+        return dict(evaluate.thresholds)
+    return {metric_names(evaluate, task)[0]: Threshold()}
+
+
+def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
+    """The TFMA configuration of a pipeline."""
+    task, evaluate = config.task, config.evaluate
+    thresholds = effective_thresholds(evaluate, task)
+    metrics = [
+        _metric_config(name, METRICS[task][name], thresholds.get(name))
+        for name in metric_names(evaluate, task)
+    ]
+    return tfma.EvalConfig(
+        model_specs=[
+            tfma.ModelSpec(
+                label_key=config.data.label,
+                prediction_key="scores" if task.is_classification else "value",
+                preprocessing_function_names=["transform_features"],
+            )
+        ],
+        metrics_specs=[
+            tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name="ExampleCount"), *metrics])
+        ],
+        options=config_pb2.Options(include_default_metrics={"value": False}),
+        slicing_specs=[
+            tfma.SlicingSpec(),
+            *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices),
+        ],
+    )
+
+
+def _metric_config(name: str, metric: Metric, threshold: Threshold | None) -> tfma.MetricConfig:
+    config = tfma.MetricConfig(class_name=metric.class_name, config=f'"name": "{name}"')
+    if threshold is None:
+        return config
+    # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
+    largest = sys.float_info.max
+    bounds = tfma.GenericValueThreshold(
+        lower_bound={"value": -largest if threshold.min is None else threshold.min},
+        upper_bound={"value": largest if threshold.max is None else threshold.max},
+    )
+    if metric.higher_is_better:
+        direction, worst = tfma.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance
+    else:
+        direction, worst = tfma.MetricDirection.LOWER_IS_BETTER, threshold.tolerance
+    change = tfma.GenericChangeThreshold(direction=direction, absolute={"value": worst})
+    # Of the whole split: a threshold without a slice would hold for every slice.
+    config.per_slice_thresholds.add(
+        slicing_specs=[tfma.SlicingSpec()],
+        threshold=tfma.MetricThreshold(value_threshold=bounds, change_threshold=change),
+    )
+    return config

@@ -1,0 +1,158 @@
+"""The pipeline as TFX components, in the order in which the data flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfx import types
+from tfx.components import Evaluator, Pusher, StatisticsGen, Trainer, Transform
+from tfx.dsl.components.base import base_node, executor_spec
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.orchestration import metadata, pipeline
+from tfx.proto import pusher_pb2, trainer_pb2
+from tfx.types import standard_artifacts
+
+import trainer_module
+from components.baseline import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
+from components.example_validator import ExampleValidator
+from components.pusher import AtomicPushExecutor
+from components.schema_gen import SchemaGen
+from pipeline.config import PipelineConfig
+from pipeline.evaluation import make_eval_config
+from pipeline.fingerprint import CODE_KEY, code_fingerprint
+from pipeline.ingestion import make_example_gen
+from pipeline.layout import Layout
+from trainer_module.settings import SETTINGS_KEY, IgnoredFeature, ImageFeature, TrainerSettings
+
+PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
+RUN_FN = "trainer_module.trainer.run_fn"
+BASELINE_RESOLVER = "BaselineResolver"
+
+
+def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline:
+    """Wires the components of a config; nothing runs yet.
+
+    Args:
+      config: a checked config.
+      layout: where artifacts, metadata and the pushed model go.
+    """
+    # Reads the data, whatever its format, into splits of tf.Examples.
+    example_gen = make_example_gen(config, layout)
+    examples = example_gen.outputs["examples"]
+
+    # Counts what is in every column of every split.
+    statistics_gen = StatisticsGen(examples=examples)
+    statistics = statistics_gen.outputs["statistics"]
+
+    # Says what the data has to look like: curated, or inferred from the first data and kept.
+    schema_gen = SchemaGen(
+        statistics=statistics,
+        curated=Path(config.schema_file).resolve() if config.schema_file else None,
+        kept=layout.schema,
+        label=config.data.label,
+        task=config.task,
+        images=_features_of(config, ImageFeature),
+    )
+    schema = schema_gen.outputs["schema"]
+
+    # Compares the two; stops the run before a model learns from broken data.
+    example_validator = ExampleValidator(
+        statistics=statistics,
+        schema=schema,
+        label=config.data.label,
+        ignored=_features_of(config, IgnoredFeature),
+        on_anomaly=config.on_anomaly.value,
+    )
+
+    # Turns columns into model inputs, by a graph that serving uses as well.
+    transform = Transform(
+        examples=examples,
+        schema=schema,
+        preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
+        custom_config=_custom_config(_transform_settings(config), config.preprocessing),
+        disable_statistics=True,
+    )
+
+    # Builds and trains the model under the strategy, and exports it.
+    trainer = Trainer(
+        run_fn=RUN_FN,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema,
+        train_args=trainer_pb2.TrainArgs(splits=["train"]),
+        eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        custom_config=_custom_config(
+            config.trainer_settings, config.model.kind if config.model.is_custom else None
+        ),
+    )
+    model = trainer.outputs["model"]
+
+    # Finds the model to beat.
+    baseline = Resolver(
+        strategy_class=LatestOtherBlessedModelStrategy,
+        model=types.Channel(type=standard_artifacts.Model),
+        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+        **{CANDIDATE_KEY: model},
+    ).with_id(BASELINE_RESOLVER)
+
+    # Measures both, and blesses the new one if it keeps the thresholds and is not worse.
+    evaluator = Evaluator(
+        examples=examples,
+        model=model,
+        baseline_model=baseline.outputs["model"],
+        eval_config=make_eval_config(config),
+        schema=schema,
+    )
+
+    # Puts a blessed model where a model server picks it up.
+    pusher = Pusher(
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        push_destination=pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(layout.serving))
+        ),
+        custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
+    )
+
+    components: list[base_node.BaseNode] = [
+        example_gen,
+        statistics_gen,
+        schema_gen,
+        example_validator,
+        transform,
+        trainer,
+        baseline,
+        evaluator,
+        pusher,
+    ]
+    return pipeline.Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=str(layout.pipeline_root),
+        components=components,
+        enable_cache=True,
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(
+            str(layout.metadata)
+        ),
+        beam_pipeline_args=config.beam.args or DEFAULT_BEAM_ARGS,
+    )
+
+
+DEFAULT_BEAM_ARGS = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
+
+
+def _features_of(config: PipelineConfig, kind: type) -> list[str]:
+    """The columns that the config declares to be of a kind."""
+    return [name for name, feature in config.features.items() if isinstance(feature, kind)]
+
+
+def _transform_settings(config: PipelineConfig) -> TrainerSettings:
+    """What Transform is told: without the model's settings, which must not invalidate its cache."""
+    return TrainerSettings(label=config.data.label, task=config.task, features=config.features)
+
+
+def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
+    package = Path(trainer_module.__file__).parent
+    return {
+        SETTINGS_KEY: settings.model_dump(mode="json"),
+        CODE_KEY: code_fingerprint(package, [import_path] if import_path else []),
+    }

@@ -1,0 +1,86 @@
+"""Where a pipeline leaves things: the one owner of the names in the output folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pipeline.config import PipelineConfig
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders and files of one pipeline below the output folder."""
+
+    output: Path
+    name: str
+    push_directory: str | None = None
+
+    @classmethod
+    def of(cls, config: PipelineConfig, output: Path) -> Layout:
+        """The layout of a config's pipeline."""
+        return cls(output.resolve(), config.name, config.push.directory)
+
+    @property
+    def root(self) -> Path:
+        """Everything of this pipeline."""
+        return self.output / self.name
+
+    @property
+    def pipeline_root(self) -> Path:
+        """TFX's artifacts, a folder per component."""
+        return self.root / "pipeline_root"
+
+    @property
+    def metadata(self) -> Path:
+        """ML Metadata's SQLite file."""
+        return self.root / "metadata.db"
+
+    @property
+    def schema(self) -> Path:
+        """The schema inferred from the first data."""
+        return self.root / "schema.pbtxt"
+
+    @property
+    def serving(self) -> Path:
+        """The folder that a model server watches."""
+        if self.push_directory:
+            return Path(self.push_directory)
+        return self.root / "serving" / self.name
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one run that may be under way."""
+        return self.root / ".lock"
+
+    @property
+    def builtin(self) -> Path:
+        """Shipped data, unpacked."""
+        return self.output / "builtin"
+
+    def run(self, run_id: str) -> RunLayout:
+        """The files of one run."""
+        return RunLayout(self.root / "runs" / run_id)
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """The files of one run."""
+
+    root: Path
+
+    @property
+    def log(self) -> Path:
+        """Everything that any component said."""
+        return self.root / "run.log"
+
+    @property
+    def summary(self) -> Path:
+        """The run's outcome, for programs."""
+        return self.root / "summary.json"
+
+
+def new_run_id() -> str:
+    """A run id that sorts by time and may name a folder."""
+    return datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")

@@ -1,0 +1,135 @@
+"""What a person sees of a run: a line per component, a bar while one works long, the outcome."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import IO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pipeline.summary import RunSummary, State, Status
+
+PROGRESS_LOGGER = "scopeline.progress"
+"""Components report long work here, with `done`, `total` and `detail` as extra attributes."""
+QUIET_SECONDS = 20
+"""Where there is no terminal to draw a bar in, progress is a line at most this often."""
+
+_COLOURS = {
+    State.RAN: "green",
+    State.CACHED: "cyan",
+    State.SKIPPED: "yellow",
+    State.FAILED: "red",
+}
+
+
+class Screen(logging.Handler):
+    """Draws a run; as a logging handler it takes the progress that components report."""
+
+    def __init__(self, stream: IO[str], verbose: bool = False) -> None:
+        """Draws on a stream; without colours or cursor movement unless it is a terminal.
+
+        Args:
+          stream: where to draw.
+          verbose: whether log lines scroll by, between which no bar can be drawn.
+        """
+        super().__init__()
+        self.console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._draws_bars = self.console.is_terminal and not verbose
+        self._bar: Progress | None = None
+        self._component = ""
+        self._last_line = 0.0
+
+    def begin(self, title: str) -> None:
+        """Says which run this is."""
+        self.console.print(f"[bold]{escape(title)}[/bold]")
+
+    def started(self, component: str) -> None:
+        """A component begins."""
+        self._component, self._last_line = component, time.monotonic()
+        if not self._draws_bars:
+            return
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn(f"{component:<16}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=self.console,
+            transient=True,
+        )
+        self._bar.add_task(component, total=None, detail="")
+        self._bar.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows how far a component has come."""
+        done, total = getattr(record, "done", None), getattr(record, "total", None)
+        detail = f"{record.getMessage()}  {getattr(record, 'detail', '')}".rstrip()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, detail=detail)
+        elif time.monotonic() - self._last_line >= QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            self.console.print(f"  {self._component:<16}  {escape(detail)}")
+
+    def finished(self, component: str, state: State, seconds: float, detail: str) -> None:
+        """A component ended."""
+        self.stop()
+        word = f"[{_COLOURS[state]}]{state.value:<8}[/]"
+        took = f"{seconds:6.1f} s" if state in (State.RAN, State.FAILED) else " " * 8
+        self.console.print(f"  {component:<16}  {word} {took}  {escape(detail)}".rstrip())
+
+    def stop(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def conclude(self, summary: RunSummary, hints: list[str]) -> None:
+        """Shows the metrics, the verdict, where the model went, and what to look at next."""
+        self.stop()
+        if summary.metrics:
+            self.console.print()
+            self.console.print(_metrics_table(summary))
+        self.console.print()
+        self.console.print(_verdict(summary))
+        for hint in hints:
+            self.console.print(escape(hint))
+
+
+def _metrics_table(summary: RunSummary) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("in service", justify="right")
+    table.add_column("needs")
+    for name, metric in summary.metrics.items():
+        colour = "" if metric.ok and not metric.needs else "green" if metric.ok else "red"
+        needs = f"{metric.needs}: {'kept' if metric.ok else 'not kept'}" if metric.needs else ""
+        table.add_row(
+            name,
+            _number(metric.value),
+            "-" if metric.in_service is None else _number(metric.in_service),
+            f"[{colour}]{escape(needs)}[/{colour}]" if colour else escape(needs),
+        )
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) and abs(value) < 1e4 else f"{value:.4g}"
+
+
+def _verdict(summary: RunSummary) -> str:
+    """One sentence about how it ended, in colour."""
+    reason = escape(summary.reason or "")
+    if summary.status is Status.PUSHED:
+        return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {escape(str(summary.pushed))}"
+    if summary.status is Status.NOT_BLESSED:
+        return f"[red]not blessed[/red], nothing was pushed: {reason}"
+    if summary.error is not None:
+        where = f"{summary.error.component} failed: " if summary.error.component else ""
+        return f"[red]{escape(where)}[/red]{escape(summary.error.message)}"
+    return f"[yellow]{summary.status.value}[/yellow]"

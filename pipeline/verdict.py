@@ -1,0 +1,118 @@
+"""The Evaluator's verdict in words: each metric, what it needed, and why a model was not blessed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import tensorflow_model_analysis as tfma
+
+from pipeline.config import PipelineConfig
+from pipeline.evaluation import BASELINE, CANDIDATE, effective_thresholds, metric_names
+from pipeline.metrics import METRICS
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """One metric of the whole eval split."""
+
+    name: str
+    value: float
+    in_service: float | None
+    """The same of the model to beat; None if there is none."""
+    needs: str
+    """What the thresholds ask, in words; empty if nothing."""
+    ok: bool
+    """Whether TFMA found nothing against it."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured and decided."""
+
+    blessed: bool
+    reason: str
+    metrics: tuple[MetricResult, ...]
+
+
+def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluation:
+    """Reads an evaluation artifact.
+
+    Args:
+      uri: its folder.
+      config: of the run, for the order of the metrics and their thresholds.
+      blessed: TFX's verdict.
+    """
+    values = _overall_values(uri)
+    failed = _failed_metrics(uri)
+    candidate, baseline = values.get(CANDIDATE, {}), values.get(BASELINE)
+    results = tuple(
+        MetricResult(
+            name=name,
+            value=candidate.get(name, math.nan),
+            in_service=baseline.get(name) if baseline else None,
+            needs=_needs(config, name, baseline is not None),
+            ok=name not in failed,
+        )
+        for name in metric_names(config.evaluate, config.task)
+    )
+    return Evaluation(blessed, _reason(results, config, blessed), results)
+
+
+def _overall_values(uri: str) -> dict[str, dict[str, float]]:
+    """The metrics of the unsliced data: model name -> metric name -> value."""
+    values: dict[str, dict[str, float]] = {}
+    for of_slice in tfma.load_metrics(uri):
+        if of_slice.slice_key.single_slice_keys:
+            continue
+        for item in of_slice.metric_keys_and_values:
+            if not item.key.is_diff:
+                model = values.setdefault(item.key.model_name or CANDIDATE, {})
+                model[item.key.name] = item.value.double_value.value
+    return values
+
+
+def _failed_metrics(uri: str) -> set[str]:
+    result = tfma.load_validation_result(uri)
+    return {
+        failure.metric_key.name
+        for of_slice in result.metric_validations_per_slice
+        for failure in of_slice.failures
+    }
+
+
+def _needs(config: PipelineConfig, name: str, has_baseline: bool) -> str:
+    threshold = effective_thresholds(config.evaluate, config.task).get(name)
+    if threshold is None:
+        return ""
+    needs = []
+    if threshold.min is not None:
+        needs.append(f"at least {threshold.min:g}")
+    if threshold.max is not None:
+        needs.append(f"at most {threshold.max:g}")
+    if has_baseline:
+        slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
+        needs.append(f"not worse than in service{slack}")
+    return ", ".join(needs)
+
+
+def _reason(results: tuple[MetricResult, ...], config: PipelineConfig, blessed: bool) -> str:
+    if not blessed:
+        reasons = [_failure(result, config) for result in results if not result.ok]
+        return "; ".join(reasons) or "TFMA could not validate the metrics; see the log"
+    with_baseline = any(result.in_service is not None for result in results)
+    kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
+    compared = "not worse than the model in service" if with_baseline else "no model is in service yet"
+    return f"{kept}, and {compared}"
+
+
+def _failure(result: MetricResult, config: PipelineConfig) -> str:
+    threshold = effective_thresholds(config.evaluate, config.task)[result.name]
+    said = f"{result.name} is {result.value:.4g}"
+    if not math.isfinite(result.value):
+        return f"{said}, not a number"
+    if threshold.min is not None and result.value < threshold.min:
+        return f"{said}, below the threshold of {threshold.min:g}"
+    if threshold.max is not None and result.value > threshold.max:
+        return f"{said}, above the threshold of {threshold.max:g}"
+    return f"{said}, worse than {result.in_service:.4g} of the model in service"
