@@ -14,6 +14,8 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from pipeline.config import PipelineConfig
 from pipeline.config_file import load_config
+from pipeline.inspection import show_findings, show_plan
+from pipeline.reference import config_schema
 from pipeline.run import run_pipeline
 from pipeline.summary import EXIT_UNUSABLE
 from trainer_module.errors import ScopelineError
@@ -71,6 +73,39 @@ def run(
     1 a component failed, 2 the config or the data is unusable, 3 the model was not blessed.
     """
     raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose))
+
+
+@app.command()
+def plan(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+) -> None:
+    """Say what a run would do, what is cached and why, without running anything."""
+    show_plan(_load(config, overrides), output, verbose)
+
+
+@app.command()
+def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> None:
+    """Check this machine, and say what to do about what is found."""
+    if not show_findings(output, verbose):
+        raise typer.Exit(EXIT_UNUSABLE)
+
+
+@app.command()
+def schema(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
+    ] = None,
+) -> None:
+    """Write the config's JSON Schema, by which editors complete and check YAML files."""
+    text = config_schema()
+    if file is None:
+        typer.echo(text, nl=False)
+    else:
+        file.write_text(text)
+        typer.echo(f"written to {file}")
 
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:

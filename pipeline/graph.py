@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ml_metadata.proto import metadata_store_pb2
 from tfx import types
 from tfx.components import Evaluator, Pusher, StatisticsGen, Trainer, Transform
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.dsl.components.common.resolver import Resolver
-from tfx.orchestration import metadata, pipeline
+from tfx.orchestration import pipeline
 from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 
@@ -27,6 +28,8 @@ from trainer_module.settings import SETTINGS_KEY, IgnoredFeature, ImageFeature, 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
 BASELINE_RESOLVER = "BaselineResolver"
+DEFAULT_BEAM_ARGS = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
+"""In this process: on 2 cores several processes gain nothing."""
 
 
 def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline:
@@ -130,14 +133,17 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         pipeline_root=str(layout.pipeline_root),
         components=components,
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(
-            str(layout.metadata)
-        ),
+        metadata_connection_config=sqlite_connection(layout.metadata),
         beam_pipeline_args=config.beam.args or DEFAULT_BEAM_ARGS,
     )
 
 
-DEFAULT_BEAM_ARGS = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
+def sqlite_connection(path: Path) -> metadata_store_pb2.ConnectionConfig:
+    """A metadata store in a file, which is made when it is first opened."""
+    connection = metadata_store_pb2.ConnectionConfig()
+    connection.sqlite.filename_uri = str(path)
+    connection.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+    return connection
 
 
 def _features_of(config: PipelineConfig, kind: type) -> list[str]:

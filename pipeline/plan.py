@@ -1,0 +1,175 @@
+"""What a run would do, and why, without running anything.
+
+TFX's own launcher decides: it runs every node against a copy of the metadata, with artifacts
+directed to a scratch folder and an executor that only says that it would have run.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import compiler
+from tfx.orchestration.portable import base_executor_operator, data_types
+from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
+from tfx.utils import json_utils
+
+from pipeline.config import PipelineConfig
+from pipeline.fingerprint import CODE_KEY
+from pipeline.graph import create_pipeline, sqlite_connection
+from pipeline.layout import Layout
+from pipeline.local import Node, compiled_nodes, launch
+from pipeline.summary import State
+from trainer_module.settings import SETTINGS_KEY
+
+UNTELLING = {"input_config", "module_path", "span", "version"}
+"""Execution properties that follow from others, or that a driver fills in."""
+
+_DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
+
+
+@dataclass(frozen=True)
+class PlannedComponent:
+    """One component: whether it would run, and why or why not."""
+
+    name: str
+    runs: bool
+    why: str
+
+
+class _WouldRunError(Exception):
+    """The launcher came to the executor: nothing cached fits."""
+
+
+class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
+    """Stands where the executor would run."""
+
+    SUPPORTED_EXECUTOR_SPEC_TYPE = [  # noqa: RUF012 - the base class's way
+        executable_spec_pb2.PythonClassExecutableSpec,
+        executable_spec_pb2.BeamExecutableSpec,
+    ]
+    SUPPORTED_PLATFORM_CONFIG_TYPE = None
+
+    def run_executor(
+        self, execution_info: data_types.ExecutionInfo
+    ) -> execution_result_pb2.ExecutorOutput:
+        raise _WouldRunError(execution_info.execution_id)
+
+
+def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedComponent]:
+    """Plans a run of the pipeline as it stands now.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline; nothing below it is changed.
+
+    Yields:
+      The components in the order in which they would run.
+    """
+    with tempfile.TemporaryDirectory(prefix="scopeline-plan-") as scratch:
+        copy = Path(scratch) / "metadata.db"
+        if layout.metadata.exists():
+            shutil.copyfile(layout.metadata, copy)
+        pipeline = create_pipeline(config, layout)
+        pipeline.metadata_connection_config = sqlite_connection(copy)
+        compiled = compiler.Compiler().compile(pipeline)
+        would_run: set[str] = set()
+        for node in compiled_nodes(compiled, "plan", pipeline_root=scratch):
+            planned = _plan_node(node, would_run)
+            if node.is_system:
+                continue
+            if planned.runs:
+                would_run.add(node.id)
+            yield planned
+
+
+def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
+    pipeline_node = node.launcher_arguments["pipeline_node"]
+    upstream = [name for name in pipeline_node.upstream_nodes if name in would_run]
+    if upstream:
+        return PlannedComponent(node.id, True, f"after {', '.join(upstream)}")
+    operators = dict.fromkeys(_DryRunOperator.SUPPORTED_EXECUTOR_SPEC_TYPE, _DryRunOperator)
+    try:
+        state, _ = launch(node, custom_executor_operators=operators)
+    except _WouldRunError as signal:
+        return PlannedComponent(node.id, True, _why(node, signal.args[0]))
+    if state is State.FAILED:
+        return PlannedComponent(node.id, True, "its inputs are not there yet")
+    return PlannedComponent(node.id, False, "nothing that it depends on has changed")
+
+
+def _why(node: Node, execution_id: int) -> str:
+    """What differs from the last successful execution of the node."""
+    with node.launcher_arguments["mlmd_connection"] as handle:
+        store = handle.store
+        kind = node.launcher_arguments["pipeline_node"].node_info.type.name
+        executions = store.get_executions_by_type(kind)
+        done = [e for e in executions if e.id != execution_id and e.last_known_state in _DONE]
+        if not done:
+            return "it has not run yet"
+        now = next(e for e in executions if e.id == execution_id)
+        last = max(done, key=lambda e: e.id)
+        changes = list(_differences(_properties(last), _properties(now)))
+        if changes:
+            return "changed: " + "; ".join(changes)
+        if _inputs(store, last.id) != _inputs(store, now.id):
+            return "an input is another one than last time"
+    return "the last run with these inputs did not finish, or its files are gone"
+
+
+def _inputs(store: Any, execution_id: int) -> set[int]:
+    return {
+        event.artifact_id
+        for event in store.get_events_by_execution_ids([execution_id])
+        if event.type == metadata_store_pb2.Event.INPUT
+    }
+
+
+def _properties(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
+    """The execution properties that settings decide, JSON opened."""
+    values = {}
+    for name, value in execution.custom_properties.items():
+        if name not in UNTELLING and not name.startswith("__"):
+            values[name] = _open(getattr(value, value.WhichOneof("value")))
+    return values
+
+
+def _open(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in "{[":
+        try:
+            return json_utils.loads(value)
+        except (ValueError, json.JSONDecodeError):
+            return value
+    return value
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """The leaves that differ, as `path: old -> new`."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted(set(old) | set(new)):
+            yield from _differences(
+                old.get(key), new.get(key), f"{path}.{key}" if path else str(key)
+            )
+    elif old != new:
+        yield f"{_in_words(path)} {_short(old)} -> {_short(new)}"
+
+
+def _in_words(path: str) -> str:
+    """A property as the config names it."""
+    words = {
+        f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
+        "input_fingerprint": "the data",
+    }
+    return words.get(path, path.removeprefix(f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}."))
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,18 @@
+"""Writes the pages that follow from the code: the config reference and its JSON Schema."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pipeline.reference import config_reference, config_schema  # noqa: E402
+
+PAGES = {"docs/config.md": config_reference, "docs/config.schema.json": config_schema}
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (ROOT / name).write_text(make())
+        print(f"written to {name}")
