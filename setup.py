@@ -1,6 +1,6 @@
 """Packaging of Scopeline: dependency ranges and entry points; exact versions are in uv.lock."""
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 INSTALL_REQUIRES = [
     # The pipeline: these five release together and are only tested together.
@@ -30,9 +30,8 @@ INSTALL_REQUIRES = [
 
 setup(
     packages=[
-        "pipeline",
-        "components",
-        "trainer_module",
+        *find_packages(include=["pipeline*", "components*", "trainer_module*"]),
+        # Data only: the worked examples, which the runner's defaults name.
         "configs",
     ],
     py_modules=["local_runner"],

@@ -1,0 +1,1 @@
+"""What to run: the typed config, the TFX graph, and what runs leave behind."""

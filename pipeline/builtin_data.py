@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import importlib.util
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -51,7 +50,7 @@ def _locate_digits(cache: Path) -> Path:
     try:
         _write_digits(scratch)
         scratch.chmod(0o755)
-        os.rename(scratch, target)
+        scratch.rename(target)
     except OSError:
         # Another run may have been quicker; then its files serve.
         if not target.is_dir():

@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from components.example_gen.settings import DataFormat
 from trainer_module.settings import (
     Feature,
     ModelSettings,
@@ -23,21 +24,6 @@ from trainer_module.settings import (
 TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
 BUILTIN_PREFIX = "builtin:"
-
-
-class DataFormat(StrEnum):
-    """How the data is stored."""
-
-    CSV = "csv"
-    PARQUET = "parquet"
-    TFRECORD = "tfrecord"
-    IMAGES = "images"
-    IDX = "idx"
-
-    @property
-    def is_images(self) -> bool:
-        """Whether the one feature is an image, called `image`."""
-        return self in (DataFormat.IMAGES, DataFormat.IDX)
 
 
 class DataSettings(Settings):
@@ -76,6 +62,13 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+ColumnNames = Annotated[
+    list[str],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
+
+
 class EvaluateSettings(Settings):
     """What the model is measured by, and what it must reach to be pushed."""
 
@@ -83,7 +76,7 @@ class EvaluateSettings(Settings):
     """Names of metrics; empty: the usual ones of the task. docs/config.md lists them."""
     thresholds: dict[str, Threshold] = {}
     """Bounds by metric; besides them a model is never worse than the one in service."""
-    slices: list[Annotated[list[str], BeforeValidator(_as_list)]] = []
+    slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import platform
 import shutil
@@ -145,7 +145,8 @@ def _check_devices() -> Iterator[Finding]:
     if gpus:
         yield Finding("devices", Level.OK, f"{len(gpus)} GPU: strategy mirrored uses them all")
     elif shutil.which("nvidia-smi"):
-        advice = "TensorFlow lacks CUDA: uv pip install 'tensorflow[and-cuda]' into .venv"
-        yield Finding("devices", Level.WARNING, "an NVIDIA driver, but no GPU in TensorFlow", advice)
+        found = "there is an NVIDIA driver, but TensorFlow sees no GPU"
+        advice = "install TensorFlow's CUDA libraries: uv pip install 'tensorflow[and-cuda]'"
+        yield Finding("devices", Level.WARNING, found, advice)
     else:
         yield Finding("devices", Level.OK, "CPU only")

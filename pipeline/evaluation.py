@@ -9,8 +9,8 @@ from tensorflow_model_analysis.proto import config_pb2
 
 from pipeline.config import EvaluateSettings, PipelineConfig, Threshold
 from pipeline.metrics import DEFAULT_METRICS, METRICS, Metric
+from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
-
 
 CANDIDATE = "candidate"
 BASELINE = "baseline"
@@ -24,7 +24,7 @@ def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
 
 
 def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
-    """The thresholds, or, where there are none, one that any finite value of the first metric keeps.
+    """The thresholds; where there are none, one that any number for the first metric keeps.
 
     TFX gives no verdict without a threshold; then only the model in service is one.
     """
@@ -44,9 +44,9 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
-                label_key=config.data.label,
-                prediction_key="scores" if task.is_classification else "value",
-                preprocessing_function_names=["transform_features"],
+                signature_name=EVAL_SIGNATURE,
+                label_key=EVAL_LABEL,
+                preprocessing_function_names=[EVAL_LABEL_SIGNATURE],
             )
         ],
         metrics_specs=[

@@ -131,9 +131,7 @@ class _Recorder:
             return ""
         self.summary.blessed, self.summary.reason = evaluation.blessed, evaluation.reason
         self.summary.metrics = {
-            m.name: MetricSummary(
-                value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok
-            )
+            m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
             for m in evaluation.metrics
         }
         return "blessed" if evaluation.blessed else "not blessed"
@@ -183,5 +181,6 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
         if summary.components:
             hints.append("the next run goes on from the components that are done")
     elif summary.training:
-        hints.append(f"learning curves: .venv/bin/tensorboard --logdir {layout.pipeline_root}/Trainer")
+        logs = layout.pipeline_root / "Trainer"
+        hints.append(f"learning curves: .venv/bin/tensorboard --logdir {logs}")
     return hints

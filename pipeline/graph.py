@@ -142,7 +142,9 @@ def sqlite_connection(path: Path) -> metadata_store_pb2.ConnectionConfig:
     """A metadata store in a file, which is made when it is first opened."""
     connection = metadata_store_pb2.ConnectionConfig()
     connection.sqlite.filename_uri = str(path)
-    connection.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+    connection.sqlite.connection_mode = (
+        metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+    )
     return connection
 
 

@@ -1,36 +1,80 @@
-"""Makes the ExampleGen of a config: where the files are, and how they split."""
+"""Makes the ExampleGen of a config: where the files are, how they split, how they are checked."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from tfx.components import CsvExampleGen
-from tfx.dsl.components.base import base_component
 from tfx.proto import example_gen_pb2
 
+from components.example_gen.component import ArrowExampleGen
+from components.example_gen.paths import check_files_exist, is_remote, resolve_input
+from components.example_gen.settings import ExampleGenSettings
 from pipeline.builtin_data import BUILTIN_DATA
 from pipeline.config import BUILTIN_PREFIX, DataSettings, PipelineConfig
 from pipeline.layout import Layout
+from trainer_module.settings import CategoricalFeature, IgnoredFeature
 
-WILDCARDS = "*?[{"
+ALL_FILES = "all"
+"""The one input split, where hash buckets make the output splits."""
+
+_Input, _Output, _SplitConfig = (
+    example_gen_pb2.Input,
+    example_gen_pb2.Output,
+    example_gen_pb2.SplitConfig,
+)
 
 
-def make_example_gen(config: PipelineConfig, layout: Layout) -> base_component.BaseComponent:
-    base, pattern = data_location(config.data, layout)
-    return CsvExampleGen(input_base=base, input_config=input_config(config.data, pattern), output_config=output_config(config.data))
+def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
+    """The component that reads the config's data.
 
-
-def data_location(data: DataSettings, layout: Layout) -> tuple[str, str]:
-    if data.path.startswith(BUILTIN_PREFIX):
-        path = str(BUILTIN_DATA[data.path.removeprefix(BUILTIN_PREFIX)].locate(layout.builtin))
+    Raises:
+      DataError: no local file matches the path.
+    """
+    data = config.data
+    path = data_path(data, layout)
+    if all(isinstance(value, str) for value in data.splits.values()):
+        base = path.rstrip("/")
+        patterns = {name: str(value) for name, value in data.splits.items()}
     else:
-        path = data.path
-    return os.path.split(path)
+        base, pattern = resolve_input(path, data.format)
+        patterns = {ALL_FILES: pattern}
+    for pattern in patterns.values():
+        check_files_exist(base, pattern)
+    component = ArrowExampleGen(
+        settings=ExampleGenSettings(
+            format=data.format,
+            label=data.label,
+            task=config.task,
+            mixed_columns=_mixed_columns(config),
+        ),
+        input_base=base,
+        input_config=_Input(
+            splits=[_Input.Split(name=name, pattern=p) for name, p in patterns.items()]
+        ),
+        output_config=_output_config(data),
+    )
+    return component.with_id("ExampleGen")
 
-def input_config(data, pattern):
-    return example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)])
 
-def output_config(data):
-    S=example_gen_pb2.SplitConfig
-    return example_gen_pb2.Output(split_config=S(splits=[S.Split(name=n,hash_buckets=b) for n,b in data.splits.items()]))
+def data_path(data: DataSettings, layout: Layout) -> str:
+    """Where the data is: shipped data is unpacked, and a local path becomes absolute."""
+    if data.path.startswith(BUILTIN_PREFIX):
+        builtin = BUILTIN_DATA[data.path.removeprefix(BUILTIN_PREFIX)]
+        return str(builtin.locate(layout.builtin))
+    return data.path if is_remote(data.path) else str(Path(data.path).absolute())
+
+
+def _output_config(data: DataSettings) -> _Output:
+    """Hash buckets per split; empty where every split has files of its own."""
+    buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
+    return _Output(
+        split_config=_SplitConfig(
+            splits=[_SplitConfig.Split(name=n, hash_buckets=b) for n, b in buckets.items()]
+        )
+    )
+
+
+def _mixed_columns(config: PipelineConfig) -> tuple[str, ...]:
+    """Columns that may hold numbers and text, because the config says what they are."""
+    declared = (CategoricalFeature, IgnoredFeature)
+    return tuple(name for name, f in config.features.items() if isinstance(f, declared))

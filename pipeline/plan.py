@@ -51,7 +51,7 @@ class _WouldRunError(Exception):
 class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
     """Stands where the executor would run."""
 
-    SUPPORTED_EXECUTOR_SPEC_TYPE = [  # noqa: RUF012 - the base class's way
+    SUPPORTED_EXECUTOR_SPEC_TYPE = [
         executable_spec_pb2.PythonClassExecutableSpec,
         executable_spec_pb2.BeamExecutableSpec,
     ]

@@ -86,8 +86,8 @@ def _expectation(detail: Any) -> str:
     context = detail.get("ctx", {})
     kind = detail["type"]
     if kind in ("enum", "literal_error", "union_tag_invalid"):
-        expected = str(context.get("expected") or context.get("expected_tags")).replace(" or ", ", ")
-        names = [name.strip(" '\"") for name in expected.split(",")]
+        expected = str(context.get("expected") or context.get("expected_tags"))
+        names = [name.strip(" '\"") for name in expected.replace(" or ", ", ").split(",")]
         value = context.get("tag", detail["input"])
         return f"right is one of {', '.join(names)}" + _closest(value, names)
     if kind == "union_tag_not_found":
@@ -128,9 +128,9 @@ def _keys_at(schema: dict[str, Any], path: tuple[Any, ...], value: Any) -> set[s
     for part in path:
         nodes = [child for node in nodes for child in _children(schema, node, part)]
     keys: set[str] = set()
-    for node in (variant for node in nodes for variant in _variants(schema, node)):
-        if _accepts_tags(node, value):
-            keys |= set(node.get("properties", {}))
+    for variant in (variant for node in nodes for variant in _variants(schema, node)):
+        if _accepts_tags(variant, value):
+            keys |= set(variant.get("properties", {}))
     return keys
 
 

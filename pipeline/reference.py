@@ -23,16 +23,17 @@ def config_reference() -> str:
     lines = [
         "# Config reference",
         "",
-        "Generated from the code by `make docs`. Unknown keys are refused, and every problem of a",
-        "file is reported at once. `--set train.epochs=3` overrides any key. `scopeline schema FILE`",
-        "writes a JSON Schema; with `# yaml-language-server: $schema=FILE` as a file's first line,",
-        "editors complete and check it.",
+        "Generated from the code by `make docs`. Unknown keys are refused, and every problem of",
+        "a file is reported at once. `--set train.epochs=3` overrides any key.",
+        "`python local_runner.py schema FILE` writes a JSON Schema; with",
+        "`# yaml-language-server: $schema=FILE` as a file's first line, editors complete it.",
     ]
     lines += _section("Top level", schema, schema)
     for name, definition in schema["$defs"].items():
         if "properties" in definition:
             lines += _section(name, definition, schema)
-    lines += ["", "## Metrics", "", "| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
+    lines += ["", "## Metrics", ""]
+    lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
     for task, metrics in METRICS.items():
         names = ", ".join(f"`{name}`" for name in metrics)
         defaults = ", ".join(f"`{name}`" for name in DEFAULT_METRICS[task])
@@ -79,7 +80,8 @@ def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
         return f"list of {_kind(value['items'], schema)}"
     if isinstance(value.get("additionalProperties"), dict):
         return f"mapping to {_kind(value['additionalProperties'], schema)}"
-    return str(value.get("type", "anything")) + _bounds(value)
+    kind = value.get("type", "anything")
+    return (kind if isinstance(kind, str) else " or ".join(kind)) + _bounds(value)
 
 
 def _bounds(value: dict[str, Any]) -> str:

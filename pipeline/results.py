@@ -18,6 +18,7 @@ from pipeline.verdict import Evaluation, read_evaluation
 from trainer_module.settings import IgnoredFeature
 from trainer_module.trainer import RECORD_FILE
 
+
 class RunResults:
     """Reads the outputs of a run's executions, as far as it came."""
 
@@ -46,8 +47,7 @@ class RunResults:
             ids = [
                 event.artifact_id
                 for event in events
-                if event.type == metadata_store_pb2.Event.OUTPUT
-                and event.path.steps[0].key == key
+                if event.type == metadata_store_pb2.Event.OUTPUT and event.path.steps[0].key == key
             ]
             artifacts = store.get_artifacts_by_id(ids)
             types = store.get_artifact_types_by_id([a.type_id for a in artifacts])

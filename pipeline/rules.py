@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from components.example_gen.settings import DataFormat
 from pipeline.builtin_data import BUILTIN_DATA
 from pipeline.config import (
     BUILTIN_PREFIX,
@@ -29,6 +30,7 @@ SUPPORTED_STRATEGIES = (
     Strategy.CENTRAL_STORAGE,
 )
 IMAGE_COLUMN = "image"
+IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
 ZOO = ("cnn", "mlp", "wide_deep")
 
 
@@ -107,7 +109,7 @@ def label_is_no_feature(config: PipelineConfig) -> Iterator[Problem]:
 @_rule
 def images_declare_their_size(config: PipelineConfig) -> Iterator[Problem]:
     """Image data has one feature, `image`, and the model needs its size."""
-    if not config.data.format.is_images:
+    if config.data.format not in IMAGE_FORMATS:
         return
     for name in config.features:
         if name != IMAGE_COLUMN:
@@ -125,8 +127,9 @@ def images_declare_their_size(config: PipelineConfig) -> Iterator[Problem]:
 @_rule
 def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Problem]:
     """A folder's name is a class, never a number to regress to."""
-    if config.data.format.is_images and config.task is Task.REGRESSION:
-        yield Problem("task", f"found 'regression'; {config.data.format} data has classes as labels")
+    if config.data.format in IMAGE_FORMATS and config.task is Task.REGRESSION:
+        found = f"found 'regression'; {config.data.format} data has classes as labels"
+        yield Problem("task", found)
 
 
 @_rule

@@ -126,7 +126,8 @@ def _verdict(summary: RunSummary) -> str:
     """One sentence about how it ended, in colour."""
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:
-        return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {escape(str(summary.pushed))}"
+        pushed = escape(str(summary.pushed))
+        return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
     if summary.status is Status.NOT_BLESSED:
         return f"[red]not blessed[/red], nothing was pushed: {reason}"
     if summary.error is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -100,4 +99,4 @@ class RunSummary(BaseModel):
         """Writes the file whole, replacing an earlier state of it."""
         scratch = path.with_suffix(".tmp")
         scratch.write_text(self.model_dump_json(indent=2) + "\n")
-        os.replace(scratch, path)
+        scratch.replace(path)

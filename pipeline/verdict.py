@@ -1,4 +1,4 @@
-"""The Evaluator's verdict in words: each metric, what it needed, and why a model was not blessed."""
+"""The Evaluator's verdict in words: each metric, what it needed, and the reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import tensorflow_model_analysis as tfma
 
 from pipeline.config import PipelineConfig
 from pipeline.evaluation import BASELINE, CANDIDATE, effective_thresholds, metric_names
-from pipeline.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,9 @@ def _reason(results: tuple[MetricResult, ...], config: PipelineConfig, blessed: 
         return "; ".join(reasons) or "TFMA could not validate the metrics; see the log"
     with_baseline = any(result.in_service is not None for result in results)
     kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
-    compared = "not worse than the model in service" if with_baseline else "no model is in service yet"
+    compared = "no model is in service yet"
+    if with_baseline:
+        compared = "it is not worse than the model in service"
     return f"{kept}, and {compared}"
 
 
