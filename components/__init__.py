@@ -1,0 +1,1 @@
+"""TFX components of our own."""

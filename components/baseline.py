@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import ml_metadata as mlmd
+from tfx.components.evaluator import constants
 from tfx.dsl.components.common import resolver
 from tfx.types import artifact
 from tfx.types.standard_component_specs import MODEL_BLESSING_KEY, MODEL_KEY
-
-import ml_metadata as mlmd
-from tfx.components.evaluator import constants
 
 CANDIDATE_KEY = "candidate"
 

@@ -139,9 +139,7 @@ class ExampleValidator(base_component.BaseComponent):
         super().__init__(spec=spec)
 
 
-def read_anomalies(
-    artifact: types.Artifact, label: str, ignored: Iterable[str]
-) -> list[Anomaly]:
+def read_anomalies(artifact: types.Artifact, label: str, ignored: Iterable[str]) -> list[Anomaly]:
     """The anomalies of all splits, severe ones first.
 
     Args:

@@ -49,23 +49,26 @@ class AtomicPushExecutor(executor.Executor):
             self._MarkNotPushed(pushed)
             return
         model = Path(self.GetModelPath(input_dict))
-        version = push_version(model, Path(base))
+        version = free_version(Path(base))
+        push_version(model, version)
         io_utils.copy_dir(str(model), pushed.uri)
-        self._MarkPushed(
-            pushed, pushed_destination=str(version), pushed_version=version.name
-        )
+        self._MarkPushed(pushed, pushed_destination=str(version), pushed_version=version.name)
 
 
-def push_version(model: Path, base: Path) -> Path:
-    """Copies a SavedModel into a serving folder as its newest version.
+def free_version(base: Path) -> Path:
+    """The folder of a new version: named by the time in seconds, later if that is taken."""
+    now = int(time.time())
+    return next(base / str(v) for v in itertools.count(now) if not (base / str(v)).exists())
+
+
+def push_version(model: Path, version: Path) -> None:
+    """Copies a SavedModel into a serving folder as a version, whole or not at all.
 
     Args:
       model: the SavedModel's folder.
-      base: the serving folder, made if need be.
-
-    Returns:
-      The version's folder, named by the time in seconds.
+      version: the folder it gets, below the serving folder, which is made if need be.
     """
+    base = version.parent
     base.mkdir(parents=True, exist_ok=True)
     for abandoned in base.glob(f"{INCOMING_PREFIX}*"):
         shutil.rmtree(abandoned, ignore_errors=True)
@@ -74,18 +77,10 @@ def push_version(model: Path, base: Path) -> Path:
         shutil.copytree(model, incoming)
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
-        version = _free_version(base)
         incoming.rename(version)
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     _flush(base)
-    return version
-
-
-def _free_version(base: Path) -> Path:
-    """The first unused version from now on: two pushes may fall into one second."""
-    now = int(time.time())
-    return next(base / str(v) for v in itertools.count(now) if not (base / str(v)).exists())
 
 
 def _flush(path: Path) -> None:

@@ -54,9 +54,8 @@ class Executor(base_executor.BaseExecutor):
             statistics = [
                 stats_artifact_utils.load_statistics(artifact, split).proto() for split in splits
             ]
-            schema = infer_schema(
-                statistics, label, Task(exec_properties["task"]), json.loads(exec_properties["images"])
-            )
+            task, images = Task(exec_properties["task"]), json.loads(exec_properties["images"])
+            schema = infer_schema(statistics, label, task, images)
             _keep(kept, schema)
         folder = Path(artifact_utils.get_single_uri(output_dict[SCHEMA_KEY]))
         (folder / DEFAULT_FILE_NAME).write_text(text_format.MessageToString(schema))
@@ -139,7 +138,8 @@ def read_schema(path: Path, label: str) -> schema_pb2.Schema:
     columns = [feature.name for feature in schema.feature]
     if label not in columns:
         raise DataError(
-            f"{path}: the schema has no feature for the label `{label}`; it has {', '.join(columns)}"
+            f"{path}: the schema has no feature for the label `{label}`, "
+            f"only for {', '.join(columns)}"
         )
     return schema
 

@@ -7,14 +7,17 @@ import logging
 import shutil
 import time
 from datetime import datetime
+from pathlib import Path
 
+from components.example_gen.paths import is_remote
+from components.pusher import push_version
 from components.user_errors import find_user_error
 from pipeline.config import PipelineConfig
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout, RunLayout
 from pipeline.local import ComponentFailedError, LocalRunner
 from pipeline.results import RunResults
-from pipeline.screen import PROGRESS_LOGGER, Screen
+from pipeline.screen import PROGRESS_LOGGER, Screen, shown
 from pipeline.summary import (
     ComponentSummary,
     ErrorSummary,
@@ -137,8 +140,15 @@ class _Recorder:
         return "blessed" if evaluation.blessed else "not blessed"
 
     def _read_push(self) -> str:
-        self.summary.pushed = self._results.pushed_path()
-        return ""
+        pushed = self._results.pushed_version()
+        if pushed is None:
+            return ""
+        self.summary.pushed = pushed.destination
+        if is_remote(pushed.destination) or Path(pushed.destination).exists():
+            return ""
+        # A cached push whose version was deleted since: Pusher's own copy serves again.
+        push_version(pushed.archive, Path(pushed.destination))
+        return "the served version was gone; pushed again"
 
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from what was pushed or from what went wrong."""
@@ -175,12 +185,12 @@ def _explain(error: BaseException) -> tuple[Status, str]:
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """What to look at next."""
-    hints = [f"summary: {files.summary}"]
+    hints = [f"summary: {shown(files.summary)}"]
     if summary.error is not None:
-        hints = [f"everything it said: {files.log}"]
+        hints = [f"everything it said: {shown(files.log)}"]
         if summary.components:
             hints.append("the next run goes on from the components that are done")
     elif summary.training:
-        logs = layout.pipeline_root / "Trainer"
+        logs = shown(layout.pipeline_root / "Trainer")
         hints.append(f"learning curves: .venv/bin/tensorboard --logdir {logs}")
     return hints

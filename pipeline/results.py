@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,14 @@ from pipeline.config import PipelineConfig
 from pipeline.verdict import Evaluation, read_evaluation
 from trainer_module.settings import IgnoredFeature
 from trainer_module.trainer import RECORD_FILE
+
+
+@dataclass(frozen=True)
+class PushedVersion:
+    """A pushed model: the folder (or URI) it is served from, and Pusher's own copy of it."""
+
+    destination: str
+    archive: Path
 
 
 class RunResults:
@@ -99,9 +108,10 @@ class RunResults:
             evaluations[0].uri, self._config, blessed == evaluator_constants.BLESSED_VALUE
         )
 
-    def pushed_path(self) -> str | None:
-        """The version's folder that Pusher filled; None if it pushed nothing."""
+    def pushed_version(self) -> PushedVersion | None:
+        """The version that Pusher made; None if it pushed nothing."""
         for artifact in self.outputs("Pusher", "pushed_model"):
             if artifact.get_int_custom_property("pushed"):
-                return str(artifact.get_string_custom_property("pushed_destination"))
+                destination = artifact.get_string_custom_property("pushed_destination")
+                return PushedVersion(destination, Path(artifact.uri))
         return None

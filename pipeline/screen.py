@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from pathlib import Path
 from typing import IO
 
 from rich.console import Console
@@ -25,6 +26,12 @@ _COLOURS = {
     State.SKIPPED: "yellow",
     State.FAILED: "red",
 }
+
+
+def shown(path: Path | str) -> str:
+    """A path as a person would type it: relative where it is below the current folder."""
+    below = Path(path).is_relative_to(Path.cwd())
+    return str(Path(path).relative_to(Path.cwd()) if below else path)
 
 
 class Screen(logging.Handler):
@@ -126,7 +133,7 @@ def _verdict(summary: RunSummary) -> str:
     """One sentence about how it ended, in colour."""
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:
-        pushed = escape(str(summary.pushed))
+        pushed = escape(shown(str(summary.pushed)))
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
     if summary.status is Status.NOT_BLESSED:
         return f"[red]not blessed[/red], nothing was pushed: {reason}"

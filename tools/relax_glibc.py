@@ -35,10 +35,12 @@ SHT_DYNSYM, SHT_VERNEED, SHT_VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFF
 VER_FLG_WEAK, VER_NDX_GLOBAL, STB_WEAK = 2, 1, 2
 SYMBOL_SIZE = 24
 ISOC23_PREFIX = b"__isoc23_"
-ISOC23_FUNCTIONS = {ISOC23_PREFIX + name for name in (b"strtol", b"strtoul", b"strtoll", b"strtoull")}
+ISOC23_FUNCTIONS = {
+    ISOC23_PREFIX + name for name in (b"strtol", b"strtoul", b"strtoll", b"strtoull")
+}
 
 
-class UnknownBinary(Exception):
+class UnknownBinaryError(Exception):
     """The file is not what this step knows how to edit; the message says what was found."""
 
 
@@ -68,7 +70,7 @@ class ElfFile:
 
     def __init__(self, data: bytearray) -> None:
         if data[:6] != b"\x7fELF\x02\x01":
-            raise UnknownBinary("not a 64-bit little-endian ELF file")
+            raise UnknownBinaryError("not a 64-bit little-endian ELF file")
         self.data = data
         self.sections = list(self._read_sections())
         self.symbols = self._section(SHT_DYNSYM)
@@ -88,7 +90,7 @@ class ElfFile:
     def _section(self, kind: int) -> Section:
         found = [s for s in self.sections if s.type == kind]
         if len(found) != 1:
-            raise UnknownBinary(f"{len(found)} sections of type {kind:#x}, expected one")
+            raise UnknownBinaryError(f"{len(found)} sections of type {kind:#x}, expected one")
         return found[0]
 
     def string(self, offset: int) -> bytes:
@@ -97,11 +99,11 @@ class ElfFile:
         return bytes(self.data[start : self.data.index(0, start)])
 
     def find_string(self, text: bytes) -> int:
-        """The offset of a string in the dynamic string table; raises UnknownBinary if absent."""
+        """The offset of a string in the dynamic string table; raises UnknownBinaryError if absent."""
         start, end = self.strings.offset, self.strings.offset + self.strings.size
         position = self.data.find(b"\0" + text + b"\0", start, end)
         if position < 0:
-            raise UnknownBinary(f"the string table lacks {text.decode()}")
+            raise UnknownBinaryError(f"the string table lacks {text.decode()}")
         return position + 1 - start
 
     def _read_needs(self, section: Section) -> Iterator[VersionNeed]:
@@ -136,9 +138,7 @@ class ElfFile:
 
     def rename(self, symbol: int, string_offset: int) -> None:
         """Points a symbol's name at another offset of the string table."""
-        struct.pack_into(
-            "<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE, string_offset
-        )
+        struct.pack_into("<I", self.data, self.symbols.offset + symbol * SYMBOL_SIZE, string_offset)
 
     def make_weak(self, symbol: int) -> None:
         """Gives a symbol weak binding, so that nothing has to define it."""
@@ -167,7 +167,7 @@ def _replace_symbol(elf: ElfFile, symbol: int) -> None:
         # Exists to force a link against a new libstdc++; nothing calls it.
         elf.make_weak(symbol)
     else:
-        raise UnknownBinary(f"no older equivalent is known for the symbol {name.decode()}")
+        raise UnknownBinaryError(f"no older equivalent is known for the symbol {name.decode()}")
     elf.unversion(symbol)
 
 
@@ -182,7 +182,7 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
       How many version needs were relaxed; 0 means that the bytes are as before.
 
     Raises:
-      UnknownBinary: the module needs something that has no known equivalent.
+      UnknownBinaryError: the module needs something that has no known equivalent.
     """
     elf = ElfFile(data)
     missing = [
@@ -192,7 +192,7 @@ def relax(data: bytearray, provides: Callable[[str, bytes], bool]) -> int:
     ]
     for need in missing:
         if need.name not in KNOWN_VERSIONS:
-            raise UnknownBinary(f"it needs {need.name.decode()} of {need.library}")
+            raise UnknownBinaryError(f"it needs {need.name.decode()} of {need.library}")
         for symbol in elf.symbols_of(need.index):
             _replace_symbol(elf, symbol)
         elf.make_need_weak(need)
@@ -208,7 +208,7 @@ def _loaded_library(name: str) -> Path:
         path = line.split(maxsplit=5)[-1]
         if Path(path).name.startswith(name.split(".so")[0] + ".so") or path.endswith("/" + name):
             return Path(path)
-    raise UnknownBinary(f"{name} is loaded but not to be found in /proc/self/maps")
+    raise UnknownBinaryError(f"{name} is loaded but not to be found in /proc/self/maps")
 
 
 class SystemVersions:
@@ -218,6 +218,7 @@ class SystemVersions:
         self._contents: dict[str, bytes] = {}
 
     def __call__(self, library: str, version: bytes) -> bool:
+        """Whether a library, by file name, defines a version."""
         if library not in self._contents:
             self._contents[library] = _loaded_library(library).read_bytes()
         return b"\0" + version + b"\0" in self._contents[library]
@@ -233,7 +234,7 @@ def relax_file(path: Path, provides: Callable[[str, bytes], bool]) -> int:
         try:
             copy.write_bytes(data)
             shutil.copymode(path, copy)
-            os.replace(copy, path)
+            copy.replace(path)
         finally:
             copy.unlink(missing_ok=True)
     return relaxed
@@ -248,7 +249,7 @@ def main() -> int:
     for name in EXTENSIONS:
         try:
             relaxed = relax_file(folder / name, provides)
-        except (UnknownBinary, OSError, struct.error, ValueError) as error:
+        except (UnknownBinaryError, OSError, struct.error, ValueError) as error:
             print(
                 f"error: {folder / name}: {error}. Use a Linux with glibc 2.39 or newer "
                 "(Ubuntu 24.04, Debian 13), or install the exact versions of uv.lock.",

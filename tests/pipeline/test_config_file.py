@@ -12,7 +12,7 @@ import pytest
 from pipeline import rules
 from pipeline.config_file import load_config
 from trainer_module.errors import ConfigError
-from trainer_module.settings import ImageFeature, Strategy, StepSchedule
+from trainer_module.settings import ImageFeature, StepSchedule, Strategy
 
 ROOT = Path(__file__).parents[2]
 BROKEN = sorted((ROOT / "tests" / "fixtures" / "broken").glob("*.yaml"))

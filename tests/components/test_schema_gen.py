@@ -1,0 +1,90 @@
+"""The schema: inferred once and kept, curated, edited; and what it lets through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.schema_gen import _keep, infer_schema, read_schema, schema_revision
+from trainer_module.errors import DataError
+from trainer_module.settings import Task
+
+
+def statistics(**columns: list):
+    return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns))
+
+
+def test_label_classes_of_all_splits_become_its_domain() -> None:
+    splits = [
+        statistics(x=[1.0, 2.0, 3.0], label=["b", "a", "b"]),
+        statistics(x=[1.0, 2.0], label=["c", "a"]),
+    ]
+    schema = infer_schema(splits, "label", Task.MULTICLASS, [])
+    assert list(tfdv.get_domain(schema, "label").value) == ["a", "b", "c"]
+
+
+def test_label_of_integers_gets_a_range() -> None:
+    schema = infer_schema([statistics(label=[0, 3, 9])], "label", Task.MULTICLASS, [])
+    domain = tfdv.get_domain(schema, "label")
+    assert (domain.min, domain.max) == (0, 9)
+
+
+def test_label_of_a_regression_is_not_bounded() -> None:
+    schema = infer_schema([statistics(label=[0, 3, 9])], "label", Task.REGRESSION, [])
+    assert tfdv.get_feature(schema, "label").WhichOneof("domain_info") is None
+
+
+def test_more_classes_than_tfdv_infers_a_domain_for() -> None:
+    classes = [f"c{i:03d}" for i in range(300)]
+    schema = infer_schema([statistics(label=classes * 2)], "label", Task.MULTICLASS, [])
+    assert list(tfdv.get_domain(schema, "label").value) == classes
+
+
+def test_images_have_no_domain() -> None:
+    schema = infer_schema(
+        [statistics(image=["png1", "png2"] * 9, label=["a", "b"] * 9)],
+        "label",
+        Task.BINARY,
+        ["image"],
+    )
+    assert tfdv.get_feature(schema, "image").WhichOneof("domain_info") is None
+
+
+def test_kept_schema_has_a_revision_only_once_it_is_edited(tmp_path: Path) -> None:
+    kept = tmp_path / "schema.pbtxt"
+    assert schema_revision(None, kept) == ""
+    _keep(kept, infer_schema([statistics(label=["a", "b"])], "label", Task.BINARY, []))
+    assert schema_revision(None, kept) == ""
+    assert read_schema(kept, "label").feature[0].name == "label"
+    kept.write_text(kept.read_text().replace('"a"', '"z"'))
+    edited = schema_revision(None, kept)
+    assert len(edited) == 64
+    assert schema_revision(kept, tmp_path / "other") != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("feature { nme: 'x' }", "not a schema in text format: 1:11"),
+        ("feature { name: 'x' type: INT }", "no feature for the label `label`, only for x"),
+    ],
+)
+def test_unusable_schema_is_explained(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "schema.pbtxt"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_schema(path, "label")
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_schema_is_a_proto_that_tfdv_reads(tmp_path: Path) -> None:
+    kept = tmp_path / "schema.pbtxt"
+    schema = infer_schema([statistics(label=["a", "b"])], "label", Task.BINARY, [])
+    _keep(kept, schema)
+    assert tfdv.load_schema_text(str(kept)) == schema
+    assert isinstance(schema, schema_pb2.Schema)

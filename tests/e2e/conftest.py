@@ -1,0 +1,86 @@
+"""Runs the command line as a user does, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUNNER = ROOT / "local_runner.py"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder that pipelines run in, and its output."""
+
+    folder: Path
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, str(RUNNER), *map(str, arguments), "--output", str(self.output)]
+
+    def scopeline(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end."""
+        return subprocess.run(
+            self.command(*arguments), cwd=self.folder, capture_output=True, text=True, timeout=600
+        )
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        """Starts a command; the caller ends it."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def summary(self, name: str) -> dict[str, Any]:
+        """The summary of the newest run of a pipeline."""
+        newest = max((self.output / name / "runs").iterdir())
+        return dict(json.loads((newest / "summary.json").read_text()))
+
+    def states(self, name: str) -> dict[str, str]:
+        """The state of each component in the newest run."""
+        return {c["name"]: c["state"] for c in self.summary(name)["components"]}
+
+    def versions(self, name: str) -> list[str]:
+        """Everything in the serving folder."""
+        return sorted(p.name for p in (self.output / name / "serving" / name).glob("*"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A folder of a module's own."""
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+def plain(text: str) -> str:
+    """Asserts that a text has no terminal control sequences, and returns it."""
+    assert not re.search(r"\x1b|\r", text)
+    return text
+
+
+def snapshot(folder: Path) -> dict[str, int]:
+    """All files and folders below a folder, with the time of their last change."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.exists()
+    }

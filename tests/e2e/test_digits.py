@@ -1,0 +1,159 @@
+"""The main job, `configs/digits.yaml`, from the command line: runs, reruns, plans, verdicts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from e2e.conftest import Project, plain, snapshot
+
+COMPONENTS = [
+    "ExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "Transform",
+    "Trainer",
+    "Evaluator",
+    "Pusher",
+]
+
+
+@pytest.fixture(scope="module")
+def first(project: Project) -> subprocess.CompletedProcess[str]:
+    """The first run: the command line without any argument but the output."""
+    return project.scopeline()
+
+
+def test_first_run_pushes_a_good_model(project: Project, first) -> None:
+    assert first.returncode == 0, first.stdout + first.stderr
+    summary = project.summary("digits")
+    assert summary["status"] == "pushed"
+    assert summary["metrics"]["accuracy"]["value"] >= 0.97
+    assert summary["blessed"] is True
+    assert summary["reason"] == "every threshold is kept, and no model is in service yet"
+    assert [c["name"] for c in summary["components"]] == COMPONENTS
+    assert {c["state"] for c in summary["components"]} == {"ran"}
+    assert sum(summary["examples"].values()) == 1797
+    assert (summary["strategy"], summary["replicas"]) == ("mirrored", 1)
+    assert summary["pushed"].endswith("serving/digits/" + project.versions("digits")[0])
+
+
+def test_first_run_says_so_on_the_screen(project: Project, first) -> None:
+    screen = plain(first.stdout)
+    for component in COMPONENTS:
+        assert f"  {component} " in screen
+    assert "at least 0.95: kept" in screen
+    assert "pushed to output/digits/serving/digits/" in screen
+    assert first.stderr == ""
+    log = next((project.output / "digits" / "runs").glob("*/run.log")).read_text()
+    assert "Execution 1 succeeded" in log
+
+
+def test_served_model_names_the_digit(project: Project, first) -> None:
+    import tensorflow as tf
+
+    (version,) = project.versions("digits")
+    model = tf.saved_model.load(str(project.output / "digits/serving/digits" / version))
+    paths = [
+        p
+        for d in range(10)
+        for p in sorted((project.output / f"builtin/digits/{d}").iterdir())[:20]
+    ]
+    images = [path.read_bytes() for path in paths]
+    expected = [path.parent.name.encode() for path in paths]
+    examples = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={"image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image]))}
+            )
+        ).SerializeToString()
+        for image in images
+    ]
+    answer = model.signatures["serving_default"](examples=tf.constant(examples))
+    named = answer["class"].numpy().tolist()
+    assert sum(a == b for a, b in zip(named, expected, strict=True)) >= 0.97 * len(expected)
+    assert answer["scores"].shape == (len(examples), 10)
+    raw = model.signatures["serving_raw"](image=tf.constant(images))
+    assert raw["class"].numpy().tolist() == named
+
+
+def test_second_run_is_cached_and_plan_changes_nothing(project: Project, first) -> None:
+    before = project.versions("digits")
+    second = project.scopeline("run")
+    assert second.returncode == 0
+    assert set(project.states("digits").values()) == {"cached"}
+    assert second.stdout.count("cached") == len(COMPONENTS)
+    assert project.versions("digits") == before
+
+    files = snapshot(project.output)
+    plan = project.scopeline("plan")
+    assert plan.returncode == 0
+    assert plan.stdout.count("nothing that it depends on has changed") == len(COMPONENTS)
+    assert "nothing to do" in plan.stdout
+    assert snapshot(project.output) == files
+
+
+def test_plan_says_what_would_run_and_why(project: Project, first) -> None:
+    plan = project.scopeline("plan", "--set", "train.epochs=1").stdout
+    assert "Transform         cached" in plan
+    assert "Trainer           runs    changed: train.epochs 12 -> 1" in plan
+    assert "Evaluator         runs    after Trainer" in plan
+    other = project.scopeline("plan", "--set", "name=other").stdout
+    assert "ExampleGen        runs    it has not run yet" in other
+    assert not (project.output / "other").exists()
+
+
+def test_missed_threshold_pushes_nothing(project: Project, first) -> None:
+    before = project.versions("digits")
+    done = project.scopeline("run", "--set", "evaluate.thresholds.accuracy.min=0.9999")
+    assert done.returncode == 3
+    assert "not blessed, nothing was pushed: accuracy is 0.9" in done.stdout
+    assert "below the threshold of 0.9999" in done.stdout
+    states = project.states("digits")
+    assert states["Trainer"] == "cached"
+    assert (states["Evaluator"], states["Pusher"]) == ("ran", "skipped")
+    assert project.versions("digits") == before
+
+
+def test_worse_model_than_the_one_in_service_is_not_pushed(project: Project, first) -> None:
+    before = project.versions("digits")
+    in_service = project.scopeline("run") and project.summary("digits")["metrics"]["accuracy"]
+    done = project.scopeline(
+        "run", "--set", "train.epochs=1", "--set", "evaluate.thresholds={accuracy: {min: 0.1}}"
+    )
+    assert done.returncode == 3
+    accuracy = project.summary("digits")["metrics"]["accuracy"]
+    assert accuracy["in_service"] == pytest.approx(in_service["value"])
+    assert accuracy["value"] < accuracy["in_service"]
+    assert "of the model in service" in project.summary("digits")["reason"]
+    assert project.versions("digits") == before
+
+
+def test_deleted_version_is_pushed_again_from_cache(project: Project, first) -> None:
+    (version,) = project.versions("digits")
+    served = project.output / "digits/serving/digits" / version
+    files = sorted(p.name for p in served.rglob("*"))
+    shutil.rmtree(served)
+    done = project.scopeline("run")
+    assert done.returncode == 0
+    assert "the served version was gone; pushed again" in done.stdout
+    assert sorted(p.name for p in served.rglob("*")) == files
+
+
+def test_tfx_command_line_takes_the_runner(project: Project, first, monkeypatch) -> None:
+    import sys
+    from pathlib import Path
+
+    from e2e.conftest import RUNNER
+
+    monkeypatch.setenv("HOME", str(project.folder))
+    tfx = Path(sys.executable).parent / "tfx"
+    done = subprocess.run(
+        [tfx, "pipeline", "create", "--engine", "local", "--pipeline-path", RUNNER],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+    )
+    assert 'Pipeline "digits" created successfully' in done.stdout, done.stderr
