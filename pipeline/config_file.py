@@ -84,7 +84,8 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise ConfigError(f"--set {override}: {text!r} is not a YAML value") from None
+        # Such as a glob, which begins with a sign that YAML gives a meaning.
+        value = text
     *sections, last = key.split(".")
     for section in sections:
         child = raw.get(section)

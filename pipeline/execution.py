@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.pusher import push_version
 from components.user_errors import find_user_error
+from components.versions import push_version
 from pipeline.config import PipelineConfig
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout, RunLayout

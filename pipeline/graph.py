@@ -28,8 +28,12 @@ from trainer_module.settings import SETTINGS_KEY, IgnoredFeature, ImageFeature, 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
 BASELINE_RESOLVER = "BaselineResolver"
-DEFAULT_BEAM_ARGS = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
-"""In this process: on 2 cores several processes gain nothing."""
+DEFAULT_BEAM_ARGS = [
+    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "--sdk_container_image=local",
+]
+"""Beam in this process. DirectRunner would try to download another runner for every pipeline, and
+without the name of an image, which nothing here uses, TFX would package its sources for workers."""
 
 
 def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline:

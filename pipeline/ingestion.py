@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tfx.proto import example_gen_pb2
 
 from components.example_gen.component import ArrowExampleGen
-from components.example_gen.paths import check_files_exist, is_remote, resolve_input
 from components.example_gen.settings import ExampleGenSettings
-from pipeline.builtin_data import BUILTIN_DATA
-from pipeline.config import BUILTIN_PREFIX, DataSettings, PipelineConfig
+from pipeline.config import DataSettings, PipelineConfig
+from pipeline.data_location import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import CategoricalFeature, IgnoredFeature
-
-ALL_FILES = "all"
-"""The one input split, where hash buckets make the output splits."""
 
 _Input, _Output, _SplitConfig = (
     example_gen_pb2.Input,
@@ -30,20 +24,11 @@ def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
     Raises:
       DataError: no local file matches the path.
     """
-    data = config.data
-    path = data_path(data, layout)
-    if all(isinstance(value, str) for value in data.splits.values()):
-        base = path.rstrip("/")
-        patterns = {name: str(value) for name, value in data.splits.items()}
-    else:
-        base, pattern = resolve_input(path, data.format)
-        patterns = {ALL_FILES: pattern}
-    for pattern in patterns.values():
-        check_files_exist(base, pattern)
+    base, patterns = locate_data(config.data, layout)
     component = ArrowExampleGen(
         settings=ExampleGenSettings(
-            format=data.format,
-            label=data.label,
+            format=config.data.format,
+            label=config.data.label,
             task=config.task,
             mixed_columns=_mixed_columns(config),
         ),
@@ -51,17 +36,9 @@ def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
         input_config=_Input(
             splits=[_Input.Split(name=name, pattern=p) for name, p in patterns.items()]
         ),
-        output_config=_output_config(data),
+        output_config=_output_config(config.data),
     )
     return component.with_id("ExampleGen")
-
-
-def data_path(data: DataSettings, layout: Layout) -> str:
-    """Where the data is: shipped data is unpacked, and a local path becomes absolute."""
-    if data.path.startswith(BUILTIN_PREFIX):
-        builtin = BUILTIN_DATA[data.path.removeprefix(BUILTIN_PREFIX)]
-        return str(builtin.locate(layout.builtin))
-    return data.path if is_remote(data.path) else str(Path(data.path).absolute())
 
 
 def _output_config(data: DataSettings) -> _Output:

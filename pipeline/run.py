@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.config import PipelineConfig
+from pipeline.data_location import locate_data
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.logs import captured
@@ -24,9 +25,11 @@ def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) ->
 
     Raises:
       ConfigError: the output folder cannot be used, or another run of the pipeline is under way.
+      DataError: there is no data where the config says.
     """
     layout = Layout.of(config, output)
     with one_at_a_time(layout):
+        locate_data(config.data, layout)
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
         with captured(files.log, verbose) as stream:

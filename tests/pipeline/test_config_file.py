@@ -70,7 +70,7 @@ def test_overrides_set_nested_keys_and_make_sections() -> None:
     [
         ("train.epochs", "it has to be key=value, such as train.epochs=3"),
         ("name.x=1", "`name` is 'digits', not a section"),
-        ("train.epochs=[", "'[' is not a YAML value"),
+        ("train.epochs=[", "train.epochs: found '['; it should be a valid integer"),
         ("train.epoch=3", "train.epoch: unknown key; did you mean `epochs`?"),
     ],
 )

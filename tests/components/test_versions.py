@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from components.pusher import INCOMING_PREFIX, free_version, push_version
+from components.versions import INCOMING_PREFIX, free_version, push_version
 
 FILES, FILE_SIZE = 40, 2**20
 PUSH = """
 import sys
 from pathlib import Path
-from components.pusher import free_version, push_version
+from components.versions import free_version, push_version
 print("ready", flush=True)
 sys.stdin.readline()
 while True:
@@ -54,7 +54,7 @@ def test_full_disk_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from components.pusher import free_version, push_version\n"
+        "from components.versions import free_version, push_version\n"
         # A file may not grow beyond 1 KiB: the copy fails in the middle, as on a full disk.
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
@@ -71,9 +71,9 @@ def test_full_disk_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
 
 def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: Path) -> None:
     base = tmp_path / "serving"
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 - no secret
     abandoned = 0
-    for _ in range(6):
+    for _ in range(20):
         process = subprocess.Popen(
             [sys.executable, "-c", PUSH, str(model), str(base)],
             stdin=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""Example generation: CSV, Parquet, TFRecord, image folders and IDX to tf.Examples, in splits."""

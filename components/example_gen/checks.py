@@ -1,0 +1,254 @@
+"""Whether the data can be learned from; each rule raises a DataError that says what to change."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.example_gen.columns import Cell, Column, Kind, list_lengths
+from components.example_gen.settings import ExampleGenSettings
+from trainer_module.errors import DataError
+from trainer_module.settings import Task
+
+# The split that a model is trained on, by TFX's convention.
+TRAIN_SPLIT = "train"
+
+# Of columns in a message.
+_SHOWN_NAMES = 20
+
+
+@dataclass
+class Report:
+    """What one chunk of the data held; addable, so that the whole can be judged at the end."""
+
+    columns: set[str] = field(default_factory=set)
+    rows: Counter[str] = field(default_factory=Counter)
+    """Number of rows by split."""
+    classes: dict[str, Counter[Any]] = field(default_factory=dict)
+    """Number of rows by split and value of the label; empty for regression."""
+    unlabelled: list[Cell] = field(default_factory=list)
+    """The first row without a label."""
+    unlabelled_rows: int = 0
+
+    def add_rows(
+        self,
+        rows: pa.RecordBatch,
+        splits: np.ndarray,
+        split_names: Sequence[str],
+        first: Cell,
+        settings: ExampleGenSettings,
+    ) -> None:
+        """Counts a batch.
+
+        Args:
+          rows: list columns of int64, float32 or binary.
+          splits: the index of each row's split.
+          split_names: the names they stand for.
+          first: where the batch begins.
+          settings: the label and the task.
+
+        Raises:
+          DataError: a label is no single number where the task is regression, or several values.
+        """
+        self.columns.update(rows.schema.names)
+        for name, count in zip(
+            split_names, np.bincount(splits, minlength=len(split_names)), strict=True
+        ):
+            self.rows[name] += int(count)
+        if settings.label not in rows.schema.names:
+            self._add_unlabelled(np.zeros(rows.num_rows, np.int64), first)
+            return
+        labels = rows.column(settings.label)
+        lengths = list_lengths(labels)
+        self._add_unlabelled(lengths, first)
+        if lengths.min(initial=1) == 0:
+            return
+        _check_labels(labels.flatten(), lengths, first, settings)
+        if settings.task.is_classification:
+            self._add_classes(labels.flatten(), splits, split_names)
+
+    def _add_unlabelled(self, lengths: np.ndarray, first: Cell) -> None:
+        missing = np.flatnonzero(lengths == 0)
+        self.unlabelled_rows += len(missing)
+        if len(missing) and not self.unlabelled:
+            self.unlabelled = [Cell(first.file, first.row + int(missing[0]))]
+
+    def _add_classes(
+        self, labels: pa.Array, splits: np.ndarray, split_names: Sequence[str]
+    ) -> None:
+        for split, name in enumerate(split_names):
+            counts = pc.value_counts(labels.filter(pa.array(splits == split)))
+            values, numbers = counts.field("values"), counts.field("counts")
+            total = self.classes.setdefault(name, Counter())
+            total.update(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
+
+    @classmethod
+    def sum(cls, reports: Iterable[Report]) -> Report:
+        """One report of all that the reports cover."""
+        total = cls()
+        for report in reports:
+            total.columns |= report.columns
+            total.rows += report.rows
+            for split, counts in report.classes.items():
+                total.classes.setdefault(split, Counter()).update(counts)
+            total.unlabelled = total.unlabelled or report.unlabelled
+            total.unlabelled_rows += report.unlabelled_rows
+        return total
+
+
+def _check_labels(
+    labels: pa.Array, lengths: np.ndarray, first: Cell, settings: ExampleGenSettings
+) -> None:
+    """Refuses a batch's labels, none missing, where one is several values or no number."""
+    row = int(np.argmax(lengths > 1))
+    if lengths.max(initial=0) > 1:
+        raise DataError(
+            f"Label {settings.label!r} has {lengths[row]} values in row {first.row + row} of"
+            f" {first.file}: every row needs exactly one."
+        )
+    if settings.task is not Task.REGRESSION:
+        return
+    if pa.types.is_integer(labels.type):
+        return
+    numeric = pa.types.is_floating(labels.type)
+    bad = ~np.isfinite(labels.to_numpy()) if numeric else np.ones(len(labels), bool)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise regression_label_error(
+            settings.label, Cell(first.file, first.row + row, _show(labels[row].as_py()))
+        )
+
+
+def regression_label_error(label: str, cell: Cell) -> DataError:
+    """The error for a label that is no finite number where the task is regression."""
+    return DataError(
+        f"Label {label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task: regression"
+        " needs a finite number in every row: correct the value, or choose task: multiclass."
+    )
+
+
+def check_label_column(columns: Iterable[str], label: str) -> None:
+    """Raises DataError unless there is a column for the label."""
+    names = sorted(columns)
+    if label in names:
+        return
+    near = difflib.get_close_matches(label, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
+    if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
+        hint = "separate the columns with commas."
+    raise DataError(f"There is no label column {label!r}; found {show_names(names)}: {hint}")
+
+
+def show_names(names: Sequence[str]) -> str:
+    """Names of columns for a message: the first ones, on one line."""
+    shown = [name if name.isprintable() else repr(name)[:80] for name in names[:_SHOWN_NAMES]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def check_column(name: str, column: Column, settings: ExampleGenSettings) -> None:
+    """Raises DataError where a column of numbers holds some text, or a regression label does."""
+    cell = column.first_text
+    if name == settings.label:
+        # A class may be a number or a name.
+        if settings.task is Task.REGRESSION and column.kind is Kind.BYTES and cell is not None:
+            raise regression_label_error(name, cell)
+        return
+    if cell is None or column.numbers <= column.texts or name in settings.mixed_columns:
+        return
+    raise DataError(
+        f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in row {cell.row} of"
+        f" {cell.file} is none (values that are none: {column.texts}). Correct it (an empty cell"
+        " means missing), or accept numbers and text with"
+        f" `features: {{{name}: {{type: categorical}}}}`."
+    )
+
+
+def check_report(
+    report: Report, split_names: Sequence[str], hash_splits: bool, settings: ExampleGenSettings
+) -> None:
+    """Judges the data as a whole.
+
+    Args:
+      report: the sum over all chunks.
+      split_names: the splits that are to be.
+      hash_splits: whether the splits are shares of one input rather than inputs of their own.
+      settings: label and task.
+
+    Raises:
+      DataError: a split is empty, labels are missing, or the classes cannot be learned.
+    """
+    _check_splits(report.rows, split_names, hash_splits)
+    if report.unlabelled_rows:
+        check_label_column(report.columns, settings.label)
+        cell = report.unlabelled[0]
+        raise DataError(
+            f"Label {settings.label!r} is missing in {_count(report.unlabelled_rows, 'row')}, first"
+            f" in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
+        )
+    if settings.task.is_classification:
+        _check_classes(report.classes, split_names, settings)
+
+
+def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: bool) -> None:
+    empty = [name for name in split_names if not rows[name]]
+    if not empty:
+        return
+    counts = ", ".join(f"{name} {rows[name]}" for name in split_names)
+    change = "give it a larger share in data.splits, or more data"
+    if not hash_splits:
+        change = "check its glob in data.splits"
+    raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
+
+
+def _check_classes(
+    classes: dict[str, Counter[Any]], split_names: Sequence[str], settings: ExampleGenSettings
+) -> None:
+    total: Counter[Any] = sum(classes.values(), Counter())
+    shown = ", ".join(_show(value) for value in sorted(total)[:5])
+    shown += " and more" if len(total) > 5 else ""
+    if len(total) == 1:
+        raise DataError(
+            f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
+            " more; check data.label and the data."
+        )
+    if settings.task is Task.BINARY and len(total) > 2:
+        raise DataError(
+            f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
+            " two: choose task: multiclass, or check data.label."
+        )
+    train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
+    for split in split_names:
+        unseen = sorted(value for value in classes[split] if value not in classes[train])
+        if unseen:
+            value = unseen[0]
+            raise DataError(
+                f"Class {_show(value)} of label {settings.label!r} occurs"
+                f" {_count(classes[split][value], 'time')} in split {split!r} but never in"
+                f" {train!r} (such classes: {len(unseen)}): add examples of it, or leave it out."
+            )
+        absent = sorted(value for value in classes[train] if value not in classes[split])
+        if absent:
+            logging.getLogger(__name__).warning(
+                "Split %r has no example of %d classes that %r has, such as %s.",
+                split,
+                len(absent),
+                train,
+                _show(absent[0]),
+            )
+
+
+def _show(value: Any) -> str:
+    return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

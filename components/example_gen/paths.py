@@ -1,0 +1,80 @@
+"""From the path a user wrote to TFX's input base and split pattern; no TensorFlow needed."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from components.example_gen.settings import DataFormat
+from trainer_module.errors import DataError
+
+# What belongs to a format in a folder.
+_FOLDER_PATTERNS = {
+    DataFormat.CSV: "*.csv*",
+    DataFormat.PARQUET: "*.parquet",
+    DataFormat.IMAGES: "*/*",
+    DataFormat.IDX: "*",
+    DataFormat.TFRECORD: "*",
+}
+# TFX's span, version and date placeholders, such as {SPAN:3}.
+_PLACEHOLDER = re.compile(r"\{(?:(?:SPAN|VERSION)(?::\d+)?|YYYY|MM|DD)\}")
+_MAGIC = re.compile(r"[*?\[{]")
+
+
+def is_remote(path: str) -> bool:
+    """Whether the path has a scheme, such as gs://bucket/data."""
+    return "://" in path
+
+
+def is_hidden(path: str) -> bool:
+    """Whether the name begins with `.` or `_`, which marks files that are no data."""
+    return posixpath.basename(path).startswith((".", "_"))
+
+
+def resolve_input(path: str, data_format: DataFormat) -> tuple[str, str]:
+    """Splits a file, folder or glob into TFX's `input_base` and split pattern.
+
+    A remote path is a folder where it ends in a slash, as it cannot be looked at cheaply.
+    """
+    fixed, rest = [], path.split("/")
+    while len(rest) > 1 and not _MAGIC.search(rest[0]):
+        fixed.append(rest.pop(0))
+    base, pattern = "/".join(fixed), "/".join(rest)
+    if not _MAGIC.search(pattern) and (not pattern or Path(path).is_dir()):
+        base, pattern = path.rstrip("/") or "/", _FOLDER_PATTERNS[data_format]
+    return base or ("/" if fixed else "."), pattern
+
+
+def check_files_exist(input_base: str, pattern: str) -> None:
+    """Raises DataError unless a local file matches the split pattern.
+
+    Placeholders such as {SPAN} match anything here; remote paths are not looked at.
+    """
+    if is_remote(input_base):
+        return
+    base, wildcards = Path(input_base), _PLACEHOLDER.sub("*", pattern)
+    if any(path.is_file() and not is_hidden(path.name) for path in base.glob(wildcards)):
+        return
+    parent = posixpath.dirname(wildcards)
+    folders = [path for path in (base.glob(parent) if parent else [base]) if path.is_dir()]
+    names = [path.name for folder in folders for path in folder.iterdir()]
+    raise no_file_error(
+        posixpath.join(input_base, pattern), [name for name in names if not is_hidden(name)]
+    )
+
+
+def no_file_error(path: str, neighbours: Iterable[str] = ()) -> DataError:
+    """The error for a pattern that no file matches; `neighbours` are what the folder does hold."""
+    names = sorted(neighbours)
+    found = "which is missing or empty"
+    if names:
+        near = difflib.get_close_matches(posixpath.basename(path), names, n=1)
+        found = f"which holds {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
+        found += f"; did you mean {near[0]!r}?" if near else ""
+    return DataError(
+        f"No file matches {path!r}: looked in {posixpath.dirname(path)!r}, {found}"
+        f"{'' if found.endswith('?') else '; correct data.path.'}"
+    )

@@ -1,0 +1,128 @@
+"""What every format offers: which files belong together, and their rows as Arrow batches."""
+
+from __future__ import annotations
+
+import abc
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from tfx.dsl.io import fileio
+
+from components.example_gen.checks import check_column, check_label_column, show_names
+from components.example_gen.columns import Cell, Column, Kind
+from components.example_gen.settings import ExampleGenSettings
+from trainer_module.errors import DataError
+
+Files = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a file."""
+
+    rows: pa.RecordBatch
+    """List columns of int64, float32 or binary."""
+    first: Cell
+    """Where the first row is; the others follow it."""
+    examples: list[bytes] | None = None
+    """The rows as tf.Examples where the file holds them so already."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a first pass over a file found: its columns, none for formats that need no such pass."""
+
+    file: str = ""
+    columns: dict[str, Column] = field(default_factory=dict)
+
+
+class Source(abc.ABC):
+    """Reads one format; picklable, as it travels to Beam's workers."""
+
+    def __init__(self, settings: ExampleGenSettings) -> None:
+        self._settings = settings
+
+    def plan(self, files: Sequence[str]) -> list[Files]:
+        """Groups the files of a split, sorted, into what is read together: here each by itself.
+
+        Raises:
+          DataError: the files are not what the format needs.
+        """
+        return [(file,) for file in files if not fileio.isdir(file)]
+
+    def survey(self, files: Files) -> Survey:
+        """Looks at the columns of a group of files before any is converted.
+
+        Raises:
+          DataError: a file cannot be read.
+        """
+        del files
+        return Survey()
+
+    @abc.abstractmethod
+    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+        """Yields a group's rows in batches of bounded size, converted to the columns' kinds.
+
+        Raises:
+          DataError: a file cannot be read.
+        """
+
+
+def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> dict[str, Kind]:
+    """The kind of each column over all files.
+
+    Raises:
+      DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
+    """
+    surveys = sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
+    if not surveys:
+        return {}
+    total = dict(surveys[0].columns)
+    check_label_column(total, settings.label)
+    for survey in surveys[1:]:
+        _check_same_columns(surveys[0], survey)
+        total = {name: column.merge(survey.columns[name]) for name, column in total.items()}
+    for name, column in total.items():
+        check_column(name, column, settings)
+    return {name: column.kind for name, column in total.items()}
+
+
+def _check_same_columns(one: Survey, other: Survey) -> None:
+    missing = sorted(one.columns.keys() - other.columns.keys())
+    extra = sorted(other.columns.keys() - one.columns.keys())
+    if missing or extra:
+        parts = [f"lacks {show_names(missing)}"] if missing else []
+        parts += [f"has in addition {show_names(extra)}"] if extra else []
+        raise DataError(
+            f"The columns of {other.file} differ from those of {one.file}: it"
+            f" {' and '.join(parts)}. Files of one data set need the same columns."
+        )
+
+
+def open_file(file: str) -> pa.NativeFile:
+    """A local or remote file's bytes as they are."""
+    opened = FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
+    return pa.PythonFile(opened, mode="r")
+
+
+def open_stream(file: str) -> pa.NativeFile:
+    """A file's bytes, of a .gz file those within; reading a damaged one raises OSError."""
+    stream = open_file(file)
+    return pa.CompressedInputStream(stream, "gzip") if is_gzip(file) else stream
+
+
+def is_gzip(file: str) -> bool:
+    """Whether the name says that the file is gzipped."""
+    return posixpath.splitext(file)[1].lower() == ".gz"
+
+
+def unreadable_error(file: str, error: Exception) -> DataError:
+    """The error for a file whose bytes cannot be had."""
+    reason = " ".join(str(error).split())
+    if is_gzip(file):
+        return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
+    return DataError(f"{file} cannot be read ({reason}): copy or write it again.")

@@ -1,0 +1,225 @@
+"""CSV: the same examples as stock CsvExampleGen makes, and errors a person can act on."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+import tfx
+from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
+
+from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.sources import make_source
+
+TAXI = Path(tfx.__path__[0], "examples/chicago_taxi_pipeline/data/big_tipper_label/data.csv")
+ROWS = [f"{i % 3},{i},{i / 8},name {i}" for i in range(60)]
+HEADER = "label,number,share,name"
+
+
+def write_csv(path: Path, header: str = HEADER, rows: list[str] = ROWS) -> Path:
+    """Writes a file of lines; returns its folder."""
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path.parent
+
+
+def canonical(splits: dict[str, list]) -> list[bytes]:
+    """All examples, in an order and with bytes that depend on their content alone."""
+    return sorted(
+        example.SerializeToString(deterministic=True)
+        for examples in splits.values()
+        for example in examples
+    )
+
+
+def test_taxi_data_gives_the_examples_of_stock(tmp_path, generate):
+    shutil.copy(TAXI, tmp_path / "data.csv")
+    ours = generate(tmp_path, label="big_tipper", task="binary")
+    stock = generate(tmp_path, executor=StockExecutor)
+    assert len(canonical(ours)) == 15002
+    assert canonical(ours) == canonical(stock)
+
+
+def test_cells_are_read_as_stock_reads_them(tmp_path, generate):
+    columns = {
+        "integers": ["1", "", "-3", "+5", "007", " 8 ", "9223372036854775807"],
+        "floats": ["1", "", "2.5", "1e3", ".5", "5.", "+7.5", "nan", "-Infinity", "0.1", "1e400"],
+        "nothing": ["", '""'],
+        "oversized": ["12", "9223372036854775808", "13"],
+        "oversized_and_floats": ["1.5", "9223372036854775808", "13"],
+        "hexadecimals": ["0x1F", "0X2", "0x3"],
+        "texts": ["", "a", " b ", '"two\nlines"', '"a ""quote"""', '"a,b"', "üñ", "None", "NA"],
+        "booleans": ["true", "false", "null"],
+        "times": ["2020-01-01", "2021-02-03T04:05:06Z"],
+        "label": ["0", "1"],
+        "row": [str(row) for row in range(40)],
+    }
+    rows = [",".join(cells[i % len(cells)] for cells in columns.values()) for i in range(40)]
+    write_csv(tmp_path / "data.csv", ",".join(columns), rows)
+    ours = canonical(generate(tmp_path, task="binary"))
+    assert len(ours) == 40
+    assert ours == canonical(generate(tmp_path, executor=StockExecutor))
+
+
+def test_a_quotation_mark_within_a_word_is_a_character(tmp_path, read_rows):
+    write_csv(tmp_path / "a.csv", rows=[f'{i % 2},{i},0,5" pipe' for i in range(39)])
+    rows = read_rows(tmp_path)
+    assert [row["name"] for row in rows] == [[b'5" pipe']] * 39
+
+
+def test_windows_line_ends_and_blank_lines_are_read_as_stock_reads_them(tmp_path, generate):
+    lines = [HEADER, *ROWS[:30], "", *ROWS[30:]]
+    (tmp_path / "data.csv").write_bytes("\r\n".join(lines).encode())
+    ours = generate(tmp_path)
+    assert len(canonical(ours)) == 60
+    assert canonical(ours) == canonical(generate(tmp_path, executor=StockExecutor))
+
+
+def test_types_come_from_all_rows_of_all_files(tmp_path, read_rows):
+    write_csv(tmp_path / "a.csv", rows=ROWS[:30])
+    write_csv(
+        tmp_path / "b.csv",
+        rows=[row.replace(f",{i},", f",{i}.5,", 1) for i, row in enumerate(ROWS[30:], 30)],
+    )
+    rows = read_rows(tmp_path)
+    assert sorted(row["number"][0] for row in rows) == [
+        *range(30),
+        *(i + 0.5 for i in range(30, 60)),
+    ]
+    assert all(isinstance(row["number"][0], float) for row in rows)
+
+
+def test_the_order_of_columns_may_differ_between_files(tmp_path, read_rows):
+    write_csv(tmp_path / "a.csv")
+    one = read_rows(tmp_path)
+    flipped = [",".join(reversed(row.split(","))) for row in ROWS]
+    write_csv(tmp_path / "b.csv", "name,share,number,label", flipped)
+    assert read_rows(tmp_path) == one + one
+
+
+def test_gzipped_files_and_byte_order_marks(tmp_path, read_rows):
+    write_csv(tmp_path / "a.csv")
+    plain = read_rows(tmp_path)
+    data = (tmp_path / "a.csv").read_bytes()
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + data))
+    assert len(plain) == len(ROWS)
+    assert read_rows(tmp_path) == plain
+
+
+def test_bytes_that_are_no_utf8_pass(tmp_path, read_rows):
+    rows = [f"{i % 2},caf".encode() + b"\xe9" for i in range(40)]
+    (tmp_path / "a.csv").write_bytes(b"\n".join([b"label,name", *rows]))
+    rows = read_rows(tmp_path)
+    assert {row["name"][0] for row in rows} == {b"caf\xe9"}
+
+
+def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
+    folder = write_csv(
+        tmp_path / "a.csv", rows=[f"{i % 2},{i},0,{'x' * 1000}" for i in range(9000)]
+    )
+    settings = ExampleGenSettings(format="csv", label="label", task="binary")
+    source, files = make_source(settings), (str(folder / "a.csv"),)
+    kinds = {name: column.kind for name, column in source.survey(files).columns.items()}
+    batches = list(source.read(files, kinds))
+    assert len(batches) > 1
+    for batch in batches:
+        assert batch.rows.column("number")[0].as_py() == [batch.first.row - 2]
+    assert sum(batch.rows.num_rows for batch in batches) == 9000
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", ["a.csv is empty"]),
+        ("\n\n", ["a.csv is empty"]),
+        (HEADER, ["a.csv holds a header but no rows"]),
+        (HEADER + "\n\n", ["a.csv holds a header but no rows"]),
+        ("label,x,x\n0,1,2\n", ["names column 'x' 2 times"]),
+        ("label,x\n0,1\n1,2,3\n", ["Row 3 of", "a.csv has 3 columns, expected 2"]),
+        ("label,x\n0,1\n1\n", ["Row 3 of", "a.csv has 1 columns, expected 2"]),
+        ('label,x\n0,1\n1,"2\n0,3\n1,4\n', ["A quotation mark in", "a.csv is never closed"]),
+        ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in it may not be"]),
+        ("label;x\n0;1\n1;2\n", ["no label column 'label'", "separate the columns with commas"]),
+        ("lable,x\n0,1\n1,2\n", ["no label column 'label'", "lable, x", "did you mean 'lable'?"]),
+        ('y,"x\n0,1\n1,2\n', ["a.csv"]),
+        ("y,x\n0,1\n1,2\n", ["no label column 'label'; found x, y", "set data.label"]),
+    ],
+)
+def test_malformed_files_are_refused(tmp_path, read_error, content, words):
+    (tmp_path / "a.csv").write_text(content)
+    message = read_error(tmp_path)
+    for word in words:
+        assert word in message
+
+
+def test_a_quotation_mark_that_swallows_more_than_a_block_is_refused(tmp_path, read_error):
+    write_csv(tmp_path / "a.csv", "label,x", ["0,1", '1,"2', *(["0,3"] * 1_200_000)])
+    assert "never closed, or a row is longer than 4 MiB" in read_error(tmp_path)
+
+
+def test_headers_that_differ_are_refused(tmp_path, read_error):
+    write_csv(tmp_path / "a.csv")
+    write_csv(tmp_path / "b.csv", "label,number,part,name")
+    message = read_error(tmp_path)
+    assert f"columns of {tmp_path}/b.csv differ from those of {tmp_path}/a.csv" in message
+    assert "lacks share and has in addition part" in message
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[:-20], "no complete gzip file"),
+        (lambda data: data[:30] + b"damage" + data[36:], "no complete gzip file"),
+        (lambda data: b"label,x\n0,1\n", "no complete gzip file"),
+    ],
+)
+def test_damaged_gzip_files_are_refused(tmp_path, read_error, damage, words):
+    data = gzip.compress("\n".join([HEADER, *ROWS]).encode())
+    (tmp_path / "a.csv.gz").write_bytes(damage(data))
+    message = read_error(tmp_path)
+    assert f"{tmp_path}/a.csv.gz is {words}" in message
+
+
+def test_a_header_that_is_not_utf8_is_refused(tmp_path, read_error):
+    (tmp_path / "a.csv").write_bytes(b"label,caf\xe9\n0,1\n1,2\n")
+    assert "header of" in (message := read_error(tmp_path))
+    assert "not UTF-8" in message
+
+
+def mixed_rows() -> list[str]:
+    """Numbers in column `number`, but for a text in row 52."""
+    rows = list(ROWS)
+    rows[50] = "2,fifty,1.0,name"
+    return rows
+
+
+def test_text_among_numbers_is_refused(tmp_path, read_error):
+    write_csv(tmp_path / "a.csv", rows=mixed_rows())
+    message = read_error(tmp_path)
+    assert "Column 'number' holds 59 numbers, but 'fifty' in row 52 of" in message
+    assert "`features: {number: {type: categorical}}`" in message
+
+
+def test_text_among_numbers_passes_where_it_is_declared(tmp_path, read_rows):
+    write_csv(tmp_path / "a.csv", rows=mixed_rows())
+    rows = read_rows(tmp_path, mixed_columns=("number",))
+    assert {row["number"][0] for row in rows} == {
+        b"fifty",
+        *(b"%d" % i for i in range(60) if i != 50),
+    }
+
+
+def test_some_numbers_among_text_pass(tmp_path, read_rows):
+    rows = [f"{i % 2},{'abc' if i % 3 else i}" for i in range(60)]
+    write_csv(tmp_path / "a.csv", "label,code", rows)
+    found = read_rows(tmp_path)
+    assert {row["code"][0] for row in found} == {b"abc", *(b"%d" % i for i in range(0, 60, 3))}
+
+
+def test_blank_lines_before_the_header_are_skipped(tmp_path, read_rows):
+    write_csv(tmp_path / "a.csv")
+    rows = read_rows(tmp_path)
+    (tmp_path / "a.csv").write_text("\n\n" + (tmp_path / "a.csv").read_text())
+    assert read_rows(tmp_path) == rows

@@ -1,0 +1,148 @@
+"""Data that nothing can be learned from is refused, with what to change."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from components.example_gen.shards import ShardWriter, shard_name
+from trainer_module.errors import DataError
+
+
+def write(folder: Path, labels: list[object], name: str = "a.csv") -> None:
+    """Writes rows with those labels."""
+    rows = [f"{label},{row}" for row, label in enumerate(labels)]
+    (folder / name).write_text("\n".join(["label,x", *rows]) + "\n")
+
+
+@pytest.mark.parametrize("task", ["multiclass", "regression"])
+def test_missing_labels(tmp_path, refusal, task):
+    write(tmp_path, [0, 1, "", 1, "", *[0, 1] * 20])
+    message = refusal(tmp_path, task=task)
+    assert f"Label 'label' is missing in 2 rows, first in row 4 of {tmp_path}/a.csv" in message
+
+
+def test_no_label_at_all(tmp_path, refusal):
+    write(tmp_path, [""] * 40)
+    assert "is missing in 40 rows, first in row 2" in refusal(tmp_path)
+
+
+def test_one_class_only(tmp_path, refusal):
+    write(tmp_path, ["yes"] * 40)
+    message = refusal(tmp_path)
+    assert "Label 'label' is 'yes' in every row: a classifier needs two classes" in message
+
+
+def test_one_value_of_a_regression_label_is_allowed(tmp_path, generate):
+    write(tmp_path, [1.5] * 40)
+    assert sum(map(len, generate(tmp_path, task="regression").values())) == 40
+
+
+def test_three_classes_for_a_binary_task(tmp_path, refusal):
+    write(tmp_path, ["yes", "no", "maybe"] * 20)
+    message = refusal(tmp_path, task="binary")
+    assert "3 classes ('maybe', 'no', 'yes'), but task: binary needs two" in message
+
+
+@pytest.mark.parametrize(
+    ("odd", "shown"), [("cheap", "'cheap' in row 22"), ("nan", "'nan' in row 22")]
+)
+def test_a_regression_label_that_is_no_number(tmp_path, refusal, odd, shown):
+    write(tmp_path, [*[1.5] * 20, odd, *[2.5] * 20])
+    message = refusal(tmp_path, task="regression")
+    assert f"Label 'label' is {shown} of {tmp_path}/a.csv" in message
+    assert "needs a finite number" in message
+
+
+def test_a_regression_label_of_text(tmp_path, refusal):
+    write(tmp_path, ["low", "high"] * 20)
+    assert "is 'low' in row 2 of" in refusal(tmp_path, task="regression")
+
+
+def test_a_class_may_be_a_number_or_a_name(tmp_path, generate):
+    write(tmp_path, [*range(10), "unknown"] * 10)
+    assert sum(map(len, generate(tmp_path).values())) == 110
+
+
+def test_a_label_of_several_values(tmp_path, refusal):
+    labels = pa.array([[1], [0], [1, 0]] * 20)
+    pq.write_table(pa.table({"label": labels, "x": range(60)}), tmp_path / "a.parquet")
+    assert "has 2 values in row 3 of" in refusal(tmp_path, "parquet")
+
+
+def test_an_empty_share(tmp_path, refusal):
+    write(tmp_path, [0, 1] * 20)
+    message = refusal(tmp_path, splits={"train": 1000, "eval": 1})
+    assert "Split 'eval' got no rows (rows per split: train 40, eval 0)" in message
+    assert "give it a larger share in data.splits" in message
+
+
+def test_one_glob_per_split(tmp_path, generate):
+    write(tmp_path, [0, 1] * 20, "train-1.csv")
+    write(tmp_path, [0, 1] * 20, "train-2.csv")
+    write(tmp_path, [1, 0, 1], "test.csv")
+    splits = generate(tmp_path, splits={"train": "train-*", "eval": "test.csv"})
+    assert {name: len(examples) for name, examples in splits.items()} == {"train": 80, "eval": 3}
+
+
+def test_a_glob_without_files(tmp_path, refusal):
+    write(tmp_path, [0, 1] * 20)
+    message = refusal(tmp_path, splits={"train": "a.csv", "eval": "b.csv"})
+    assert f"No file matches '{tmp_path}/b.csv'" in message
+
+
+def test_a_class_that_is_never_trained_on(tmp_path, refusal):
+    write(tmp_path, ["cat", "dog"] * 20, "train.csv")
+    write(tmp_path, ["cat", "cow", "cow", "ape"], "test.csv")
+    message = refusal(tmp_path, splits={"train": "train.csv", "eval": "test.csv"})
+    assert (
+        "Class 'ape' of label 'label' occurs 1 time in split 'eval' but never in 'train'" in message
+    )
+    assert "(such classes: 2)" in message
+
+
+def test_a_class_that_is_missing_in_eval_alone_is_a_warning(tmp_path, generate, caplog):
+    write(tmp_path, ["cat", "dog", "cow"] * 20, "train.csv")
+    write(tmp_path, ["cat", "dog"], "test.csv")
+    with caplog.at_level(logging.WARNING):
+        generate(tmp_path, splits={"train": "train.csv", "eval": "test.csv"})
+    assert "Split 'eval' has no example of 1 classes that 'train' has, such as 'cow'" in caplog.text
+
+
+def test_files_that_are_no_data_are_left_alone(tmp_path, generate):
+    write(tmp_path, [0, 1] * 20)
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".a.csv.crc").write_bytes(b"crc")
+    (tmp_path / "folder").mkdir()
+    assert sum(map(len, generate(tmp_path).values())) == 40
+
+
+def write_half(shard: Path, folder: Path) -> None:
+    """Fails while it writes a shard."""
+    with ShardWriter(str(folder)) as writer:
+        writer.write(str(shard), [b"half"])
+        raise DataError("a damaged file")
+
+
+def test_a_chunk_that_fails_leaves_no_shard(tmp_path):
+    shard, folder = tmp_path / shard_name(0, 1), tmp_path / "incomplete"
+    folder.mkdir()
+    with pytest.raises(DataError):
+        write_half(shard, folder)
+    assert not shard.exists()
+    for _ in range(2):
+        with ShardWriter(str(folder)) as writer:
+            writer.write(str(shard), [b"one"])
+            writer.write(str(shard), [b"two"])
+    records = tf.data.TFRecordDataset(str(shard), "GZIP").as_numpy_iterator()
+    assert list(records) == [b"one", b"two"]
+
+
+def test_a_folder_without_files(tmp_path, refusal):
+    (tmp_path / "folder").mkdir()
+    assert f"No file matches '{tmp_path}/*'" in refusal(tmp_path)

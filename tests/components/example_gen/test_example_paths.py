@@ -1,0 +1,71 @@
+"""Paths are understood and missing files named, without TensorFlow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from components.example_gen.paths import check_files_exist, resolve_input
+from components.example_gen.settings import DataFormat
+from trainer_module.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("path", "data_format", "expected"),
+    [
+        ("{}/a.csv", DataFormat.CSV, ("{}", "a.csv")),
+        ("{}", DataFormat.CSV, ("{}", "*.csv*")),
+        ("{}/", DataFormat.PARQUET, ("{}", "*.parquet")),
+        ("{}", DataFormat.IMAGES, ("{}", "*/*")),
+        ("{}/*/part-*.csv", DataFormat.CSV, ("{}", "*/part-*.csv")),
+        ("{}/day-{{SPAN}}/*", DataFormat.CSV, ("{}", "day-{{SPAN}}/*")),
+        ("gs://bucket/data/*.csv", DataFormat.CSV, ("gs://bucket/data", "*.csv")),
+        ("gs://bucket/data/", DataFormat.IDX, ("gs://bucket/data", "*")),
+        ("gs://bucket/a.csv", DataFormat.CSV, ("gs://bucket", "a.csv")),
+        ("a.csv", DataFormat.CSV, (".", "a.csv")),
+        ("/*.csv", DataFormat.CSV, ("/", "*.csv")),
+    ],
+)
+def test_resolve_input(tmp_path, path, data_format, expected):
+    found = resolve_input(path.format(tmp_path), data_format)
+    assert found == tuple(part.format(tmp_path) for part in expected)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*", "a.csv", "*.csv", "day-{SPAN}/*", "{YYYY}-{MM}-{DD}.txt", "day-{SPAN:1}/v{VERSION}.csv"],
+)
+def test_files_that_are_there(tmp_path, pattern):
+    (tmp_path / "day-3").mkdir()
+    for name in ("a.csv", "day-3/v1.csv", "2024-01-02.txt"):
+        (tmp_path / name).touch()
+    check_files_exist(str(tmp_path), pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("taxis.csv", ["taxis.csv'", "holds taxi.csv; did you mean 'taxi.csv'?"]),
+        ("*.parquet", ["*.parquet'", "which holds taxi.csv", "correct data.path"]),
+        ("none/*", ["none/*'", "which is missing or empty"]),
+        ("day-{SPAN}/*", ["day-{SPAN}/*'", "which is missing or empty"]),
+    ],
+)
+def test_files_that_are_not_there(tmp_path, pattern, words):
+    (tmp_path / "taxi.csv").touch()
+    (tmp_path / ".hidden").touch()
+    with pytest.raises(DataError) as caught:
+        check_files_exist(str(tmp_path), pattern)
+    assert f"No file matches '{tmp_path}/" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_paths_and_settings_need_no_tensorflow():
+    code = (
+        "import sys, components.example_gen.paths, components.example_gen.settings;"
+        "sys.exit(any(name in sys.modules for name in ('tensorflow', 'tfx', 'apache_beam')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,136 @@
+"""Splits depend on a row's values alone, and keep the shares asked for."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from components.example_gen.splits import assign_splits, hash_rows
+from trainer_module.errors import DataError
+
+INTS = [[1], [], [2, 3], [-1], None]
+FLOATS = [[0.5], [1.0], [], [-0.0, 2.0], [0.0]]
+TEXTS = [[b"a"], [b"b", b""], [b"\xff"], [], [b"a"]]
+EXPECTED = [
+    12439616714147933144,
+    6440100490990630414,
+    2282047817348969166,
+    14259184314323483540,
+    1159610316852488631,
+]
+
+
+def batch(**columns: pa.Array) -> pa.RecordBatch:
+    """Rows of list columns."""
+    return pa.record_batch(columns)
+
+
+def rows() -> pa.RecordBatch:
+    """Rows of all types, with missing values and several."""
+    return batch(
+        i=pa.array(INTS, pa.large_list(pa.int64())),
+        f=pa.array(FLOATS, pa.large_list(pa.float32())),
+        t=pa.array(TEXTS, pa.large_list(pa.binary())),
+    )
+
+
+def test_hashes_are_the_same_in_every_process_and_release():
+    # Kept values: another would move the rows of existing data sets between their splits.
+    assert hash_rows(rows()).tolist() == EXPECTED
+
+
+def test_hashes_depend_on_neither_order_nor_representation():
+    flipped = batch(
+        t=pa.array(TEXTS[::-1], pa.list_(pa.large_binary())),
+        nothing=pa.nulls(5),
+        f=pa.array(FLOATS[::-1], pa.list_(pa.float32())),
+        i=pa.array([[] if value is None else value for value in INTS[::-1]], pa.list_(pa.int64())),
+    )
+    assert hash_rows(flipped)[::-1].tolist() == hash_rows(rows()).tolist()
+
+
+def test_a_slice_hashes_as_the_whole():
+    assert hash_rows(rows().slice(2, 3)).tolist() == hash_rows(rows()).tolist()[2:]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": [1, 2]}, {"a": [2, 1]}),
+        ({"a": [1], "b": [2]}, {"a": [2], "b": [1]}),
+        ({"a": [1], "b": []}, {"a": [], "b": [1]}),
+        ({"a": [1]}, {"a": [1, 1]}),
+    ],
+)
+def test_different_rows_hash_differently(one, other):
+    hashes = [
+        hash_rows(
+            batch(**{name: pa.array([value], pa.list_(pa.int64())) for name, value in row.items()})
+        )
+        for row in (one, other)
+    ]
+    assert hashes[0] != hashes[1]
+
+
+def test_equal_floats_hash_equally():
+    zeros = batch(x=pa.array([[0.0], [-0.0]], pa.list_(pa.float32())))
+    assert len(set(hash_rows(zeros).tolist())) == 1
+
+
+@pytest.mark.parametrize("buckets", [[8, 2], [2, 1], [1, 1, 1], [98, 1, 1]])
+def test_shares_are_kept(buckets):
+    count = 50_000
+    numbers = pa.array(np.arange(count)[:, None].tolist(), pa.list_(pa.int64()))
+    found = np.bincount(assign_splits(batch(x=numbers), buckets)) / count
+    np.testing.assert_allclose(found, np.array(buckets) / sum(buckets), atol=0.01)
+
+
+def test_a_partition_feature_keeps_equal_values_together():
+    users = [[i % 10] for i in range(200)]
+    table = batch(
+        user=pa.array(users, pa.list_(pa.int64())),
+        row=pa.array([[i] for i in range(200)], pa.list_(pa.int64())),
+    )
+    splits = assign_splits(table, [1, 1], "user")
+    assert set(splits) == {0, 1}
+    for user in range(10):
+        assert len(set(splits[user::10])) == 1
+    with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has user, row\."):
+        assign_splits(table, [1, 1], "person")
+
+
+def test_the_order_of_files_and_rows_is_no_matter(tmp_path, generate):
+    lines = [f"{i % 2},{i},name {i % 7}" for i in range(200)] * 2
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    (one / "a.csv").write_text("\n".join(["label,x,name", *lines]))
+    random.Random(1).shuffle(lines)  # noqa: S311 - no secret
+    for number in range(4):
+        chunk = lines[number::4]
+        (other / f"{number}.csv").write_text("\n".join(["label,x,name", *chunk]))
+    splits = [
+        {
+            name: sorted(example.features.feature["x"].int64_list.value[0] for example in examples)
+            for name, examples in generate(folder).items()
+        }
+        for folder in (one, other)
+    ]
+    assert splits[0] == splits[1]
+    # Each row is there twice, and both in the same split.
+    assert all(xs[::2] == xs[1::2] for xs in splits[0].values())
+
+
+def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
+    lines = [f"{i % 2},{i % 10},{i}" for i in range(400)]
+    (tmp_path / "a.csv").write_text("\n".join(["label,user,row", *lines]))
+    splits = generate(tmp_path, by="user", splits={"train": 1, "eval": 1})
+    users = [
+        {example.features.feature["user"].int64_list.value[0] for example in examples}
+        for examples in splits.values()
+    ]
+    assert users[0] | users[1] == set(range(10))
+    assert not users[0] & users[1]

@@ -1,0 +1,163 @@
+"""Images in folders and IDX files: the same features from both, and every damage named."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+PIXELS = np.arange(30 * 4 * 5, dtype=np.uint8).reshape(30, 4, 5)
+LABELS = np.arange(30, dtype=np.uint8) % 3
+
+
+def encode(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    """An image file's bytes."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def write_image(path: Path, data: bytes) -> None:
+    """Writes a file, and its folder where missing."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+
+
+def test_images_keep_their_bytes_and_take_their_folders_name(tmp_path, read_rows):
+    files = {
+        "cat/1.png": encode(PIXELS[0]),
+        "cat/2.JPG": encode(PIXELS[1], "JPEG"),
+        "dog/3.jpeg": encode(PIXELS[2], "JPEG"),
+        "dog/4.Bmp": encode(np.stack([PIXELS[3]] * 3, -1), "BMP"),
+    }
+    for name, data in files.items():
+        write_image(tmp_path / name, data)
+    for name in ("Thumbs.db", ".DS_Store", "README.md"):
+        write_image(tmp_path / "cat" / name, b"no image")
+    rows = read_rows(tmp_path, "images", pattern="*/*", label="animal")
+    found = sorted((row["animal"][0], row["image"][0]) for row in rows)
+    assert found == sorted((name[:3].encode(), data) for name, data in files.items())
+
+
+def test_every_shard_of_images_has_all_classes(tmp_path, execute, read_split):
+    for number in range(1100):
+        write_image(
+            tmp_path / f"class{number % 2}" / f"{number}.png",
+            encode(np.full((1, 1), number // 5, np.uint8)),
+        )
+    examples = execute(tmp_path, "images", pattern="*/*")
+    shards = sorted(Path(examples.uri, "Split-train").iterdir())
+    assert [shard.name for shard in shards] == [
+        f"data_tfrecord-0000{shard}-of-00003.gz" for shard in range(3)
+    ]
+    for shard in shards:
+        records = list(tf.data.TFRecordDataset(str(shard), "GZIP").as_numpy_iterator())
+        labels = {
+            tf.train.Example.FromString(record).features.feature["label"].bytes_list.value[0]
+            for record in records
+        }
+        assert labels == {b"class0", b"class1"}
+    total = len(read_split(examples, "train")) + len(read_split(examples, "eval"))
+    assert total == 1100
+
+
+def test_a_folder_without_images_is_refused(tmp_path, read_error):
+    write_image(tmp_path / "cat" / "notes.txt", b"no image")
+    message = read_error(tmp_path, "images", pattern="*/*")
+    assert "There is no image among the 1 files" in message
+    assert ".png, .jpg, .jpeg, .bmp, in one folder per class" in message
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", encode(PIXELS[0])[:60]])
+def test_an_image_that_does_not_decode_is_refused(tmp_path, read_error, data):
+    write_image(tmp_path / "cat" / "good.png", encode(PIXELS[0]))
+    write_image(tmp_path / "cat" / "bad.png", data)
+    message = read_error(tmp_path, "images", pattern="*/*")
+    assert f"Image {tmp_path}/cat/bad.png cannot be decoded" in message
+    assert "device" not in message
+
+
+def idx(magic: int, array: np.ndarray) -> bytes:
+    """An IDX file's bytes."""
+    return struct.pack(f">{1 + array.ndim}I", magic, *array.shape) + array.tobytes()
+
+
+def write_pair(folder: Path, images: bytes | None = None, labels: bytes | None = None) -> None:
+    """Writes a pair of IDX files, good ones where no bytes are given."""
+    images = idx(0x803, PIXELS) if images is None else images
+    labels = idx(0x801, LABELS) if labels is None else labels
+    (folder / "train-images-idx3-ubyte").write_bytes(images)
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+
+
+def test_idx_pairs_become_png_images_with_integer_labels(tmp_path, read_rows):
+    write_pair(tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(0x803, PIXELS[:2])))
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(0x801, LABELS[:2]))
+    rows = read_rows(tmp_path, "idx", label="digit")
+    assert [row["digit"][0] for row in rows] == [0, 1, *LABELS.tolist()]
+    for row, pixels in zip(rows, [*PIXELS[:2], *PIXELS], strict=True):
+        decoded = tf.io.decode_png(row["image"][0]).numpy()
+        np.testing.assert_array_equal(decoded[..., 0], pixels)
+        assert decoded.shape == (4, 5, 1)
+
+
+def test_idx_blocks_follow_each_other(tmp_path, read_rows):
+    labels = np.arange(2500).astype(np.uint8)
+    write_pair(tmp_path, idx(0x803, labels.reshape(-1, 1, 1)), idx(0x801, labels))
+    rows = read_rows(tmp_path, "idx")
+    assert [row["label"][0] for row in rows] == labels.tolist()
+    assert all(
+        tf.io.decode_png(row["image"][0]).numpy().item() == row["label"][0] for row in rows[::500]
+    )
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "words"),
+    [
+        (
+            idx(0xD03, PIXELS),
+            None,
+            [
+                "train-images-idx3-ubyte is no IDX file: it begins with 0x00000d03, expected",
+                "00803",
+            ],
+        ),
+        (b"", None, ["begins with 0 bytes in all"]),
+        (idx(0x803, PIXELS)[:10], None, ["has 10 bytes, expected 16 by its header"]),
+        (idx(0x803, PIXELS)[:-7], None, ["has 609 bytes, expected 616 by its header"]),
+        (idx(0x803, PIXELS) + b"more", None, ["has 620 bytes, expected 616 by its header"]),
+        (None, idx(0x801, LABELS)[:-1], ["has 37 bytes when unzipped, expected 38"]),
+        (None, idx(0x801, LABELS[1:]), ["ubyte holds 30 images but", "ubyte.gz 29 labels"]),
+        (idx(0x803, PIXELS[:0]), idx(0x801, LABELS[:0]), ["ubyte holds no images"]),
+    ],
+)
+def test_damaged_idx_files_are_refused(tmp_path, read_error, images, labels, words):
+    write_pair(tmp_path, images, labels)
+    message = read_error(tmp_path, "idx")
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize(
+    ("missing", "kind"),
+    [("train-images-idx3-ubyte", "image"), ("train-labels-idx1-ubyte.gz", "label")],
+)
+def test_an_idx_file_without_its_partner_is_refused(tmp_path, read_error, missing, kind):
+    write_pair(tmp_path)
+    (tmp_path / missing).unlink()
+    assert f"has no {kind} file beside it" in read_error(tmp_path, "idx")
+
+
+def test_a_damaged_gzip_idx_file_is_refused(tmp_path, read_error):
+    write_pair(tmp_path)
+    path = tmp_path / "train-labels-idx1-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:20])
+    assert "train-labels-idx1-ubyte.gz" in (message := read_error(tmp_path, "idx"))
+    assert "copy or" in message

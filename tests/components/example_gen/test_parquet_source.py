@@ -1,0 +1,122 @@
+"""Parquet: every type that a feature can hold, and clear read_errors of the others."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+DAY = datetime.date(2024, 2, 29)
+MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1, 500000)
+UTC = datetime.UTC
+
+
+def write(path, column: pa.Array) -> None:
+    """Writes a file of that column, twice each row, a label and a number of the row."""
+    column = pa.concat_arrays([column] * 30)
+    rows = np.arange(len(column))
+    pq.write_table(
+        pa.table({"label": rows % 2, "column": column, "row": rows}), path, row_group_size=40
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "column_type", "expected"),
+    [
+        ([1, None], pa.int8(), [[1], []]),
+        ([2**63 - 1, 0], pa.uint64(), [[2**63 - 1], [0]]),
+        ([True, False], pa.bool_(), [[1], [0]]),
+        ([0.5, None], pa.float64(), [[0.5], []]),
+        ([np.float16(0.5), None], pa.float16(), [[0.5], []]),
+        ([decimal.Decimal("1.25"), None], pa.decimal128(5, 2), [[1.25], []]),
+        (["a", None], pa.string(), [[b"a"], []]),
+        (["a", ""], pa.large_string(), [[b"a"], [b""]]),
+        ([b"\xff", None], pa.binary(), [[b"\xff"], []]),
+        ([b"ab", None], pa.binary(2), [[b"ab"], []]),
+        ([DAY, None], pa.date32(), [[b"2024-02-29"], []]),
+        ([MOMENT, None], pa.timestamp("ms"), [[b"2024-02-29T12:30:01.500"], []]),
+        (
+            [MOMENT.replace(tzinfo=UTC), None],
+            pa.timestamp("ms", "Europe/Berlin"),
+            [[b"2024-02-29T12:30:01.500Z"], []],
+        ),
+        ([[1, None, 2], None, []], pa.list_(pa.int32()), [[1, 2], [], []]),
+        ([["a"], ["b", "c"]], pa.large_list(pa.string()), [[b"a"], [b"b", b"c"]]),
+        ([[0.5, 1.5], [2.5, 3.5]], pa.list_(pa.float64(), 2), [[0.5, 1.5], [2.5, 3.5]]),
+        ([None, None], pa.null(), [None, None]),
+    ],
+)
+def test_types(tmp_path, read_rows, values, column_type, expected):
+    write(tmp_path / "a.parquet", pa.array(values, column_type))
+    rows = read_rows(tmp_path, "parquet")
+    assert sorted(row["row"][0] for row in rows) == list(range(30 * len(values)))
+    for row in rows:
+        assert row["column"] == expected[row["row"][0] % len(values)]
+
+
+def test_dictionaries_are_decoded(tmp_path, read_rows):
+    write(tmp_path / "a.parquet", pa.array(["x", None, "y"]).dictionary_encode())
+    rows = read_rows(tmp_path, "parquet")
+    assert {(row["row"][0] % 3, *row["column"]) for row in rows} == {(0, b"x"), (1,), (2, b"y")}
+
+
+def test_integers_become_floats_where_another_file_has_floats(tmp_path, read_rows):
+    write(tmp_path / "a.parquet", pa.array([1, 2]))
+    write(tmp_path / "b.parquet", pa.array([0.5, 1.5]))
+    rows = read_rows(tmp_path, "parquet")
+    assert sorted({row["column"][0] for row in rows}) == [0.5, 1.0, 1.5, 2.0]
+    assert all(isinstance(row["column"][0], float) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "column_type", "name"),
+    [
+        ([{"a": 1}], pa.struct({"a": pa.int64()}), "struct<a: int64>"),
+        ([[("a", 1)]], pa.map_(pa.string(), pa.int64()), "map<string, int64"),
+        ([[[1]]], pa.list_(pa.list_(pa.int64())), "list<element: list<element: int64>>"),
+        ([datetime.timedelta(1)], pa.duration("s"), "duration[s]"),
+    ],
+)
+def test_other_types_are_refused(tmp_path, read_error, values, column_type, name):
+    write(tmp_path / "a.parquet", pa.array(values, column_type))
+    message = read_error(tmp_path, "parquet")
+    assert f"Column 'column' of {tmp_path}/a.parquet is of type {name}" in message
+
+
+def test_integers_of_more_than_63_bits_are_refused(tmp_path, read_error):
+    write(tmp_path / "a.parquet", pa.array([2**63], pa.uint64()))
+    message = read_error(tmp_path, "parquet")
+    assert "Column 'column'" in message
+    assert "9223372036854775808" in message
+
+
+def test_text_in_a_column_of_numbers_is_refused(tmp_path, read_error):
+    write(tmp_path / "a.parquet", pa.array([1, 2]))
+    write(tmp_path / "b.parquet", pa.array(["x"]))
+    message = read_error(tmp_path, "parquet")
+    assert "Column 'column' holds 60 numbers" in message
+    assert f"'a string' in row 1 of {tmp_path}/b.parquet" in message
+
+
+def test_text_in_a_column_of_numbers_passes_where_it_is_declared(tmp_path, read_rows):
+    write(tmp_path / "a.parquet", pa.array([1, 2]))
+    write(tmp_path / "b.parquet", pa.array(["x"]))
+    rows = read_rows(tmp_path, "parquet", mixed_columns=("column",))
+    assert {row["column"][0] for row in rows} == {b"1", b"2", b"x"}
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-30]])
+def test_damaged_files_are_refused(tmp_path, read_error, damage):
+    write(tmp_path / "a.parquet", pa.array([1, 2]))
+    data = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(damage(data))
+    assert f"{tmp_path}/a.parquet is no complete Parquet file" in read_error(tmp_path, "parquet")
+
+
+def test_a_file_without_rows_is_refused(tmp_path, read_error):
+    pq.write_table(pa.table({"label": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    assert f"{tmp_path}/a.parquet holds no rows" in read_error(tmp_path, "parquet")

@@ -1,0 +1,83 @@
+"""A user's error is found whatever Beam, TFX or a worker wrapped it in."""
+
+from __future__ import annotations
+
+import traceback
+
+import apache_beam as beam
+import pytest
+
+from components.user_errors import find_user_error
+from trainer_module.errors import ConfigError, DataError, TrainingError
+
+MESSAGE = "Row 3 of data.csv has 4 columns: quote the value 'a: b [c]'."
+
+
+def refuse(_: object) -> None:
+    """Fails as a DoFn."""
+    raise DataError(MESSAGE)
+
+
+def test_through_beam():
+    with (
+        pytest.raises(Exception) as caught,  # noqa: PT011 - whatever Beam makes of it
+        beam.Pipeline(runner="apache_beam.runners.portability.fn_api_runner.FnApiRunner") as p,
+    ):
+        p | beam.Create([1]) | "Read [a]" >> beam.Map(refuse)
+    error = find_user_error(caught.value)
+    assert type(error) is DataError
+    assert str(error) == MESSAGE
+
+
+def test_the_error_itself():
+    error = find_user_error(ConfigError(MESSAGE))
+    assert type(error) is ConfigError
+    assert str(error) == MESSAGE
+
+
+@pytest.mark.parametrize("link", ["cause", "context"])
+def test_along_the_chain(link):
+    try:
+        try:
+            raise TrainingError(MESSAGE)
+        except TrainingError as error:
+            if link == "cause":
+                raise RuntimeError("the trainer failed") from error
+            raise ValueError("while cleaning up")  # noqa: B904 - leaves __context__ alone
+    except Exception as outer:
+        found = find_user_error(RuntimeError("outermost"))
+        assert found is None
+        found = find_user_error(outer)
+    assert type(found) is TrainingError
+    assert str(found) == MESSAGE
+
+
+def test_in_the_text_of_a_workers_traceback():
+    try:
+        refuse(None)
+    except DataError:
+        text = traceback.format_exc()
+    first = "trainer_module.errors.ConfigError: an earlier one\n"
+    later = "RuntimeError: trainer_module.errors.DataError: {} [while running 'Read/Map [1]']\n"
+    error = find_user_error(RuntimeError(first + text + later.format(MESSAGE)))
+    assert type(error) is DataError
+    assert str(error) == MESSAGE
+    assert str(find_user_error(RuntimeError(first + text))) == MESSAGE
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no error of ours"),
+        RuntimeError("trainer_module.errors.Unknown: not a class there"),
+        RuntimeError("trainer_module.errors.annotations: nor this"),
+    ],
+)
+def test_other_errors_are_none_of_the_users(error):
+    assert find_user_error(error) is None
+
+
+def test_a_circle_of_causes_ends():
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert find_user_error(one) is None

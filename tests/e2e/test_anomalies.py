@@ -1,0 +1,119 @@
+"""New data against the schema of the first: what stops a run, and what only warns."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from e2e.conftest import Project
+
+CONFIG = """
+name: fruit
+data: {format: csv, path: fruit.csv, label: kind, splits: {train: 3, eval: 1}}
+task: multiclass
+model: {kind: mlp, hidden_units: [8]}
+train: {epochs: 1, batch_size: 32}
+"""
+COLUMNS = ("weight", "colour", "kind")
+
+
+def write(folder: Path, rows: Iterable[tuple], columns: Iterable[str] = COLUMNS) -> None:
+    with (folder / "fruit.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def fruit(count: int = 400, colours: str = "red green") -> list[tuple]:
+    chance = random.Random(3)  # noqa: S311 - no secret
+    rows = []
+    for _ in range(count):
+        kind = chance.choice(["apple", "pear"])
+        weight = chance.gauss(150 if kind == "apple" else 220, 20)
+        rows.append((round(weight, 1), chance.choice(colours.split()), kind))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project) -> Project:
+    """The first data: its schema is kept."""
+    (project.folder / "fruit.yaml").write_text(CONFIG)
+    write(project.folder, fruit())
+    done = project.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_schema_of_the_first_data_is_kept(trained: Project) -> None:
+    kept = (trained.output / "fruit" / "schema.pbtxt").read_text()
+    assert '"apple"' in kept
+    assert kept.startswith("# Inferred by Scopeline and kept")
+
+
+def test_unknown_class_stops_the_run(trained: Project) -> None:
+    write(trained.folder, [*fruit(), *[(999.0, "red", "melon")] * 30])
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode == 2
+    summary = trained.summary("fruit")
+    assert summary["status"] == "unusable"
+    assert summary["error"]["component"] == "ExampleValidator"
+    message = summary["error"]["message"]
+    assert "the data contradicts the schema" in message
+    assert "train split, kind: " in message
+    assert "melon" in message
+    assert "ExampleValidator failed: the data contradicts the schema" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_missing_column_stops_the_run(trained: Project) -> None:
+    write(trained.folder, [(w, k) for w, _, k in fruit()], ("weight", "kind"))
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode == 2
+    assert "train split, colour: " in done.stdout
+
+
+def test_mistyped_column_stops_the_run(trained: Project) -> None:
+    write(trained.folder, [("heavy" if w > 180 else "light", c, k) for w, c, k in fruit()])
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode == 2
+    assert "train split, weight: " in done.stdout
+    assert "on_anomaly: warn" in done.stdout
+
+
+def test_new_category_in_a_feature_warns(trained: Project) -> None:
+    write(trained.folder, fruit(colours="red green blue"))
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    summary = trained.summary("fruit")
+    assert done.returncode in (0, 3), done.stdout
+    assert any("colour" in anomaly and "blue" in anomaly for anomaly in summary["anomalies"])
+    assert "warning: " in done.stdout
+
+
+def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project) -> None:
+    write(trained.folder, fruit())
+    kept = (trained.output / "fruit" / "schema.pbtxt").read_text()
+    curated = trained.folder / "curated.pbtxt"
+    curated.write_text(kept.replace("type: FLOAT", "type: BYTES"))
+    done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "schema=curated.pbtxt")
+    assert done.returncode == 2
+    assert "weight: Expected data of type: BYTES but got FLOAT" in done.stdout
+
+
+def test_header_only_is_refused_before_training(trained: Project) -> None:
+    write(trained.folder, [])
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode == 2
+    assert trained.summary("fruit")["error"]["component"] == "ExampleGen"
+    assert str(trained.folder / "fruit.csv") in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_no_file_is_refused_without_a_run(trained: Project) -> None:
+    done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "data.path=*.tsv")
+    assert done.returncode == 2
+    assert "No file matches" in done.stdout + done.stderr
+    assert "which holds fruit.csv" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
