@@ -23,7 +23,7 @@ from pipeline.evaluation import make_eval_config
 from pipeline.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.ingestion import make_example_gen
 from pipeline.layout import Layout
-from trainer_module.settings import SETTINGS_KEY, IgnoredFeature, ImageFeature, TrainerSettings
+from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
@@ -77,7 +77,10 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         schema=schema,
         preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
         custom_config=_custom_config(_transform_settings(config), config.preprocessing),
+        # Statistics of what goes in and comes out would double its time, and the analyzer cache
+        # costs more than it saves while every run analyses one span.
         disable_statistics=True,
+        disable_analyzer_cache=True,
     )
 
     # Builds and trains the model under the strategy, and exports it.
@@ -165,6 +168,6 @@ def _transform_settings(config: PipelineConfig) -> TrainerSettings:
 def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
     package = Path(trainer_module.__file__).parent
     return {
-        SETTINGS_KEY: settings.model_dump(mode="json"),
+        **settings.to_custom_config(),
         CODE_KEY: code_fingerprint(package, [import_path] if import_path else []),
     }

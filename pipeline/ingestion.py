@@ -11,12 +11,6 @@ from pipeline.data_location import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import CategoricalFeature, IgnoredFeature
 
-_Input, _Output, _SplitConfig = (
-    example_gen_pb2.Input,
-    example_gen_pb2.Output,
-    example_gen_pb2.SplitConfig,
-)
-
 
 def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
     """The component that reads the config's data.
@@ -33,20 +27,25 @@ def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
             mixed_columns=_mixed_columns(config),
         ),
         input_base=base,
-        input_config=_Input(
-            splits=[_Input.Split(name=name, pattern=p) for name, p in patterns.items()]
+        input_config=example_gen_pb2.Input(
+            splits=[
+                example_gen_pb2.Input.Split(name=name, pattern=p) for name, p in patterns.items()
+            ]
         ),
         output_config=_output_config(config.data),
     )
     return component.with_id("ExampleGen")
 
 
-def _output_config(data: DataSettings) -> _Output:
+def _output_config(data: DataSettings) -> example_gen_pb2.Output:
     """Hash buckets per split; empty where every split has files of its own."""
     buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
-    return _Output(
-        split_config=_SplitConfig(
-            splits=[_SplitConfig.Split(name=n, hash_buckets=b) for n, b in buckets.items()]
+    return example_gen_pb2.Output(
+        split_config=example_gen_pb2.SplitConfig(
+            splits=[
+                example_gen_pb2.SplitConfig.Split(name=n, hash_buckets=b)
+                for n, b in buckets.items()
+            ]
         )
     )
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from components.example_gen.settings import DataFormat
+from components.example_gen.settings import IMAGE_FEATURE, DataFormat
 from pipeline.builtin_data import BUILTIN_DATA
 from pipeline.config import (
     BUILTIN_PREFIX,
@@ -18,6 +18,7 @@ from pipeline.config import (
 )
 from pipeline.metrics import METRICS
 from pipeline.problems import Problem, near_match
+from trainer_module.models import ZOO
 from trainer_module.settings import ImageFeature, Strategy, Task
 
 Rule = Callable[[PipelineConfig], Iterator[Problem]]
@@ -29,9 +30,7 @@ SUPPORTED_STRATEGIES = (
     Strategy.MIRRORED,
     Strategy.CENTRAL_STORAGE,
 )
-IMAGE_COLUMN = "image"
 IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
-ZOO = ("cnn", "mlp", "wide_deep")
 
 
 def check_rules(config: PipelineConfig) -> Iterator[Problem]:
@@ -112,14 +111,14 @@ def images_declare_their_size(config: PipelineConfig) -> Iterator[Problem]:
     if config.data.format not in IMAGE_FORMATS:
         return
     for name in config.features:
-        if name != IMAGE_COLUMN:
+        if name != IMAGE_FEATURE:
             yield Problem(
                 f"features.{name}",
-                f"{config.data.format} data has the one feature `{IMAGE_COLUMN}`",
+                f"{config.data.format} data has the one feature `{IMAGE_FEATURE}`",
             )
-    if not isinstance(config.features.get(IMAGE_COLUMN), ImageFeature):
+    if not isinstance(config.features.get(IMAGE_FEATURE), ImageFeature):
         yield Problem(
-            f"features.{IMAGE_COLUMN}",
+            f"features.{IMAGE_FEATURE}",
             "images need a size, such as {type: image, height: 28, width: 28, channels: 1}",
         )
 

@@ -99,7 +99,7 @@ class ElfFile:
         return bytes(self.data[start : self.data.index(0, start)])
 
     def find_string(self, text: bytes) -> int:
-        """The offset of a string in the dynamic string table; raises UnknownBinaryError if absent."""
+        """The offset of a string in the dynamic string table; UnknownBinaryError if absent."""
         start, end = self.strings.offset, self.strings.offset + self.strings.size
         position = self.data.find(b"\0" + text + b"\0", start, end)
         if position < 0:

@@ -1,0 +1,1 @@
+"""What runs inside Transform and Trainer: preprocessing, models, training and export."""

@@ -5,6 +5,7 @@ Nothing here imports TensorFlow: a config is checked before that is paid for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -108,7 +109,7 @@ class StepSchedule(Settings):
     @field_validator("boundaries")
     @classmethod
     def _ascending(cls, boundaries: list[int]) -> list[int]:
-        if any(a >= b for a, b in zip(boundaries, boundaries[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(boundaries)):
             raise ValueError("must be ascending epochs, such as [3, 7]")
         return boundaries
 

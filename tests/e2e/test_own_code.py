@@ -1,42 +1,21 @@
-"""A user's own Parquet data, model builder and preprocessing, by import path."""
+"""A user's own data, model builder and preprocessing: the page about it, followed."""
 
 from __future__ import annotations
+
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from e2e.conftest import Project
+from e2e.conftest import ROOT, Project
 
-CONFIG = """
-name: houses
-data: {format: parquet, path: houses.parquet, label: price}
-task: regression
-preprocessing: my_features.preprocessing_fn
-model: {kind: my_model.build_model, options: {units: 8}}
-train: {epochs: 6, batch_size: 32, learning_rate: 0.05}
-evaluate: {metrics: [mse, mae, rmse], thresholds: {mae: {max: 0.5}}}
-"""
-MODEL = """
-import tf_keras
+PAGE = ROOT / "docs" / "your-code.md"
 
 
-def build_model(problem, settings):
-    inputs = problem.make_inputs()
-    hidden = tf_keras.layers.Dense(settings.options["units"], "relu")(inputs["area"])
-    return tf_keras.Model(inputs, problem.make_output_layer()(hidden))
-"""
-FEATURES = """
-import tensorflow as tf
-import tensorflow_transform as tft
-
-
-def preprocessing_fn(inputs, custom_config):
-    area = tf.cast(inputs["area"], tf.float32)
-    return {
-        "area": tft.scale_to_0_1(tf.reshape(area, [-1, 1])),
-        "price": tf.reshape(tf.cast(inputs["price"], tf.float32), [-1, 1]),
-    }
-"""
+def page_files() -> dict[str, str]:
+    """The files that the page shows, each block's first line naming it."""
+    blocks = re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return dict(blocks)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +23,8 @@ def trained(project: Project) -> Project:
     areas = [float(i % 97) for i in range(600)]
     table = pa.table({"area": areas, "price": [area / 50 for area in areas]})
     pq.write_table(table, project.folder / "houses.parquet")
-    (project.folder / "houses.yaml").write_text(CONFIG)
-    (project.folder / "my_model.py").write_text(MODEL)
-    (project.folder / "my_features.py").write_text(FEATURES)
+    for name, text in page_files().items():
+        (project.folder / name).write_text(text)
     done = project.scopeline("run", "--config", "houses.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     return project
@@ -70,7 +48,7 @@ def test_own_model_serves_values(trained: Project) -> None:
 
 def test_edited_builder_is_not_served_from_cache(trained: Project) -> None:
     own = trained.folder / "my_model.py"
-    own.write_text(MODEL.replace('"relu"', '"tanh"'))
+    own.write_text(page_files()["my_model.py"].replace('"relu"', '"tanh"'))
     plan = trained.scopeline("plan", "--config", "houses.yaml").stdout
     assert "Transform         cached" in plan
     assert "Trainer           runs    changed: the code that it runs" in plan

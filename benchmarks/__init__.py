@@ -1,0 +1,1 @@
+"""Measurements against stock TFX, side by side; printed as tables, never asserted."""

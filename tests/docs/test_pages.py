@@ -1,0 +1,84 @@
+"""What the pages say holds: configs load, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config_file import load_config
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+CONFIGS = [
+    (page, block) for page in PAGES for block in blocks(page, "yaml") if "\nname:" in "\n" + block
+]
+COMMANDS = sorted(
+    {
+        line.split("#")[0].strip()
+        for page in PAGES
+        for block in blocks(page, "bash")
+        for line in block.splitlines()
+        if "local_runner.py" in line
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), CONFIGS, ids=[f"{page.stem}-{i}" for i, (page, _) in enumerate(CONFIGS)]
+)
+def test_config_on_a_page_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch) -> None:
+    for name, code in re.findall(r"```python\n# (\S+)\n(.*?)```", page.read_text(), re.DOTALL):
+        (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    builtin = "builtin:" in text
+    config = load_config(file, [] if builtin else [f"data.path={tmp_path}"])
+    assert config.name
+
+
+def test_fragments_on_the_data_page_fit_its_config(tmp_path: Path) -> None:
+    whole, fragment = blocks(ROOT / "docs" / "your-data.md", "yaml")
+    file = tmp_path / "config.yaml"
+    file.write_text(whole + fragment)
+    config = load_config(file, [f"data.path={tmp_path}"])
+    assert config.features["zip"].type == "categorical"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_on_a_page_is_understood(command: str) -> None:
+    words = command.split()
+    arguments = words[next(i for i, w in enumerate(words) if "local_runner" in w) + 1 :]
+    done = subprocess.run(
+        [sys.executable, ROOT / "local_runner.py", *arguments, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#]+)", prose):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_make_help_lists_every_command() -> None:
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = set(re.findall(r"^  make (\w+)", done.stdout, re.MULTILINE))
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    assert listed == set(phony.group(1).split())

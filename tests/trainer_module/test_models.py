@@ -1,0 +1,172 @@
+"""The zoo, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from trainer_data import Transformed
+
+from trainer_module.errors import TrainingError
+from trainer_module.input_pipeline import Split
+from trainer_module.models import ZOO, load_builder
+from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.settings import ModelSettings, Task, TrainerSettings
+from trainer_module.trainer import build_model
+
+MIXED = (
+    TransformedFeature("fare", "numeric", (1,)),
+    TransformedFeature("area", "categorical", (1,), vocabulary_size=5),
+    TransformedFeature("photo", "image", (12, 10, 3)),
+)
+SPLIT = Split(tf.data.Dataset.range(1), examples=10, batch_size=2, source="memory")
+
+
+def make_problem(task: Task = Task.BINARY, features: tuple = MIXED) -> Problem:
+    classes = {"binary": ("no", "yes"), "multiclass": ("a", "b", "c"), "regression": ()}[task]
+    return Problem(task, "y", classes, features)
+
+
+def make_batch(problem: Problem, size: int = 4) -> dict[str, np.ndarray]:
+    return {f.name: np.ones((size, *f.shape), f.dtype.as_numpy_dtype) for f in problem.features}
+
+
+@pytest.mark.parametrize("kind", ZOO)
+@pytest.mark.parametrize("task", Task)
+def test_every_model_takes_every_feature_for_every_task(kind: str, task: Task) -> None:
+    problem = make_problem(task)
+    settings = TrainerSettings(label="y", task=task, model=ModelSettings(kind=kind, filters=[2]))
+    model = build_model(problem, settings, SPLIT)
+    output = model(make_batch(problem)).numpy()
+    if task is Task.MULTICLASS:
+        assert output.shape == (4, 3)
+        np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
+    else:
+        assert output.shape == (4, 1)
+    assert task is Task.REGRESSION or (output.min() >= 0 and output.max() <= 1)
+
+
+@pytest.mark.parametrize("feature", MIXED, ids=lambda feature: feature.kind)
+@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+def test_one_feature_alone_is_enough(kind: str, feature: TransformedFeature) -> None:
+    problem = make_problem(features=(feature,))
+    model = load_builder(kind)(problem, ModelSettings(kind=kind))
+    assert model(make_batch(problem)).shape == (4, 1)
+
+
+def test_cnn_is_the_tutorials_by_default() -> None:
+    image = TransformedFeature("image", "image", (28, 28, 1))
+    classes = tuple("0123456789")
+    model = load_builder("cnn")(Problem(Task.MULTICLASS, "y", classes, (image,)), ModelSettings())
+    # 3*3*1*32+32 in the convolution, 13*13*32*64+64 and 64*10+10 in the dense layers.
+    assert model.count_params() == 320 + 346_176 + 650
+    names = [type(layer).__name__ for layer in model.layers]
+    assert names == ["InputLayer", "Conv2D", "MaxPooling2D", "Flatten", "Dense", "Dense"]
+
+
+def test_settings_widen_the_cnn() -> None:
+    settings = ModelSettings(kind="cnn", filters=[4, 8], hidden_units=[16, 8], dropout=0.5)
+    layers = load_builder("cnn")(make_problem(), settings).layers
+    assert [x.filters for x in layers if isinstance(x, tf_keras.layers.Conv2D)] == [4, 8]
+    assert [x.units for x in layers if isinstance(x, tf_keras.layers.Dense)] == [16, 8, 1]
+    assert [x.rate for x in layers if isinstance(x, tf_keras.layers.Dropout)] == [0.5]
+
+
+def test_wide_part_is_linear_in_the_one_hot_category() -> None:
+    problem = make_problem(Task.REGRESSION, (MIXED[1],))
+    model = load_builder("wide_deep")(problem, ModelSettings(kind="wide_deep"))
+    area = np.array([[3]])
+    before = model({"area": area}).numpy()
+    weights = model.get_layer("area_wide").embeddings
+    weights.assign(tf.one_hot([0, 1, 2, 3, 4], 5) @ [[0.0], [0.0], [0.0], [7.0], [0.0]])
+    np.testing.assert_allclose(model({"area": area}).numpy() - before, 7, rtol=1e-5)
+
+
+def test_cnn_without_an_image() -> None:
+    message = r"'cnn' needs an image feature, but the data has fare \(numeric\), area \(categ"
+    with pytest.raises(TrainingError, match=message):
+        load_builder("cnn")(make_problem(features=MIXED[:2]), ModelSettings(kind="cnn"))
+
+
+def test_cnn_with_too_small_an_image() -> None:
+    settings = ModelSettings(kind="cnn", filters=[2, 2, 2, 2])
+    with pytest.raises(TrainingError, match="'photo' of 12x10 pixels is too small for 4 conv"):
+        load_builder("cnn")(make_problem(), settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cn", "there is no model 'cn'; did you mean 'cnn'. Use cnn, mlp, wide_deep"),
+        ("transformer_xl", "there is no model 'transformer_xl'; use cnn, mlp, wide_deep"),
+        ("no_such_module.build", "cannot import 'no_such_module': No module named"),
+        ("os.path.build", "module 'os.path' has no function 'build'"),
+    ],
+)
+def test_a_builder_that_cannot_be_found(kind: str, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        load_builder(kind)
+
+
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_models.py").write_text(
+        "import tf_keras\n"
+        "def build_text(problem, settings):\n"
+        "    return 'not a model'\n"
+        "def build_compiled(problem, settings):\n"
+        "    inputs = problem.make_inputs()\n"
+        "    hidden = tf_keras.layers.Dense(settings.options['units'])(inputs['fare'])\n"
+        "    model = tf_keras.Model(inputs, problem.make_output_layer()(hidden))\n"
+        "    model.compile(tf_keras.optimizers.SGD(0.5), 'mse')\n"
+        "    return model\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_models", raising=False)
+
+
+@pytest.mark.usefixtures("own_models")
+def test_a_builder_that_returns_no_model() -> None:
+    settings = TrainerSettings(
+        label="y", task=Task.BINARY, model=ModelSettings(kind="own_models.build_text")
+    )
+    with pytest.raises(TrainingError, match=r"must return a tf_keras.Model, but it returned .*str"):
+        build_model(make_problem(), settings, SPLIT)
+
+
+@pytest.mark.usefixtures("own_models")
+def test_a_builder_that_compiles_is_left_as_it_is() -> None:
+    own = ModelSettings(kind="own_models.build_compiled", options={"units": 3})
+    model = build_model(
+        make_problem(features=MIXED[:1]),
+        TrainerSettings(label="y", task=Task.BINARY, model=own),
+        SPLIT,
+    )
+    assert isinstance(model.optimizer, tf_keras.optimizers.SGD)
+    assert model.loss == "mse"
+    assert model.layers[1].units == 3
+
+
+def test_problem_is_read_from_transform(trips: Transformed) -> None:
+    problem = trips.problem
+    kinds = {feature.name: feature.kind for feature in problem.features}
+    assert kinds == {
+        "area": "categorical",
+        "company": "categorical",
+        "constant": "numeric",
+        "fare": "numeric",
+        "miles": "numeric",
+        "miles_missing": "numeric",
+    }
+    sizes = {f.name: f.vocabulary_size for f in problem.of_kind("categorical")}
+    assert sizes == {"area": 3 + 1, "company": 3 + 1}, "out-of-vocabulary buckets included"
+
+
+def test_a_task_that_the_classes_do_not_suit(shades: Transformed) -> None:
+    message = "binary needs 2 classes, but label .shade. has 3 in the train split: dark"
+    with pytest.raises(TrainingError, match=message):
+        Problem.from_transform(shades.tft_output, Task.BINARY, "shade")

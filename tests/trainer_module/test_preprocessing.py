@@ -1,0 +1,181 @@
+"""What Transform makes of each type of column, missing values and labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainer_data import Transformed, make_image
+
+from trainer_module.errors import DataError
+from trainer_module.preprocessing import preprocessing_fn
+from trainer_module.settings import TrainerSettings
+from trainer_module.vocabulary import ByFrequency, ClassOrder, Counts, Order
+
+FULL = {
+    "fare": 50.0,
+    "constant": 0.1,
+    "miles": 1.0,
+    "area": 8,
+    "company": "Ace",
+    "trip id": 1,
+    "tipped": 1.0,
+}
+"""A row of `trips` with nothing missing."""
+
+
+def test_numbers_have_mean_0_and_variance_1(trips: Transformed) -> None:
+    fare = trips.transform(trips.train)["fare"]
+    assert fare.shape == (450, 1)
+    assert fare.dtype == np.float32
+    assert fare.mean() == pytest.approx(0, abs=1e-4)
+    assert fare.std() == pytest.approx(1, abs=1e-4)
+
+
+def test_missing_numbers_become_the_mean_and_are_flagged(trips: Transformed) -> None:
+    transformed = trips.transform(trips.train)
+    miles = np.array([np.nan if r["miles"] is None else r["miles"] for r in trips.train])
+    expected = (miles - np.nanmean(miles)) / np.nanstd(miles)
+    np.testing.assert_allclose(
+        transformed["miles"][:, 0], np.nan_to_num(expected), rtol=1e-3, atol=1e-3
+    )
+    np.testing.assert_array_equal(transformed["miles_missing"][:, 0], np.isnan(miles))
+    assert "fare_missing" not in transformed, "a column that is always there needs no flag"
+
+
+def test_nan_counts_as_missing(trips: Transformed) -> None:
+    transformed = trips.transform([FULL | {"miles": float("nan"), "fare": float("nan")}])
+    assert transformed["miles"] == 0
+    assert transformed["miles_missing"] == 1
+    assert transformed["fare"] == 0
+
+
+def test_a_constant_column_stays_finite(trips: Transformed) -> None:
+    assert np.isfinite(trips.transform(trips.train)["constant"]).all()
+
+
+def test_categories_are_indexed_by_frequency_and_missing_is_one_of_them(trips: Transformed) -> None:
+    names = ["Ace", "Best", "City", None, "", "never seen", "nor this"]
+    indices = trips.transform([FULL | {"company": name} for name in names])["company"][:, 0]
+    counts = {n: sum(r["company"] == n for r in trips.train) for n in ["Ace", "Best", "City", None]}
+    by_frequency = sorted(counts, key=lambda name: -counts[name])
+    expected = {name: index if index < 3 else 3 for index, name in enumerate(by_frequency)}
+    assert [int(i) for i in indices[:4]] == [expected[name] for name in names[:4]]
+    assert indices[4] == indices[3], "empty text is missing text"
+    assert indices[5] == indices[6] == 3, "one out-of-vocabulary bucket, after the vocabulary"
+
+
+def test_integers_can_be_categories(trips: Transformed) -> None:
+    areas = trips.transform([FULL | {"area": area} for area in (8, 32, 9, None)])["area"][:, 0]
+    vocabulary_of_area = trips.tft_output.vocabulary_by_name("area")
+    assert sorted(vocabulary_of_area) == [b"32", b"8", b"<missing>"]
+    assert areas.tolist() == [
+        vocabulary_of_area.index(b"8"),
+        vocabulary_of_area.index(b"32"),
+        3,
+        vocabulary_of_area.index(b"<missing>"),
+    ]
+
+
+def test_ignored_columns_leave_nothing(trips: Transformed) -> None:
+    assert set(trips.transform(trips.train[:1])) == {
+        "fare", "constant", "miles", "miles_missing", "area", "company", "tipped"
+    }  # fmt: skip
+
+
+def test_images_are_decoded_resized_and_scaled(shades: Transformed) -> None:
+    rows = [
+        {"image": make_image(shade, size), "shade": "mid"} for shade, size in [(0, 8), (51, 20)]
+    ]
+    images = shades.transform(rows)["image"]
+    assert images.shape == (2, 12, 10, 1)
+    assert images.dtype == np.float32
+    np.testing.assert_allclose(images[0], 0)
+    np.testing.assert_allclose(images[1], 0.2, rtol=1e-5)
+
+
+def test_a_0_1_label_keeps_1_as_the_positive_class(trips: Transformed) -> None:
+    tipped = [-1 if row["tipped"] is None else row["tipped"] for row in trips.train]
+    assert sum(tipped) > len(tipped) / 2, "by frequency, 1 would come first"
+    label = trips.transform(trips.train)["tipped"]
+    assert label.dtype == np.int64
+    assert label.shape == (450, 1)
+    assert label[:, 0].tolist() == tipped
+    assert trips.problem.classes == ("0", "1")
+
+
+def test_labels_missing_or_not_in_the_train_split_are_no_class(trips: Transformed) -> None:
+    label = trips.transform([FULL | {"tipped": value} for value in (1.0, None, 2.0, 0.5)])["tipped"]
+    assert label[:, 0].tolist() == [1, -1, -1, -1]
+
+
+def test_text_labels_are_sorted_bytewise(shades: Transformed) -> None:
+    assert shades.problem.classes == ("dark", "light", "mid")
+    rows = [{"image": make_image(1), "shade": s} for s in ("mid", "dark", "purple")]
+    assert shades.transform(rows)["shade"][:, 0].tolist() == [2, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("order", "counts", "expected"),
+    [
+        (ClassOrder("y", numeric=True), [(b"10", 9), (b"9", 2), (b"-1", 1)], [b"-1", b"9", b"10"]),
+        (ClassOrder("y", numeric=False), [(b"10", 9), (b"9", 2), (b"B", 1)], [b"10", b"9", b"B"]),
+        (ByFrequency(2), [(b"c", 1), (b"b", 5), (b"a", 1)], [b"b", b"a"]),
+    ],
+)  # fmt: skip
+def test_orders(order: Order, counts: Counts, expected: list[bytes]) -> None:
+    assert order(counts) == expected
+
+
+def test_a_regression_label_is_a_float(houses: Transformed) -> None:
+    label = houses.transform(houses.train)["price"]
+    assert label.dtype == np.float32
+    assert label.shape == (240, 1)
+    np.testing.assert_allclose(label[:, 0], [row["price"] for row in houses.train], rtol=1e-6)
+
+
+def test_the_label_is_not_needed_to_transform(trips: Transformed) -> None:
+    layer = trips.tft_output.transform_features_layer()
+    spec = trips.tft_output.raw_feature_spec()
+    raw = {
+        name: tf.constant([[1.0]]) if isinstance(column, tf.io.FixedLenFeature)
+        else tf.sparse.from_dense(tf.zeros([1, 1], column.dtype))
+        for name, column in spec.items()
+        if name not in ("tipped", "trip id")
+    }  # fmt: skip
+    assert "tipped" not in layer(raw)
+    assert "fare" in layer(raw)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([(b"0", 1), (b"0.500000", 1)], "label 'y' holds 0.5.*must be a whole number or text"),
+        ([], "label 'y' has no value in the train split"),
+    ],
+)
+def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ClassOrder("y", numeric=True)(counts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"label": "tiped"}, "no column 'tiped', .* configured as label; did you mean 'tipped'"),
+        ({"features": {"fair": {"type": "numeric"}}}, "no column 'fair'.*did you mean 'fare'"),
+        ({"features": {"company": {"type": "numeric"}}}, "'company' holds text and cannot be"),
+        ({"features": {"fare": {"type": "image", "height": 2, "width": 2}}}, "'fare' holds num"),
+        ({"label": "company", "task": "regression"}, "label 'company' holds text"),
+    ],
+)
+def test_columns_that_do_not_fit_the_settings(changes: dict, message: str) -> None:
+    settings = TrainerSettings.model_validate({"label": "tipped", "task": "binary", **changes})
+    with tf.Graph().as_default():
+        inputs = {
+            "fare": tf.constant([[1.0]]),
+            "company": tf.constant([["Ace"]]),
+            "tipped": tf.constant([[1]], tf.int64),
+        }
+        with pytest.raises(DataError, match=message):
+            preprocessing_fn(inputs, settings.to_custom_config())

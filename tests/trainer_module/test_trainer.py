@@ -1,0 +1,269 @@
+"""`run_fn` from transformed examples to a SavedModel that clients and TFMA can use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+import tf_keras
+from google.protobuf import text_format
+from tfx.components.trainer.fn_args_utils import FnArgs
+from trainer_data import Row, Transformed, to_example
+
+from trainer_module import export
+from trainer_module.errors import TrainingError
+from trainer_module.input_pipeline import load_split
+from trainer_module.settings import ModelSettings, Strategy
+from trainer_module.strategies import build_strategy
+from trainer_module.trainer import RECORD_FILE, run_fn
+
+SUPPORTED = [
+    Strategy.DEFAULT,
+    Strategy.ONE_DEVICE,
+    Strategy.MIRRORED,
+    Strategy.CENTRAL_STORAGE,
+]
+
+
+def train(data: Transformed, directory: Path, **sections: Any) -> FnArgs:
+    fn_args = data.fn_args(directory, **sections)
+    run_fn(fn_args)
+    return fn_args
+
+
+def read_record(fn_args: FnArgs) -> dict[str, Any]:
+    return json.loads((Path(fn_args.model_run_dir) / RECORD_FILE).read_text())
+
+
+def serve(fn_args: FnArgs, signature: str, rows: list[Row]) -> dict[str, np.ndarray]:
+    """Serialized examples through a signature of the exported model."""
+    model = tf.saved_model.load(fn_args.serving_model_dir)
+    outputs = model.signatures[signature](tf.constant([to_example(row) for row in rows]))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def without(rows: list[Row], *names: str) -> list[Row]:
+    return [{k: v for k, v in row.items() if k not in names} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def trips_run(trips: Transformed, tmp_path_factory: pytest.TempPathFactory) -> FnArgs:
+    return train(trips, tmp_path_factory.mktemp("trips_run"))
+
+
+@pytest.fixture(scope="module")
+def shades_run(shades: Transformed, tmp_path_factory: pytest.TempPathFactory) -> FnArgs:
+    return train(shades, tmp_path_factory.mktemp("shades_run"))
+
+
+@pytest.fixture(scope="module")
+def houses_run(houses: Transformed, tmp_path_factory: pytest.TempPathFactory) -> FnArgs:
+    return train(houses, tmp_path_factory.mktemp("houses_run"))
+
+
+@pytest.fixture(scope="module", params=SUPPORTED)
+def strategy_run(
+    request: pytest.FixtureRequest, trips: Transformed, tmp_path_factory: pytest.TempPathFactory
+) -> FnArgs:
+    if request.param is Strategy.DEFAULT:
+        return request.getfixturevalue("trips_run")
+    settings = trips.settings.train.model_copy(update={"strategy": request.param, "epochs": 4})
+    return train(trips, tmp_path_factory.mktemp(request.param), train=settings)
+
+
+def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
+    record = read_record(trips_run)
+    history = record.pop("history")
+    seconds, speed = record.pop("seconds"), record.pop("examples_per_second")
+    assert speed == pytest.approx(3 * 449 / seconds, rel=0.01)
+    assert record == {
+        "model": "mlp",
+        "strategy": "default",
+        "replicas": 1,
+        "global_batch_size": 32,
+        "epochs": 3,
+        "best_epoch": int(np.argmin(history["val_loss"])) + 1,
+        "examples": {"train": 449, "eval": 150},
+        "source": "memory",
+        "steps": 3 * 15,
+    }
+    assert {"loss", "accuracy", "auc", "val_loss", "val_accuracy", "val_auc"} < set(history)
+    assert history["learning_rate"] == pytest.approx([0.01] * 3)
+
+
+def test_models_learn(trips_run: FnArgs, shades_run: FnArgs, houses_run: FnArgs) -> None:
+    assert max(read_record(trips_run)["history"]["val_auc"]) > 0.9
+    assert max(read_record(shades_run)["history"]["val_accuracy"]) > 0.9
+    assert min(read_record(houses_run)["history"]["val_mae"]) < 1.5
+
+
+def test_it_trains_under_every_strategy(trips: Transformed, strategy_run: FnArgs) -> None:
+    record = read_record(strategy_run)
+    assert record["replicas"] == (2 if record["strategy"] in ("mirrored", "central_storage") else 1)
+    assert record["global_batch_size"] == 32 * record["replicas"]
+    scores = serve(strategy_run, "serving_default", trips.evaluation)["scores"][:, 1]
+    tipped = np.array([row["tipped"] for row in trips.evaluation], bool)
+    assert scores[tipped].mean() > scores[~tipped].mean() + 0.2
+
+
+def test_it_loads_and_predicts_the_same_in_every_scope(
+    trips: Transformed, strategy_run: FnArgs
+) -> None:
+    expected = serve(strategy_run, "eval", trips.evaluation)["predictions"]
+    examples = tf.constant([to_example(row) for row in trips.evaluation])
+    transformed = trips.transform(trips.evaluation)
+    transformed.pop("tipped")
+    trained_under = Strategy(read_record(strategy_run)["strategy"])
+    others = SUPPORTED if trained_under is Strategy.DEFAULT else [Strategy.DEFAULT]
+    for name in {trained_under, *others}:
+        with build_strategy(name).scope():
+            model = tf_keras.models.load_model(strategy_run.serving_model_dir)
+            loaded = tf.saved_model.load(strategy_run.serving_model_dir)
+        np.testing.assert_allclose(model.predict(transformed, verbose=0), expected, rtol=1e-4)
+        served = loaded.signatures["eval"](examples)["predictions"]
+        np.testing.assert_allclose(served, expected, rtol=1e-4)
+
+
+def test_the_seed_decides(trips: Transformed, trips_run: FnArgs, tmp_path: Path) -> None:
+    first = read_record(trips_run)["history"]["loss"][0]
+    for seed, same in ((trips.settings.train.seed, True), (1, False)):
+        settings = trips.settings.train.model_copy(update={"seed": seed, "epochs": 1})
+        again = train(trips, tmp_path / str(seed), train=settings)
+        (loss,) = read_record(again)["history"]["loss"]
+        assert (loss == pytest.approx(first, rel=1e-5)) is same
+
+
+def test_binary_predictions(trips: Transformed, trips_run: FnArgs) -> None:
+    served = serve(trips_run, "serving_default", without(trips.evaluation, "tipped", "trip id"))
+    probability = serve(trips_run, "eval", trips.evaluation)["predictions"][:, 0]
+    np.testing.assert_allclose(served["scores"][:, 1], probability, rtol=1e-5)
+    np.testing.assert_allclose(served["scores"].sum(axis=1), 1, rtol=1e-5)
+    assert served["classes"].tolist() == [[b"0", b"1"]] * len(trips.evaluation)
+    assert served["class"].tolist() == [b"1" if p > 0.5 else b"0" for p in probability]
+
+
+def test_multiclass_predictions(shades: Transformed, shades_run: FnArgs) -> None:
+    served = serve(shades_run, "serving_default", without(shades.evaluation, "shade"))
+    assert served["scores"].shape == (len(shades.evaluation), 3)
+    assert served["classes"][0].tolist() == [b"dark", b"light", b"mid"]
+    right = [
+        c.decode() == r["shade"] for c, r in zip(served["class"], shades.evaluation, strict=True)
+    ]
+    assert np.mean(right) > 0.9
+
+
+def test_regression_predictions(houses: Transformed, houses_run: FnArgs) -> None:
+    served = serve(houses_run, "serving_default", without(houses.evaluation, "price"))
+    assert set(served) == {"value"}
+    assert served["value"].shape == (len(houses.evaluation),)
+    errors = served["value"] - [row["price"] for row in houses.evaluation]
+    assert np.abs(errors).mean() < 1.5
+
+
+def test_named_columns_give_the_same_predictions(trips: Transformed, trips_run: FnArgs) -> None:
+    serving_raw = tf.saved_model.load(trips_run.serving_model_dir).signatures["serving_raw"]
+    _, asked = serving_raw.structured_input_signature
+    assert set(asked) == {"fare", "constant", "miles", "area", "company"}
+    missing = {"miles": np.nan, "area": np.nan, "company": ""}
+    columns = {
+        name: tf.constant(
+            [missing[name] if row[name] is None else row[name] for row in trips.evaluation],
+            asked[name].dtype,
+        )
+        for name in asked
+    }
+    expected = serve(trips_run, "serving_default", trips.evaluation)["scores"]
+    np.testing.assert_allclose(serving_raw(**columns)["scores"], expected, rtol=1e-5)
+    as_matrix = {name: column[:, tf.newaxis] for name, column in columns.items()}
+    np.testing.assert_allclose(serving_raw(**as_matrix)["scores"], expected, rtol=1e-5)
+
+
+def test_images_are_served_as_bytes(shades: Transformed, shades_run: FnArgs) -> None:
+    serving_raw = tf.saved_model.load(shades_run.serving_model_dir).signatures["serving_raw"]
+    images = tf.constant([row["image"] for row in shades.evaluation])
+    expected = serve(shades_run, "serving_default", shades.evaluation)["scores"]
+    np.testing.assert_allclose(serving_raw(image=images)["scores"], expected, rtol=1e-5)
+
+
+def test_transform_features_gives_what_transform_gave(
+    trips: Transformed, trips_run: FnArgs
+) -> None:
+    served = serve(trips_run, "transform_features", trips.evaluation)
+    expected = trips.transform(trips.evaluation)
+    assert set(served) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(served[name], values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "metrics", "slices"),
+    [
+        ("trips", {"BinaryAccuracy": "accuracy", "AUC": "auc"}, "company"),
+        ("shades", {"SparseCategoricalAccuracy": "accuracy"}, "shade"),
+        ("houses", {"MeanSquaredError": "loss", "MeanAbsoluteError": "mae"}, "side"),
+    ],
+)
+def test_tfma_agrees_with_keras(
+    request: pytest.FixtureRequest, fixture: str, metrics: dict[str, str], slices: str
+) -> None:
+    data: Transformed = request.getfixturevalue(fixture)
+    fn_args: FnArgs = request.getfixturevalue(f"{fixture}_run")
+    found = analyse(data, fn_args.serving_model_dir, list(metrics), slices)
+    evaluation = load_split(
+        "eval", data.files("eval"), data.tft_output.transformed_feature_spec(), data.problem, 32
+    )
+    model = tf_keras.models.load_model(fn_args.serving_model_dir)
+    expected = model.evaluate(evaluation.dataset, verbose=0, return_dict=True)
+    for name, keras_name in metrics.items():
+        # AUC: TFMA uses more thresholds than Keras.
+        tolerance = 0.01 if name == "AUC" else 1e-4
+        assert found[()][name] == pytest.approx(expected[keras_name], rel=tolerance)
+    values = {row[slices] or "" for row in data.evaluation} - {""}
+    assert {key[0][1] for key in found if key} == values, "slices by the raw column"
+
+
+def analyse(
+    data: Transformed, model_path: str, metrics: list[str], slices: str
+) -> dict[tuple, dict[str, float]]:
+    config = text_format.Parse(
+        f"""
+        model_specs {{
+          signature_name: "{export.EVAL_SIGNATURE}"
+          label_key: "{export.EVAL_LABEL}"
+          preprocessing_function_names: "{export.EVAL_LABEL_SIGNATURE}"
+        }}
+        slicing_specs {{}}
+        slicing_specs {{ feature_keys: "{slices}" }}
+        metrics_specs {{ {" ".join(f'metrics {{ class_name: "{m}" }}' for m in metrics)} }}
+        options {{ include_default_metrics {{ value: false }} }}
+        """,
+        tfma.EvalConfig(),
+    )
+    result = tfma.run_model_analysis(
+        eval_shared_model=tfma.default_eval_shared_model(model_path, eval_config=config),
+        eval_config=config,
+        data_location=str(data.root / "raw" / "Split-eval" / "*"),
+        output_path=f"{model_path}_tfma",
+    )
+    snake = {tf_keras.metrics.get(m).name if m != "AUC" else "auc": m for m in metrics}
+    return {
+        key: {snake[name]: value["doubleValue"] for name, value in found[""][""].items()}
+        for key, found in result.slicing_metrics
+    }
+
+
+def test_a_diverging_model_is_not_exported(houses: Transformed, tmp_path: Path) -> None:
+    settings = houses.settings.train.model_copy(update={"learning_rate": 1e30})
+    with pytest.raises(TrainingError, match=r"training diverged: .*loss is .* in epoch"):
+        train(houses, tmp_path, train=settings)
+    assert not (tmp_path / "Format-Serving").exists()
+
+
+def test_an_image_model_on_columns(trips: Transformed, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="'cnn' needs an image feature"):
+        train(trips, tmp_path, model=ModelSettings(kind="cnn"))

@@ -1,0 +1,153 @@
+"""Schedules, callbacks and strategies, on models that take no data preparation."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from pydantic import ValidationError
+
+from trainer_module.callbacks import BestWeights, build_callbacks
+from trainer_module.errors import TrainingError
+from trainer_module.schedules import build_schedule
+from trainer_module.settings import Strategy, TrainSettings
+from trainer_module.strategies import build_strategy
+
+STEPS = 10
+
+
+def rates(epochs: int = 12, **learning_rate: Any) -> list[float]:
+    """The learning rate of every step."""
+    train = TrainSettings.model_validate({"epochs": epochs, "learning_rate": learning_rate})
+    schedule = build_schedule(train, STEPS)
+    return [float(schedule(step)) for step in range(epochs * STEPS)]
+
+
+def test_steps_are_the_tutorials() -> None:
+    found = rates(schedule="steps", values=[1e-3, 1e-4, 1e-5], boundaries=[3, 7])
+    expected = [1e-3] * 3 * STEPS + [1e-4] * 4 * STEPS + [1e-5] * 5 * STEPS
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_cosine_falls_from_initial_to_the_final_fraction() -> None:
+    found = rates(schedule="cosine", initial=0.1, final_fraction=0.1)
+    step = np.arange(len(found)) / len(found)
+    expected = 0.1 * (0.1 + 0.9 * (1 + np.cos(np.pi * step)) / 2)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_cosine_warms_up_linearly() -> None:
+    found = rates(schedule="cosine", initial=0.1, warmup_epochs=2)
+    np.testing.assert_allclose(found[:20], 0.1 * np.arange(20) / 20, rtol=1e-4, atol=1e-8)
+    assert found[20] == pytest.approx(0.1)
+    assert found[-1] < 0.001
+
+
+def test_exponential_decays_by_the_factor_each_epoch() -> None:
+    found = rates(schedule="exponential", initial=0.1, decay=0.5)
+    np.testing.assert_allclose(found[::STEPS], 0.1 * 0.5 ** np.arange(12), rtol=1e-5)
+
+
+def test_a_warm_up_as_long_as_training_is_refused() -> None:
+    with pytest.raises(ValidationError, match="warmup_epochs is 3; it must be less than epochs, 3"):
+        rates(epochs=3, schedule="cosine", initial=0.1, warmup_epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas"),
+    [
+        (Strategy.DEFAULT, 1),
+        (Strategy.ONE_DEVICE, 1),
+        (Strategy.MIRRORED, 2),
+        (Strategy.CENTRAL_STORAGE, 2),
+    ],
+)
+def test_strategies_by_name(name: Strategy, replicas: int) -> None:
+    strategy = build_strategy(name)
+    assert strategy.num_replicas_in_sync == replicas
+    assert name is Strategy.DEFAULT or build_strategy(name) is strategy
+
+
+@pytest.mark.parametrize(
+    "name", [Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER, Strategy.TPU]
+)
+def test_a_strategy_that_is_not_supported_yet(name: Strategy) -> None:
+    message = f"strategy {name.value} is not supported yet; use default, one_device, mirrored or"
+    with pytest.raises(TrainingError, match=message):
+        build_strategy(name)
+
+
+def fit(directory: Path, epochs: int, data: Any = None, **train: Any) -> tf_keras.Model:
+    """One weight, trained to 0 by steps so large that it overshoots after a while."""
+    settings = TrainSettings.model_validate({"epochs": epochs, **train})
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, use_bias=False, input_shape=(1,))])
+    rate = build_schedule(settings, steps_per_epoch=4)
+    model.compile(tf_keras.optimizers.SGD(rate), "mse")
+    data = data or (np.ones((4, 1), np.float32), np.ones((4, 1), np.float32))
+    model.fit(
+        *data,
+        batch_size=1,
+        validation_data=data,
+        epochs=epochs,
+        verbose=0,
+        callbacks=build_callbacks(settings, str(directory)),
+    )
+    return model
+
+
+def test_the_learning_rate_is_logged_every_epoch(tmp_path: Path) -> None:
+    steps = {"schedule": "steps", "values": [0.1, 0.01, 0.001], "boundaries": [1, 3]}
+    history = fit(tmp_path, epochs=4, learning_rate=steps).history.history
+    assert history["learning_rate"] == pytest.approx([0.1, 0.01, 0.01, 0.001])
+    events = tf.io.gfile.glob(str(tmp_path / "train" / "events*"))
+    tags = {
+        value.tag for event in tf.compat.v1.train.summary_iterator(events[0])
+        for value in event.summary.value
+    }  # fmt: skip
+    assert "epoch_learning_rate" in tags
+
+
+def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
+    history = fit(tmp_path, epochs=2, learning_rate=0.25).history.history
+    assert history["learning_rate"] == pytest.approx([0.25, 0.25])
+
+
+def test_training_ends_with_the_weights_of_the_best_epoch(tmp_path: Path) -> None:
+    rising = {"schedule": "steps", "values": [0.1, 1.1], "boundaries": [2]}
+    model = fit(tmp_path, epochs=5, learning_rate=rising)
+    losses = model.history.history["val_loss"]
+    assert min(losses) == losses[1] < losses[-1]
+    one = np.ones((4, 1), np.float32)
+    assert model.evaluate(one, one, verbose=0) == pytest.approx(losses[1])
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    rising = {"schedule": "steps", "values": [0.1, 1.1], "boundaries": [2]}
+    model = fit(tmp_path, epochs=9, learning_rate=rising, early_stopping={"patience": 2})
+    assert len(model.history.history["loss"]) == 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_loss_that_is_no_number_stops_training(tmp_path: Path, bad: float) -> None:
+    one = np.ones((4, 1), np.float32)
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) in epoch 1; lower train.learning"):
+        fit(tmp_path, epochs=3, data=(one, one * bad))
+
+
+def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="scopeline.progress"):
+        fit(tmp_path, epochs=2)
+    records = [record for record in caplog.records if record.name == "scopeline.progress"]
+    assert [record.getMessage() for record in records] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert [(record.done, record.total) for record in records] == [(1, 2), (2, 2)]
+    assert records[0].detail.startswith("loss ")
+    assert ", val_loss " in records[0].detail
+
+
+def test_best_weights_start_without_a_best_epoch(tmp_path: Path) -> None:
+    assert BestWeights(str(tmp_path)).best_epoch == 0

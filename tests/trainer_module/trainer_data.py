@@ -1,0 +1,138 @@
+"""Tiny data taken through the real TFDV and TFX Transform, as TFX's components would."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_data_validation as tfdv
+import tensorflow_transform as tft
+from PIL import Image
+from tfx import types
+from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx.components.transform.executor import Executor
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.types import standard_artifacts
+
+from trainer_module.problem import Problem
+from trainer_module.settings import TrainerSettings
+
+Row = dict[str, Any]
+
+
+def to_example(row: Row) -> bytes:
+    """A serialized tf.Example; a value of None is left out."""
+    features = {}
+    for name, value in row.items():
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, bytes):
+            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        elif isinstance(value, int):
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+        elif value is not None:
+            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def write_examples(path: Path, records: Iterable[bytes]) -> None:
+    """A gzipped TFRecord file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for record in records:
+            writer.write(record)
+
+
+def make_image(shade: int, size: int = 8) -> bytes:
+    """A grey PNG, all of one shade."""
+    encoded = io.BytesIO()
+    Image.new("L", (size, size), shade).save(encoded, "PNG")
+    return encoded.getvalue()
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What Transform leaves behind, and what went in."""
+
+    root: Path
+    settings: TrainerSettings
+    train: list[Row]
+    evaluation: list[Row]
+
+    @property
+    def tft_output(self) -> tft.TFTransformOutput:
+        return tft.TFTransformOutput(str(self.root / "graph"))
+
+    @property
+    def problem(self) -> Problem:
+        return Problem.from_transform(self.tft_output, self.settings.task, self.settings.label)
+
+    def files(self, split: str) -> list[str]:
+        return [str(self.root / "transformed" / f"Split-{split}" / "*")]
+
+    def transform(self, rows: list[Row]) -> dict[str, np.ndarray]:
+        """Rows through the transform graph, as serving would do it."""
+        examples = tf.io.parse_example(
+            [to_example(row) for row in rows], self.tft_output.raw_feature_spec()
+        )
+        transformed = self.tft_output.transform_features_layer()(examples)
+        return {name: value.numpy() for name, value in transformed.items()}
+
+    def fn_args(self, directory: Path, **sections: Any) -> FnArgs:
+        """The arguments of a training run, with `sections` of the settings changed."""
+        settings = self.settings.model_copy(update=sections)
+        return FnArgs(
+            train_files=self.files("train"),
+            eval_files=self.files("eval"),
+            transform_graph_path=str(self.root / "graph"),
+            serving_model_dir=str(directory / "Format-Serving"),
+            model_run_dir=str(directory / "model_run"),
+            custom_config=settings.to_custom_config(),
+        )
+
+
+def run_transform(
+    root: Path, train: list[Row], evaluation: list[Row], settings: TrainerSettings
+) -> Transformed:
+    """Infers the schema of the train split with TFDV and runs TFX's Transform over both."""
+    for split, rows in (("train", train), ("eval", evaluation)):
+        write_examples(root / "raw" / f"Split-{split}" / "data.gz", map(to_example, rows))
+    statistics = tfdv.generate_statistics_from_tfrecord(str(root / "raw" / "Split-train" / "*"))
+    schema = tfdv.infer_schema(statistics, infer_feature_shape=True)
+    (root / "schema").mkdir()
+    tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
+    context = BaseBeamExecutor.Context(
+        beam_pipeline_args=["--direct_running_mode=in_memory"],
+        tmp_dir=str(root / "tmp"),
+        unique_id="1",
+    )
+    Executor(context).Do(
+        {
+            "examples": [_artifact(standard_artifacts.Examples, root / "raw")],
+            "schema": [_artifact(standard_artifacts.Schema, root / "schema")],
+        },
+        {
+            "transform_graph": [_artifact(standard_artifacts.TransformGraph, root / "graph")],
+            "transformed_examples": [_artifact(standard_artifacts.Examples, root / "transformed")],
+        },
+        {
+            "preprocessing_fn": "trainer_module.preprocessing.preprocessing_fn",
+            "custom_config": json.dumps(settings.to_custom_config()),
+            "disable_statistics": 1,
+        },
+    )
+    return Transformed(root, settings, train, evaluation)
+
+
+def _artifact(kind: type[types.Artifact], path: Path) -> types.Artifact:
+    artifact = kind()
+    artifact.uri = str(path)
+    if kind is standard_artifacts.Examples:
+        artifact.split_names = json.dumps(["train", "eval"])
+    return artifact

@@ -1,0 +1,172 @@
+"""The SavedModel that is evaluated, served and pushed: raw examples in, named predictions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from trainer_module.problem import Problem
+from trainer_module.settings import IgnoredFeature, Task, TrainerSettings
+
+SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+"""Serialized tf.Examples in, predictions by name out."""
+
+SERVING_RAW_SIGNATURE = "serving_raw"
+"""One tensor per raw column in, predictions by name out."""
+
+TRANSFORM_SIGNATURE = "transform_features"
+"""Serialized tf.Examples in, transformed features and label out."""
+
+EVAL_SIGNATURE = "eval"
+"""Serialized tf.Examples in, the model's own output out: what evaluation compares to the label."""
+
+EVAL_LABEL_SIGNATURE = "eval_label"
+"""Serialized tf.Examples with their label in, the transformed label out, as `EVAL_LABEL`."""
+
+EVAL_LABEL = "transformed_label"
+"""Not the label's own name, so that evaluation can slice by the raw label."""
+
+EXAMPLES = "examples"
+"""Name of the input of serialized tf.Examples."""
+
+Tensors = dict[str, tf.Tensor]
+FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
+
+
+def export_model(
+    model: tf_keras.Model,
+    tft_output: tft.TFTransformOutput,
+    problem: Problem,
+    settings: TrainerSettings,
+    directory: str,
+) -> None:
+    """Saves the model with its signatures; the transform graph becomes a part of it."""
+    # As an attribute of the model, the layer has its vocabularies saved with the model.
+    model.tft_layer = tft_output.transform_features_layer()
+    signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
+    model.save(directory, save_format="tf", signatures=signatures)
+
+
+def build_signatures(
+    model: Callable[[Tensors], tf.Tensor],
+    transform: Callable[[Tensors], Tensors],
+    tft_output: tft.TFTransformOutput,
+    problem: Problem,
+    settings: TrainerSettings,
+) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    """The signatures, by name, of anything callable like the model.
+
+    Args:
+        model: from transformed features to the output of the task.
+        transform: the transform graph, tracked by the object that will be saved.
+        tft_output: for the raw feature spec.
+        problem: for the names of the transformed features and the classes.
+        settings: for the label and the ignored columns, which no serving signature asks for.
+    """
+    labelled_spec = _used_spec(tft_output, settings)
+    spec = {name: value for name, value in labelled_spec.items() if name != problem.label}
+    names = [feature.name for feature in problem.features]
+
+    def run(raw: Tensors) -> tf.Tensor:
+        transformed = transform(raw)
+        return model({name: transformed[name] for name in names})
+
+    @tf.function
+    def serving_default(examples: tf.Tensor) -> Tensors:
+        return predictions(problem, run(tf.io.parse_example(examples, spec)))
+
+    @tf.function
+    def serving_raw(columns: Tensors) -> Tensors:
+        return predictions(problem, run(_to_raw_features(columns, spec)))
+
+    @tf.function
+    def transform_features(examples: tf.Tensor) -> Tensors:
+        transformed = transform(tf.io.parse_example(examples, labelled_spec))
+        return {name: transformed[name] for name in [*names, problem.label]}
+
+    @tf.function
+    def evaluate(examples: tf.Tensor) -> Tensors:
+        return {"predictions": run(tf.io.parse_example(examples, spec))}
+
+    @tf.function
+    def eval_label(examples: tf.Tensor) -> Tensors:
+        return {EVAL_LABEL: transform_features(examples)[problem.label]}
+
+    examples = tf.TensorSpec([None], tf.string, name=EXAMPLES)
+    return {
+        SERVING_SIGNATURE: serving_default.get_concrete_function(examples),
+        SERVING_RAW_SIGNATURE: serving_raw.get_concrete_function(raw_tensor_specs(spec)),
+        TRANSFORM_SIGNATURE: transform_features.get_concrete_function(examples),
+        EVAL_SIGNATURE: evaluate.get_concrete_function(examples),
+        EVAL_LABEL_SIGNATURE: eval_label.get_concrete_function(examples),
+    }
+
+
+def predictions(problem: Problem, output: tf.Tensor) -> Tensors:
+    """The model's output under the names that clients read.
+
+    Returns:
+        Regression: value [batch] float32. Classification, of n classes: class [batch] string, the
+        most probable one; classes [batch, n] string; scores [batch, n] float32, which add up to 1.
+    """
+    if problem.task is Task.REGRESSION:
+        return {"value": tf.reshape(output, [-1])}
+    scores = tf.concat([1 - output, output], 1) if problem.task is Task.BINARY else output
+    names = tf.constant(problem.classes)
+    return {
+        "class": tf.gather(names, tf.argmax(scores, 1)),
+        "classes": tf.tile(names[tf.newaxis], [tf.shape(scores)[0], 1]),
+        "scores": scores,
+    }
+
+
+def raw_tensor_specs(spec: FeatureSpec) -> dict[str, tf.TensorSpec]:
+    """What the signature of one tensor per column takes, [batch] or [batch, 1] each.
+
+    A column that may be missing is never left out of a request: the empty string stands for missing
+    text and NaN for a missing number, so optional integers come as float64.
+    """
+    return {
+        name: tf.TensorSpec(
+            None,
+            tf.float64 if _is_optional(column) and column.dtype.is_integer else column.dtype,
+            name=name,
+        )
+        for name, column in spec.items()
+    }
+
+
+def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
+    return {
+        name: column
+        for name, column in tft_output.raw_feature_spec().items()
+        if not isinstance(settings.features.get(name), IgnoredFeature)
+    }
+
+
+def _is_optional(column: object) -> bool:
+    return not isinstance(column, tf.io.FixedLenFeature)
+
+
+def _to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
+    """From tensors of one column each to what parsing a tf.Example would have given."""
+    return {name: _to_raw_feature(columns[name], column) for name, column in spec.items()}
+
+
+def _to_raw_feature(
+    values: tf.Tensor, column: tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature
+) -> tf.Tensor | tf.SparseTensor | tf.RaggedTensor:
+    if not _is_optional(column):
+        return tf.reshape(values, [-1, *column.shape])
+    values = tf.reshape(values, [-1, 1])
+    present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)
+    sparse = tf.SparseTensor(
+        tf.where(present),
+        tf.cast(tf.boolean_mask(values, present), column.dtype),
+        tf.shape(values, tf.int64),
+    )
+    is_ragged = isinstance(column, tf.io.RaggedFeature)
+    return tf.RaggedTensor.from_sparse(sparse) if is_ragged else sparse

@@ -1,0 +1,188 @@
+"""Batches of transformed examples, from memory where they fit and from the files otherwise."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import psutil
+import tensorflow as tf
+
+from trainer_module.errors import TrainingError
+from trainer_module.problem import Problem
+from trainer_module.settings import Task
+
+logger = logging.getLogger(__name__)
+
+MEMORY_SHARE = 0.25
+"""The share of the memory available now that the examples of one split may take."""
+
+PARSE_BATCH = 1024
+"""Examples parsed at a time while reading a split into memory."""
+
+SHUFFLE_BUFFER = 10_000
+"""Examples among which a split too large for memory is shuffled."""
+
+STEPS_PER_EXECUTION = 16
+"""At most so many optimizer steps run at a time in the graph, without Python in between."""
+
+Tensors = dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of the transformed examples."""
+
+    dataset: tf.data.Dataset
+    """(features by name, label [batch, 1]) per batch; one epoch, the last batch may be smaller."""
+    examples: int
+    """Examples with a usable label."""
+    batch_size: int
+    source: Literal["memory", "files"]
+    """Where each epoch reads the examples."""
+
+    @property
+    def steps(self) -> int:
+        """Batches per epoch."""
+        return math.ceil(self.examples / self.batch_size)
+
+
+def load_split(
+    name: str,
+    patterns: Sequence[str],
+    spec: dict[str, tf.io.FixedLenFeature],
+    problem: Problem,
+    batch_size: int,
+    *,
+    shuffle_seed: int | None = None,
+    max_bytes: int | None = None,
+) -> Split:
+    """Opens a split, in memory if its dense tensors take no more than `max_bytes`.
+
+    Examples whose label is missing, or a class that the train split lacks, are left out: there is
+    nothing to learn from them, and no loss to compute.
+
+    Args:
+        name: of the split, for messages.
+        patterns: of the gzipped TFRecord files.
+        spec: the transformed feature spec.
+        problem: the features and the label.
+        batch_size: examples per step of all replicas together.
+        shuffle_seed: shuffles anew every epoch, starting from this seed; None keeps the order.
+        max_bytes: None is `MEMORY_SHARE` of the memory available now.
+
+    Raises:
+        TrainingError: if no example has a usable label.
+    """
+    if max_bytes is None:
+        max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE)
+    with tf.device("CPU:0"):  # Batches go to the devices one by one; the split would fill a GPU.
+        reader = _Reader(patterns, spec, problem)
+        tensors, examples, unusable = reader.read(max_bytes)
+        if not examples:
+            raise TrainingError(f"the {name} split has no example with a usable label.")
+        if unusable:
+            logger.warning("%s: %d examples without a usable label left out", name, unusable)
+        if tensors is None:
+            dataset = reader.stream(batch_size, shuffle_seed, math.ceil(examples / batch_size))
+        else:
+            dataset = _from_memory(tensors, problem.label, batch_size, shuffle_seed)
+    source: Literal["memory", "files"] = "files" if tensors is None else "memory"
+    return Split(dataset.prefetch(tf.data.AUTOTUNE), examples, batch_size, source)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    patterns: Sequence[str]
+    spec: dict[str, tf.io.FixedLenFeature]
+    problem: Problem
+
+    def read(self, max_bytes: int) -> tuple[Tensors | None, int, int]:
+        """The usable examples as one tensor per feature (None if too large); how many; the rest."""
+        per_example = sum(feature.bytes_per_example for feature in self.problem.features)
+        parts: list[Tensors] = []
+        seen = usable = 0
+        for batch in self._records().batch(PARSE_BATCH).map(self._parse, tf.data.AUTOTUNE):
+            keep = self._is_usable(batch)
+            seen += len(keep)
+            usable += int(tf.math.count_nonzero(keep))
+            if usable * per_example <= max_bytes:
+                parts.append({key: tf.boolean_mask(value, keep) for key, value in batch.items()})
+            else:
+                parts.clear()
+        if usable * per_example > max_bytes or not usable:
+            return None, usable, seen - usable
+        tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
+        return tensors, usable, seen - usable
+
+    def stream(self, batch_size: int, shuffle_seed: int | None, steps: int) -> tf.data.Dataset:
+        """Reads the files every epoch."""
+        records = self._records()
+        if shuffle_seed is not None:
+            records = records.shuffle(SHUFFLE_BUFFER, seed=shuffle_seed)
+        return (
+            # Unusable examples go before batches are made, so that all of them are full.
+            records.batch(PARSE_BATCH)
+            .map(self._parse, tf.data.AUTOTUNE)
+            .map(self._keep_usable, tf.data.AUTOTUNE)
+            .unbatch()
+            .batch(batch_size)
+            .map(lambda batch: _split_label(batch, self.problem.label))
+            .apply(tf.data.experimental.assert_cardinality(steps))
+        )
+
+    def _records(self) -> tf.data.Dataset:
+        files = sorted(file for pattern in self.patterns for file in tf.io.gfile.glob(pattern))
+        return tf.data.TFRecordDataset(
+            files, compression_type="GZIP", num_parallel_reads=min(len(files), 8) or None
+        )
+
+    def _parse(self, records: tf.Tensor) -> Tensors:
+        return tf.io.parse_example(records, self.spec)
+
+    def _keep_usable(self, batch: Tensors) -> Tensors:
+        keep = self._is_usable(batch)
+        return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}
+
+    def _is_usable(self, batch: Tensors) -> tf.Tensor:
+        label = tf.reshape(batch[self.problem.label], [-1])
+        if self.problem.task is Task.REGRESSION:
+            return tf.math.is_finite(label)
+        return label >= 0
+
+
+def _from_memory(
+    tensors: Tensors, label: str, batch_size: int, shuffle_seed: int | None
+) -> tf.data.Dataset:
+    """Shuffles and batches indices alone, then gathers a whole batch per feature at once."""
+    examples = len(tensors[label])
+    indices = tf.data.Dataset.range(examples)
+    if shuffle_seed is not None:
+        indices = indices.shuffle(examples, seed=shuffle_seed)
+
+    def gather(batch: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        return _split_label({k: tf.gather(v, batch) for k, v in tensors.items()}, label)
+
+    return indices.batch(batch_size).map(gather, tf.data.AUTOTUNE)
+
+
+def _split_label(batch: Tensors, label: str) -> tuple[Tensors, tf.Tensor]:
+    features = dict(batch)
+    return features, features.pop(label)
+
+
+def steps_per_execution(split: Split, replicas: int) -> int:
+    """Optimizer steps to run at a time in the graph: at most `STEPS_PER_EXECUTION`.
+
+    With several replicas a smaller last batch must not share an execution with full ones: an
+    embedding's gradient has the shape of its batch, and TensorFlow's collective operations refuse
+    two shapes in one execution ("Shape mismatch in the collective instance"). So then the number
+    divides that of the full batches, and the last one runs alone.
+    """
+    full = split.examples // split.batch_size
+    if replicas == 1 or full in (0, split.steps):
+        return min(STEPS_PER_EXECUTION, split.steps)
+    return max(n for n in range(1, STEPS_PER_EXECUTION + 1) if full % n == 0)

@@ -1,0 +1,43 @@
+"""Wide & Deep: a linear model that memorises and dense layers that generalise, trained as one.
+
+Cheng et al., 2016, "Wide & Deep Learning for Recommender Systems", arXiv:1606.07792.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.models import layers
+from trainer_module.problem import Problem
+from trainer_module.settings import ModelSettings
+
+
+def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model: the logits of both parts added, then the activation of the task."""
+    inputs = problem.make_inputs()
+    encoded = layers.encode(problem.features, inputs, settings.embedding_size)
+    deep = layers.hidden_layers(layers.concatenate(encoded), settings)
+    units = problem.output_units
+    logits = [tf_keras.layers.Dense(units, name="deep")(deep), *_wide(problem, inputs)]
+    total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]
+    output = tf_keras.layers.Activation(problem.output_activation, name="output")(total)
+    return tf_keras.Model(inputs, output, name="wide_deep")
+
+
+def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
+    """Logits that are linear in the numbers and in the one-hot categories."""
+    logits = []
+    for feature in problem.of_kind("categorical"):
+        # One weight per value and unit: a product with the one-hot vector, without making it.
+        weights = tf_keras.layers.Embedding(
+            feature.vocabulary_size,
+            problem.output_units,
+            embeddings_initializer="zeros",
+            name=f"{feature.name}_wide",
+        )(inputs[feature.name])
+        logits.append(tf_keras.layers.GlobalAveragePooling1D()(weights))
+    if numbers := problem.of_kind("numeric"):
+        joined = layers.concatenate([inputs[feature.name] for feature in numbers])
+        logits.append(tf_keras.layers.Dense(problem.output_units, name="wide")(joined))
+    return logits

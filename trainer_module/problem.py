@@ -1,0 +1,160 @@
+"""What is to be learnt, read from Transform's output: all that a model builder needs to know."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from trainer_module import vocabulary
+from trainer_module.errors import TrainingError
+from trainer_module.settings import Task
+
+Kind = Literal["numeric", "categorical", "image"]
+
+
+@dataclass(frozen=True)
+class TransformedFeature:
+    """One input of the model."""
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    """Of one example, without the batch."""
+    vocabulary_size: int = 0
+    """categorical: how many indices there are, out-of-vocabulary buckets included."""
+
+    @property
+    def dtype(self) -> tf.DType:
+        """int64 for categorical, float32 otherwise."""
+        return tf.int64 if self.kind == "categorical" else tf.float32
+
+    @property
+    def bytes_per_example(self) -> int:
+        """Memory that one example takes as a dense tensor."""
+        return self.dtype.size * math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The task, its classes and the inputs."""
+
+    task: Task
+    label: str
+    classes: tuple[str, ...]
+    """Names of the classes by index; empty for regression."""
+    features: tuple[TransformedFeature, ...]
+
+    @classmethod
+    def from_transform(cls, tft_output: tft.TFTransformOutput, task: Task, label: str) -> Problem:
+        """Reads the transformed features and, for classification, the classes.
+
+        Raises:
+            TrainingError: if a transformed feature is not dense, has an unknown vocabulary or
+                dtype, or if the number of classes does not suit the task.
+        """
+        sizes = _vocabulary_sizes(tft_output)
+        features = tuple(
+            _feature(name, spec, sizes)
+            for name, spec in sorted(tft_output.transformed_feature_spec().items())
+            if name != label
+        )
+        classes = vocabulary.read_classes(tft_output) if task.is_classification else ()
+        _check_classes(task, label, classes)
+        return cls(task, label, classes, features)
+
+    def of_kind(self, kind: Kind) -> tuple[TransformedFeature, ...]:
+        """The features of one kind, by name."""
+        return tuple(feature for feature in self.features if feature.kind == kind)
+
+    def make_inputs(self) -> dict[str, tf.Tensor]:
+        """A new Keras input for each feature, by name."""
+        return {
+            feature.name: tf_keras.Input(feature.shape, name=feature.name, dtype=feature.dtype)
+            for feature in self.features
+        }
+
+    @property
+    def output_units(self) -> int:
+        """1 for binary and regression, the number of classes for multiclass."""
+        return len(self.classes) if self.task is Task.MULTICLASS else 1
+
+    @property
+    def output_activation(self) -> str:
+        """sigmoid, softmax or linear."""
+        return {
+            Task.BINARY: "sigmoid",
+            Task.MULTICLASS: "softmax",
+            Task.REGRESSION: "linear",
+        }[self.task]
+
+    def make_output_layer(self) -> tf_keras.layers.Layer:
+        """The last layer: a probability, a probability per class, or a number."""
+        return tf_keras.layers.Dense(
+            self.output_units, activation=self.output_activation, name="output"
+        )
+
+    def make_loss(self) -> tf_keras.losses.Loss:
+        """Cross-entropy for classification, the mean squared error for regression."""
+        return {
+            Task.BINARY: tf_keras.losses.BinaryCrossentropy,
+            Task.MULTICLASS: tf_keras.losses.SparseCategoricalCrossentropy,
+            Task.REGRESSION: tf_keras.losses.MeanSquaredError,
+        }[self.task]()
+
+    def make_metrics(self) -> list[tf_keras.metrics.Metric]:
+        """New metrics: accuracy (binary: and auc), or mae and rmse."""
+        match self.task:
+            case Task.BINARY:
+                return [
+                    tf_keras.metrics.BinaryAccuracy(name="accuracy"),
+                    tf_keras.metrics.AUC(name="auc"),
+                ]
+            case Task.MULTICLASS:
+                return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+            case Task.REGRESSION:
+                return [
+                    tf_keras.metrics.MeanAbsoluteError(name="mae"),
+                    tf_keras.metrics.RootMeanSquaredError(name="rmse"),
+                ]
+
+
+def _vocabulary_sizes(tft_output: tft.TFTransformOutput) -> dict[str, int]:
+    """TFT notes the range of the indices of each vocabulary in the transformed schema."""
+    return {
+        feature.name: feature.int_domain.max + 1
+        for feature in tft_output.transformed_metadata.schema.feature
+        if feature.HasField("int_domain")
+    }
+
+
+def _feature(name: str, spec: object, vocabulary_sizes: dict[str, int]) -> TransformedFeature:
+    if not isinstance(spec, tf.io.FixedLenFeature):
+        raise TrainingError(
+            f"transformed feature {name!r} is not dense; make it dense in the preprocessing_fn."
+        )
+    shape = tuple(spec.shape)
+    if spec.dtype == tf.int64:
+        if name not in vocabulary_sizes:
+            raise TrainingError(
+                f"transformed feature {name!r} is int64 without a vocabulary; use "
+                "tft.compute_and_apply_vocabulary, or cast it to float32."
+            )
+        return TransformedFeature(name, "categorical", shape, vocabulary_sizes[name])
+    if spec.dtype != tf.float32:
+        raise TrainingError(
+            f"transformed feature {name!r} is {spec.dtype.name}; a model takes float32 or int64."
+        )
+    return TransformedFeature(name, "image" if len(shape) == 3 else "numeric", shape)
+
+
+def _check_classes(task: Task, label: str, classes: tuple[str, ...]) -> None:
+    found = f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
+    if task is Task.BINARY and len(classes) != 2:
+        raise TrainingError(f"task: binary needs 2 classes, but {found}.")
+    if task is Task.MULTICLASS and len(classes) < 2:
+        raise TrainingError(f"task: multiclass needs 2 classes or more, but {found}.")
