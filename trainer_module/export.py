@@ -47,7 +47,10 @@ def export_model(
     # As an attribute of the model, the layer has its vocabularies saved with the model.
     model.tft_layer = tft_output.transform_features_layer()
     signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
-    model.save(directory, save_format="tf", signatures=signatures)
+    # Keras traces every layer on its own for models that are loaded without their code; the zoo is
+    # rebuilt from its config, and serving uses the signatures.
+    traces = settings.model.is_custom
+    model.save(directory, save_format="tf", signatures=signatures, save_traces=traces)
 
 
 def build_signatures(
@@ -74,24 +77,24 @@ def build_signatures(
         transformed = transform(raw)
         return model({name: transformed[name] for name in names})
 
-    @tf.function
+    @tf.function(autograph=False)
     def serving_default(examples: tf.Tensor) -> Tensors:
         return predictions(problem, run(tf.io.parse_example(examples, spec)))
 
-    @tf.function
+    @tf.function(autograph=False)
     def serving_raw(columns: Tensors) -> Tensors:
         return predictions(problem, run(_to_raw_features(columns, spec)))
 
-    @tf.function
+    @tf.function(autograph=False)
     def transform_features(examples: tf.Tensor) -> Tensors:
         transformed = transform(tf.io.parse_example(examples, labelled_spec))
         return {name: transformed[name] for name in [*names, problem.label]}
 
-    @tf.function
+    @tf.function(autograph=False)
     def evaluate(examples: tf.Tensor) -> Tensors:
         return {"predictions": run(tf.io.parse_example(examples, spec))}
 
-    @tf.function
+    @tf.function(autograph=False)
     def eval_label(examples: tf.Tensor) -> Tensors:
         return {EVAL_LABEL: transform_features(examples)[problem.label]}
 

@@ -92,7 +92,7 @@ def build_model(problem: Problem, settings: TrainerSettings, train: Split) -> tf
             loss=problem.make_loss(),
             metrics=problem.make_metrics(),
             steps_per_execution=steps_per_execution(
-                train, tf.distribute.get_strategy().num_replicas_in_sync
+                train, tf.distribute.get_strategy().num_replicas_in_sync, settings.train.epochs
             ),
         )
     return model

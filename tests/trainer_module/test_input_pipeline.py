@@ -111,4 +111,10 @@ def test_strategies_distribute_every_example(
 def test_steps_per_execution(examples: int, replicas: int, expected: int) -> None:
     """No more than an epoch has; several replicas run a smaller last batch alone."""
     split = Split(tf.data.Dataset.range(1), examples, batch_size=4, source="memory")
-    assert steps_per_execution(split, replicas) == expected
+    assert steps_per_execution(split, replicas, epochs=10_000) == expected
+
+
+def test_short_training_runs_step_by_step() -> None:
+    """Tracing the loop takes longer than a short training gains."""
+    split = Split(tf.data.Dataset.range(1), 400, 10, "memory")
+    assert steps_per_execution(split, 1, epochs=2) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from google.protobuf import text_format
 from tfx.components.trainer.fn_args_utils import FnArgs
 from trainer_data import Row, Transformed, to_example
 
-from trainer_module import export
+from trainer_module import export, input_pipeline
 from trainer_module.errors import TrainingError
 from trainer_module.input_pipeline import load_split
 from trainer_module.settings import ModelSettings, Strategy
@@ -73,7 +75,25 @@ def strategy_run(
     if request.param is Strategy.DEFAULT:
         return request.getfixturevalue("trips_run")
     settings = trips.settings.train.model_copy(update={"strategy": request.param, "epochs": 4})
-    return train(trips, tmp_path_factory.mktemp(request.param), train=settings)
+    with several_steps_at_a_time():
+        return train(trips, tmp_path_factory.mktemp(request.param), train=settings)
+
+
+@contextmanager
+def several_steps_at_a_time() -> Iterator[None]:
+    """Makes a short training run as a long one does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(input_pipeline, "WORTH_TRACING", 0)
+        yield
+
+
+def test_several_steps_at_a_time_train_the_same_model(
+    trips: Transformed, trips_run: FnArgs, tmp_path: Path
+) -> None:
+    with several_steps_at_a_time():
+        looped = train(trips, tmp_path)
+    losses = [read_record(run)["history"]["loss"] for run in (trips_run, looped)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
