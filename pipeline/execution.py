@@ -17,7 +17,7 @@ from pipeline.graph import create_pipeline
 from pipeline.layout import Layout, RunLayout
 from pipeline.local import ComponentFailedError, LocalRunner
 from pipeline.results import RunResults
-from pipeline.screen import PROGRESS_LOGGER, Screen, shown
+from pipeline.screen import Screen, shown
 from pipeline.summary import (
     ComponentSummary,
     ErrorSummary,
@@ -27,6 +27,7 @@ from pipeline.summary import (
     Status,
 )
 from trainer_module.errors import ConfigError, DataError
+from trainer_module.progress import PROGRESS_LOGGER
 
 logger = logging.getLogger(__name__)
 

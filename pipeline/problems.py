@@ -48,6 +48,8 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
             message = f"unknown key; {near_match(str(path[-1]), known)}"
         elif detail["type"] == "missing":
             message = "this key is missing"
+        elif detail["type"] == "value_error" and isinstance(found, Mapping):
+            message = _expectation(detail)
         else:
             message = f"found {_shorten(found)}; {_expectation(detail)}"
         problem = Problem(".".join(str(part) for part in path), message)

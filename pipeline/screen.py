@@ -15,8 +15,6 @@ from rich.table import Table
 
 from pipeline.summary import RunSummary, State, Status
 
-PROGRESS_LOGGER = "scopeline.progress"
-"""Components report long work here, with `done`, `total` and `detail` as extra attributes."""
 QUIET_SECONDS = 20
 """Where there is no terminal to draw a bar in, progress is a line at most this often."""
 

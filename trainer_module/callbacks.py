@@ -11,9 +11,9 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
+from trainer_module.progress import report_progress
 from trainer_module.settings import TrainSettings
 
-progress = logging.getLogger("scopeline.progress")
 logger = logging.getLogger(__name__)
 
 MONITOR = "val_loss"
@@ -82,22 +82,13 @@ class BestWeights(tf_keras.callbacks.ModelCheckpoint):
 
 
 class Progress(tf_keras.callbacks.Callback):
-    """Reports each epoch to the logger `scopeline.progress`: extra done, total and detail."""
+    """Reports each epoch to whoever listens."""
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Logs the loss and the evaluation metrics."""
         shown = {k: v for k, v in (logs or {}).items() if k == "loss" or k.startswith("val_")}
-        total = self.params["epochs"]
-        progress.info(
-            "epoch %d of %d",
-            epoch + 1,
-            total,
-            extra={
-                "done": epoch + 1,
-                "total": total,
-                "detail": ", ".join(f"{name} {value:.4g}" for name, value in shown.items()),
-            },
-        )
+        detail = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
+        report_progress(epoch + 1, self.params["epochs"], "epoch", detail)
 
 
 def build_callbacks(train: TrainSettings, directory: str) -> list[tf_keras.callbacks.Callback]:

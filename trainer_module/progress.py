@@ -1,0 +1,13 @@
+"""How long work tells a runner how far it has come, without knowing who listens."""
+
+from __future__ import annotations
+
+import logging
+
+PROGRESS_LOGGER = "scopeline.progress"
+
+
+def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
+    """Logs `done` of `total` units, with both numbers and the detail as extra attributes."""
+    extra = {"done": done, "total": total, "detail": detail}
+    logging.getLogger(PROGRESS_LOGGER).info("%s %d of %d", unit, done, total, extra=extra)
