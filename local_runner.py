@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +18,8 @@ from pipeline.config_file import load_config
 from pipeline.inspection import show_findings, show_plan
 from pipeline.reference import config_schema
 from pipeline.run import run_pipeline
-from pipeline.summary import EXIT_UNUSABLE
-from trainer_module.errors import ScopelineError
+from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
+from trainer_module.errors import InternalError, ScopelineError
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -117,8 +118,13 @@ def _load(path: Path, overrides: list[str]) -> PipelineConfig:
 
 def main() -> None:
     """The console entry point: an error that a user can mend is shown without a traceback."""
+    # A stopped run says what was done, as one interrupted from the keyboard does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
+    except InternalError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_FAILED)
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(EXIT_UNUSABLE)

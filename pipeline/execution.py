@@ -157,7 +157,7 @@ class _Recorder:
             pushed = self.summary.pushed is not None
             self.summary.status = Status.PUSHED if pushed else Status.NOT_BLESSED
         else:
-            self.summary.status, message = _explain(error)
+            self.summary.status, message = explain(error)
             self.summary.error = ErrorSummary(
                 component=self._current, message=message, log=str(self._files.log)
             )
@@ -165,7 +165,7 @@ class _Recorder:
         self.summary.write(self._files.summary)
 
 
-def _explain(error: BaseException) -> tuple[Status, str]:
+def explain(error: BaseException) -> tuple[Status, str]:
     """The status that an error leads to, and one sentence about its cause."""
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED, "interrupted; the next run goes on from here"
@@ -177,9 +177,12 @@ def _explain(error: BaseException) -> tuple[Status, str]:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-        return Status.FAILED, f"the disk is full ({cause.filename or 'no space left on device'})"
+        return Status.FAILED, (
+            f"the disk is full ({cause.filename or 'no file named'}); "
+            "make room, or give another folder with --output"
+        )
     if isinstance(cause, ComponentFailedError):
-        return Status.FAILED, "it could not be started; the log says why"
+        return Status.FAILED, "its inputs could not be resolved; the log says why"
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return Status.FAILED, f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
 

@@ -34,6 +34,19 @@ UNTELLING = {"input_config", "module_path", "span", "version"}
 
 _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
 
+HASHES = {
+    f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
+    "input_fingerprint": "the data",
+    "revision": "the schema file",
+}
+"""Properties whose values say nothing to a reader."""
+
+WRAPPINGS = (
+    f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
+    f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.",
+)
+"""What settings travel in; without it they are named as in the config."""
+
 
 @dataclass(frozen=True)
 class PlannedComponent:
@@ -46,6 +59,11 @@ class PlannedComponent:
 
 class _WouldRunError(Exception):
     """The launcher came to the executor: nothing cached fits."""
+
+    def __init__(self, info: data_types.ExecutionInfo) -> None:
+        super().__init__()
+        self.execution_id: int = info.execution_id
+        self.properties = _opened(info.exec_properties)
 
 
 class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
@@ -60,7 +78,7 @@ class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
     def run_executor(
         self, execution_info: data_types.ExecutionInfo
     ) -> execution_result_pb2.ExecutorOutput:
-        raise _WouldRunError(execution_info.execution_id)
+        raise _WouldRunError(execution_info)
 
 
 def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedComponent]:
@@ -99,27 +117,28 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
     try:
         state, _ = launch(node, custom_executor_operators=operators)
     except _WouldRunError as signal:
-        return PlannedComponent(node.id, True, _why(node, signal.args[0]))
+        return PlannedComponent(node.id, True, _why(node, signal))
     if state is State.FAILED:
         return PlannedComponent(node.id, True, "its inputs are not there yet")
     return PlannedComponent(node.id, False, "nothing that it depends on has changed")
 
 
-def _why(node: Node, execution_id: int) -> str:
+def _why(node: Node, signal: _WouldRunError) -> str:
     """What differs from the last successful execution of the node."""
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
         kind = node.launcher_arguments["pipeline_node"].node_info.type.name
         executions = store.get_executions_by_type(kind)
-        done = [e for e in executions if e.id != execution_id and e.last_known_state in _DONE]
+        done = [
+            e for e in executions if e.id != signal.execution_id and e.last_known_state in _DONE
+        ]
         if not done:
             return "it has not run yet"
-        now = next(e for e in executions if e.id == execution_id)
         last = max(done, key=lambda e: e.id)
-        changes = list(_differences(_properties(last), _properties(now)))
+        changes = list(_differences(_recorded(last), signal.properties))
         if changes:
             return "changed: " + "; ".join(changes)
-        if _inputs(store, last.id) != _inputs(store, now.id):
+        if _inputs(store, last.id) != _inputs(store, signal.execution_id):
             return "an input is another one than last time"
     return "the last run with these inputs did not finish, or its files are gone"
 
@@ -132,13 +151,23 @@ def _inputs(store: Any, execution_id: int) -> set[int]:
     }
 
 
-def _properties(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
-    """The execution properties that settings decide, JSON opened."""
-    values = {}
-    for name, value in execution.custom_properties.items():
-        if name not in UNTELLING and not name.startswith("__"):
-            values[name] = _open(getattr(value, value.WhichOneof("value")))
-    return values
+def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
+    """The execution properties in the metadata, as `_opened` gives them."""
+    return _opened(
+        {
+            name: getattr(value, value.WhichOneof("value"))
+            for name, value in execution.custom_properties.items()
+        }
+    )
+
+
+def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The execution properties that settings or the data decide, JSON opened."""
+    return {
+        name: _open(value)
+        for name, value in properties.items()
+        if value is not None and name not in UNTELLING and not name.startswith("__")
+    }
 
 
 def _open(value: Any) -> Any:
@@ -158,16 +187,12 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
                 old.get(key), new.get(key), f"{path}.{key}" if path else str(key)
             )
     elif old != new:
-        yield f"{_in_words(path)} {_short(old)} -> {_short(new)}"
-
-
-def _in_words(path: str) -> str:
-    """A property as the config names it."""
-    words = {
-        f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
-        "input_fingerprint": "the data",
-    }
-    return words.get(path, path.removeprefix(f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}."))
+        if path in HASHES:
+            yield HASHES[path]
+        else:
+            for wrapping in WRAPPINGS:
+                path = path.removeprefix(wrapping)
+            yield f"{path} {_short(old)} -> {_short(new)}"
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from pipeline.config import PipelineConfig
@@ -10,6 +11,7 @@ from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.logs import captured
 from pipeline.screen import Screen
+from trainer_module.errors import InternalError, ScopelineError
 
 
 def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) -> int:
@@ -26,6 +28,7 @@ def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) ->
     Raises:
       ConfigError: the output folder cannot be used, or another run of the pipeline is under way.
       DataError: there is no data where the config says.
+      InternalError: the run broke outside of its components.
     """
     layout = Layout.of(config, output)
     with one_at_a_time(layout):
@@ -42,5 +45,12 @@ def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) ->
                 from pipeline.execution import execute
 
                 return execute(config, layout, files, screen)
+            except ScopelineError:
+                raise
+            except Exception as error:
+                logging.getLogger(__name__).exception("The run could not be executed")
+                raise InternalError(
+                    f"{type(error).__name__}: {error}; everything that was said: {files.log}"
+                ) from error
             finally:
                 screen.stop()

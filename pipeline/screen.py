@@ -44,7 +44,7 @@ class Screen(logging.Handler):
         """
         super().__init__()
         self.console = Console(file=stream, highlight=False, soft_wrap=True)
-        self._draws_bars = self.console.is_terminal and not verbose
+        self._draws_bars = self.console.is_interactive and not verbose
         self._bar: Progress | None = None
         self._component = ""
         self._last_line = 0.0

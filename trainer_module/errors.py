@@ -5,6 +5,10 @@ class ScopelineError(Exception):
     """Base of all errors that the runner shows without a traceback."""
 
 
+class InternalError(ScopelineError):
+    """Something went wrong that no check foresaw: names the log that holds the traceback."""
+
+
 class ConfigError(ScopelineError):
     """The configuration cannot be used; nothing ran."""
 

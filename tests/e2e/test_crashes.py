@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from e2e.conftest import Project
@@ -15,11 +19,7 @@ def killed(project: Project) -> dict[str, str]:
     """A run killed in mid-training, while a second one was tried; what the second one said."""
     process = project.start(*LONG)
     try:
-        deadline = time.monotonic() + 300
-        while not _training(project):
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_for(lambda: bool(_checkpoints(project)), process)
         second = project.scopeline("run")
         assert process.poll() is None, "training ended before it could be killed"
     finally:
@@ -28,10 +28,18 @@ def killed(project: Project) -> dict[str, str]:
     return {"second": second.stderr, "code": str(second.returncode)}
 
 
-def _training(project: Project) -> bool:
-    """Whether the newest run is in its Trainer, and some epochs in."""
-    logs = list((project.output / "digits").glob("pipeline_root/Trainer/model_run/*/checkpoints/*"))
-    return bool(logs)
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def _checkpoints(project: Project) -> set[Path]:
+    """The folders of checkpoints: a training has one once its first epoch has ended."""
+    runs = project.output / "digits" / "pipeline_root" / "Trainer" / "model_run"
+    return set(runs.glob("*/checkpoints"))
 
 
 def test_second_run_at_once_is_refused(killed: dict[str, str]) -> None:
@@ -47,6 +55,18 @@ def test_killed_run_is_seen_in_its_summary(project: Project, killed) -> None:
     assert [c["name"] for c in summary["components"]][-1] == "Transform"
 
 
+def test_stopped_run_says_that_it_was_stopped(project: Project, killed) -> None:
+    before = len(_checkpoints(project))
+    process = project.start(*LONG, "--set", "train.seed=2")
+    wait_for(lambda: len(_checkpoints(project)) > before, process)
+    process.send_signal(signal.SIGTERM)
+    said, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, said + errors
+    assert "interrupted; the next run goes on from here" in said
+    assert "Traceback" not in said + errors
+    assert project.summary("digits")["status"] == "interrupted"
+
+
 def test_rerun_goes_on_after_the_kill(project: Project, killed) -> None:
     done = project.scopeline("run", "--set", "train.epochs=2", "--set", "evaluate.thresholds={}")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,8 +79,6 @@ def test_rerun_goes_on_after_the_kill(project: Project, killed) -> None:
 
 
 def test_output_that_cannot_be_written_is_refused(project: Project) -> None:
-    import subprocess
-
     # /sys refuses new folders to everyone, root included.
     command = [*project.command("run")[:-1], "/sys/scopeline"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -52,7 +52,7 @@ def test_edited_builder_is_not_served_from_cache(trained: Project) -> None:
     own.write_text(page_files()["my_model.py"].replace('"relu"', '"tanh"'))
     plan = trained.scopeline("plan", "--config", "houses.yaml").stdout
     assert "Transform         cached" in plan
-    assert "Trainer           runs    changed: the code that it runs" in plan
+    assert "Trainer           runs    changed: the code that it runs\n" in plan
 
 
 def test_builder_that_fails_is_named(trained: Project) -> None:

@@ -1,0 +1,72 @@
+"""The worked example with a table, `configs/taxi.yaml`."""
+
+from __future__ import annotations
+
+import pytest
+from e2e.conftest import ROOT, Project
+
+TAXI = ROOT / "configs" / "taxi.yaml"
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project) -> Project:
+    done = project.scopeline("run", "--config", TAXI)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_model_is_good_and_pushed(trained: Project) -> None:
+    summary = trained.summary("taxi")
+    assert summary["metrics"]["auc"]["value"] >= 0.93
+    assert summary["metrics"]["log_loss"]["value"] < 0.4
+    assert sum(summary["examples"].values()) == 15_002
+    assert summary["training"]["history"]["val_loss"]
+
+
+def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> None:
+    import tensorflow_model_analysis as tfma
+
+    (evaluation,) = (trained.output / "taxi/pipeline_root/Evaluator/evaluation").iterdir()
+    result = tfma.load_eval_result(str(evaluation))
+    slices = {key for key, _ in result.slicing_metrics}
+    assert len(slices) >= 4
+    assert all(key == () or key[0][0] == "payment_type" for key in slices)
+
+
+def test_row_request_is_answered(trained: Project) -> None:
+    import tensorflow as tf
+
+    (version,) = trained.versions("taxi")
+    model = tf.saved_model.load(str(trained.output / "taxi/serving/taxi" / version))
+    serve = model.signatures["serving_raw"]
+    asked = serve.structured_input_signature[1]
+    assert "tips" not in asked
+    assert "big_tipper" not in asked
+    row = {
+        name: tf.zeros([1], spec.dtype) if spec.dtype != tf.string else tf.constant([""])
+        for name, spec in asked.items()
+    }
+    answer = serve(**row)
+    assert answer["classes"].numpy().tolist() == [[b"0", b"1"]]
+    assert float(tf.reduce_sum(answer["scores"])) == pytest.approx(1.0)
+
+
+def test_mnist_reads_idx_files(project: Project) -> None:
+    data = ROOT.parent / "shared" / "data" / "mnist"
+    if not data.exists():
+        pytest.skip(f"no MNIST files at {data}")
+    done = project.scopeline(
+        "run",
+        "--config",
+        ROOT / "configs" / "mnist.yaml",
+        "--set",
+        f"data.path={data}",
+        "--set",
+        "train.epochs=2",
+        "--set",
+        "evaluate.thresholds={accuracy: {min: 0.95}}",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = project.summary("mnist")
+    assert sum(summary["examples"].values()) == 10_000
+    assert summary["metrics"]["accuracy"]["value"] > 0.95

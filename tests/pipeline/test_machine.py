@@ -1,0 +1,190 @@
+"""The screen, the log, the lock, shipped data and the doctor: what a run stands on."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import doctor
+from pipeline.builtin_data import BUILTIN_DATA
+from pipeline.config_file import load_config
+from pipeline.data_location import locate_data
+from pipeline.fingerprint import code_fingerprint
+from pipeline.layout import Layout
+from pipeline.lock import one_at_a_time
+from pipeline.screen import Screen
+from pipeline.summary import MetricSummary, RunSummary, State, Status
+from trainer_module.errors import ConfigError, DataError
+from trainer_module.progress import PROGRESS_LOGGER, report_progress
+
+ROOT = Path(__file__).parents[2]
+
+
+def make_summary(**changes) -> RunSummary:
+    return RunSummary(run_id="r", pipeline="p", started="now", strategy="default", **changes)
+
+
+def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
+    monkeypatch.setattr("pipeline.screen.QUIET_SECONDS", 0)
+    stream = io.StringIO()
+    screen = Screen(stream)
+    logger = logging.getLogger(PROGRESS_LOGGER)
+    logger.addHandler(screen)
+    logger.setLevel(logging.INFO)
+    screen.started("Trainer")
+    report_progress(3, 12, "epoch", "loss 0.5 [sic]")
+    screen.finished("Trainer", State.RAN, 2.345, "12 epochs")
+    logger.removeHandler(screen)
+    assert stream.getvalue() == (
+        "  Trainer           epoch 3 of 12  loss 0.5 [sic]\n"
+        "  Trainer           ran         2.3 s  12 epochs\n"
+    )
+
+
+def test_screen_shows_metrics_and_verdict() -> None:
+    stream = io.StringIO()
+    metric = MetricSummary(value=0.5, in_service=None, needs="at least 0.9", ok=False)
+    Screen(stream).conclude(
+        make_summary(
+            status=Status.NOT_BLESSED, metrics={"auc": metric}, reason="auc is 0.5, below 0.9"
+        ),
+        ["summary: s.json"],
+    )
+    said = stream.getvalue()
+    assert "at least 0.9: not kept" in said
+    assert "not blessed, nothing was pushed: auc is 0.5, below 0.9" in said
+    assert said.endswith("summary: s.json\n")
+
+
+def test_summary_is_json_that_any_program_reads(tmp_path: Path) -> None:
+    metric = MetricSummary(value=float("nan"), in_service=0.5, needs="", ok=False)
+    make_summary(status=Status.FAILED, metrics={"auc": metric}).write(tmp_path / "summary.json")
+    read = json.loads((tmp_path / "summary.json").read_text())
+    assert read["metrics"]["auc"] == {"value": None, "in_service": 0.5, "needs": "", "ok": False}
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> None:
+    script = (
+        "import logging, os, sys\n"
+        "from pathlib import Path\n"
+        "from pipeline.logs import captured\n"
+        f"with captured(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
+        "    os.write(2, b'from C++\\n')\n"
+        "    print('from Python')\n"
+        "    logging.getLogger('tfx').info('from a logger')\n"
+        "    print('for people', file=screen)\n"
+        "print('afterwards')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    log = (tmp_path / "run.log").read_text()
+    for line in ("from C++\n", "from Python\n", "INFO tfx: from a logger\n"):
+        assert line in log
+        assert (line in done.stderr) == verbose
+    assert done.stdout == "for people\nafterwards\n"
+
+
+def test_lock_is_for_one(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, "digits")
+    with one_at_a_time(layout):
+        script = (
+            "from pathlib import Path\n"
+            "from pipeline.layout import Layout\n"
+            "from pipeline.lock import one_at_a_time\n"
+            f"with one_at_a_time(Layout(Path({str(tmp_path)!r}), 'digits')): pass\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+        )
+        assert "another run of `digits` is under way" in done.stderr
+    with one_at_a_time(layout):
+        pass
+
+
+def test_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match="cannot write the output here"),
+        one_at_a_time(Layout(tmp_path / "file", "digits")),
+    ):
+        pass
+
+
+def test_shipped_data_is_real_and_made_once(tmp_path: Path) -> None:
+    digits = BUILTIN_DATA["digits"].locate(tmp_path)
+    files = sorted(digits.glob("*/*.png"))
+    assert len(files) == 1797
+    assert {path.parent.name for path in files} == set("0123456789")
+    before = {path: path.stat().st_mtime_ns for path in files}
+    assert BUILTIN_DATA["digits"].locate(tmp_path) == digits
+    assert {path: path.stat().st_mtime_ns for path in files} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["digits"]
+    taxi = BUILTIN_DATA["taxi"].locate(tmp_path).read_text().splitlines()
+    assert len(taxi) == 15_003
+    assert "big_tipper" in taxi[0]
+
+
+def test_data_is_located_without_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.csv").write_text("x,y\n")
+    config = load_config(
+        ROOT / "configs" / "taxi.yaml",
+        [f"data.path={tmp_path}", "data.splits={train: train/*.csv, eval: eval/*.csv}"],
+    )
+    with pytest.raises(DataError, match=r"No file matches .*eval/\*\.csv"):
+        locate_data(config.data, Layout(tmp_path, "taxi"))
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "a.csv").write_text("x,y\n")
+    assert locate_data(config.data, Layout(tmp_path, "taxi")) == (
+        str(tmp_path),
+        {"train": "train/*.csv", "eval": "eval/*.csv"},
+    )
+
+
+def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "a.py").write_text("x = 1")
+    (tmp_path / "own.py").write_text("def f(): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    prints = [code_fingerprint(tmp_path / "package")]
+    prints.append(code_fingerprint(tmp_path / "package", ["own.f"]))
+    (tmp_path / "own.py").write_text("def f(): return 1")
+    prints.append(code_fingerprint(tmp_path / "package", ["own.f"]))
+    (tmp_path / "package" / "a.py").write_text("x = 2")
+    prints.append(code_fingerprint(tmp_path / "package", ["own.f"]))
+    assert len(set(prints)) == 4
+    assert code_fingerprint(tmp_path / "package", ["own.f"]) == prints[-1]
+
+
+def test_doctor_finds_this_machine_ready() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "local_runner.py", "doctor"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "tensorflow                  2.21" in done.stdout
+    assert done.stdout.endswith("\nready\n")
+
+
+def test_doctor_gives_advice(monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "ENOUGH_DISK", 2**60)
+    monkeypatch.setattr(doctor, "ENOUGH_MEMORY", 2**60)
+    monkeypatch.setattr(doctor, "LIBRARIES", ("no_such_library",))
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
+    findings = {finding.subject: finding for finding in doctor.examine(Path("/sys/scopeline"))}
+    assert findings["disk"].level is doctor.Level.WARNING
+    assert findings["memory"].level is doctor.Level.WARNING
+    assert findings["no_such_library"].level is doctor.Level.PROBLEM
+    assert findings["Keras"].level is doctor.Level.PROBLEM
+    assert all(f.advice for f in findings.values() if f.level is not doctor.Level.OK)
