@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:
+    sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
 
 # Read when TensorFlow is first imported: legacy Keras works with every tf.distribute strategy.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -19,7 +22,7 @@ from pipeline.inspection import show_findings, show_plan
 from pipeline.reference import config_schema
 from pipeline.run import run_pipeline
 from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
-from trainer_module.errors import InternalError, ScopelineError
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -105,7 +108,10 @@ def schema(
     if file is None:
         typer.echo(text, nl=False)
     else:
-        file.write_text(text)
+        try:
+            file.write_text(text)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from None
         typer.echo(f"written to {file}")
 
 

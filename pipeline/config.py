@@ -37,6 +37,9 @@ class DataSettings(Settings):
     """The column to predict. For images in folders the folder's name is the label."""
     splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
     """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
+    split_by: str | None = None
+    """A column, such as a customer's id, whose equal values go to the same split, also when other
+    columns come or go; default: the whole record decides."""
 
 
 class OnAnomaly(StrEnum):

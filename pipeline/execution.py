@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import shutil
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.user_errors import find_user_error
 from components.versions import push_version
 from pipeline.config import PipelineConfig
+from pipeline.failures import explain
+from pipeline.fingerprint import own_sources
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout, RunLayout
-from pipeline.local import ComponentFailedError, LocalRunner
+from pipeline.local import LocalRunner
 from pipeline.results import RunResults
 from pipeline.screen import Screen, shown
 from pipeline.summary import (
@@ -26,7 +27,6 @@ from pipeline.summary import (
     State,
     Status,
 )
-from trainer_module.errors import ConfigError, DataError
 from trainer_module.progress import PROGRESS_LOGGER
 
 logger = logging.getLogger(__name__)
@@ -138,6 +138,7 @@ class _Recorder:
             m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
             for m in evaluation.metrics
         }
+        self.summary.slices = evaluation.slices
         return "blessed" if evaluation.blessed else "not blessed"
 
     def _read_push(self) -> str:
@@ -157,7 +158,7 @@ class _Recorder:
             pushed = self.summary.pushed is not None
             self.summary.status = Status.PUSHED if pushed else Status.NOT_BLESSED
         else:
-            self.summary.status, message = explain(error)
+            self.summary.status, message = explain(error, own_sources(self._config))
             self.summary.error = ErrorSummary(
                 component=self._current, message=message, log=str(self._files.log)
             )
@@ -165,36 +166,15 @@ class _Recorder:
         self.summary.write(self._files.summary)
 
 
-def explain(error: BaseException) -> tuple[Status, str]:
-    """The status that an error leads to, and one sentence about its cause."""
-    if isinstance(error, KeyboardInterrupt):
-        return Status.INTERRUPTED, "interrupted; the next run goes on from here"
-    known = find_user_error(error)
-    if known is not None:
-        unusable = isinstance(known, (DataError, ConfigError))
-        return (Status.UNUSABLE if unusable else Status.FAILED), str(known)
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
-        return Status.FAILED, (
-            f"the disk is full ({cause.filename or 'no file named'}); "
-            "make room, or give another folder with --output"
-        )
-    if isinstance(cause, ComponentFailedError):
-        return Status.FAILED, "its inputs could not be resolved; the log says why"
-    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return Status.FAILED, f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
-
-
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """What to look at next."""
     hints = [f"summary: {shown(files.summary)}"]
     if summary.error is not None:
         hints = [f"everything it said: {shown(files.log)}"]
-        if summary.components:
+        if any(c.state is not State.FAILED for c in summary.components):
             hints.append("the next run goes on from the components that are done")
     elif summary.training:
+        tensorboard = shown(Path(sys.executable).parent / "tensorboard")
         logs = shown(layout.pipeline_root / "Trainer")
-        hints.append(f"learning curves: .venv/bin/tensorboard --logdir {logs}")
+        hints.append(f"learning curves: {tensorboard} --logdir {logs}")
     return hints

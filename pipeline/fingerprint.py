@@ -9,10 +9,22 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline.config import PipelineConfig
 from pipeline.rules import find_source
 
 CODE_KEY = "code"
 """The key of the fingerprint in a component's `custom_config`."""
+
+
+def own_sources(config: PipelineConfig) -> list[Path]:
+    """The files of the user's code that a config names."""
+    builder = config.model.kind if config.model.is_custom else None
+    return _sources(path for path in (config.preprocessing, builder) if path)
+
+
+def _sources(import_paths: Iterable[str]) -> list[Path]:
+    found = (find_source(path.rpartition(".")[0]) for path in import_paths)
+    return [source for source in found if source is not None]
 
 
 def code_fingerprint(package: Path, import_paths: Iterable[str] = ()) -> str:
@@ -22,11 +34,7 @@ def code_fingerprint(package: Path, import_paths: Iterable[str] = ()) -> str:
       package: a folder of Python files.
       import_paths: `module.function` each.
     """
-    sources = sorted(package.rglob("*.py"))
-    for path in import_paths:
-        source = find_source(path.rpartition(".")[0])
-        if source is not None:
-            sources.append(source)
+    sources = sorted(package.rglob("*.py")) + _sources(import_paths)
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.name.encode())

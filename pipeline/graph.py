@@ -69,6 +69,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         label=config.data.label,
         ignored=_features_of(config, IgnoredFeature),
         on_anomaly=config.on_anomaly.value,
+        named=_named_columns(config),
     )
 
     # Turns columns into model inputs, by a graph that serving uses as well.
@@ -119,7 +120,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         model=model,
         model_blessing=evaluator.outputs["blessing"],
         push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(layout.serving))
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=layout.serving)
         ),
         custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
     )
@@ -158,6 +159,17 @@ def sqlite_connection(path: Path) -> metadata_store_pb2.ConnectionConfig:
 def _features_of(config: PipelineConfig, kind: type) -> list[str]:
     """The columns that the config declares to be of a kind."""
     return [name for name, feature in config.features.items() if isinstance(feature, kind)]
+
+
+def _named_columns(config: PipelineConfig) -> dict[str, str]:
+    """The columns that the config names besides the label, by the key that does."""
+    features = {f"features.{name}": name for name in config.features}
+    slices = {
+        f"evaluate.slices.{i}": name
+        for i, columns in enumerate(config.evaluate.slices)
+        for name in columns
+    }
+    return features | slices
 
 
 def _transform_settings(config: PipelineConfig) -> TrainerSettings:

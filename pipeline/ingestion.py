@@ -40,12 +40,14 @@ def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
 def _output_config(data: DataSettings) -> example_gen_pb2.Output:
     """Hash buckets per split; empty where every split has files of its own."""
     buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
+    by_column = {"partition_feature_name": data.split_by} if data.split_by else {}
     return example_gen_pb2.Output(
         split_config=example_gen_pb2.SplitConfig(
             splits=[
                 example_gen_pb2.SplitConfig.Split(name=n, hash_buckets=b)
                 for n, b in buckets.items()
-            ]
+            ],
+            **by_column,
         )
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from components.example_gen.paths import is_remote
 from pipeline.config import PipelineConfig
 
 
@@ -43,11 +44,13 @@ class Layout:
         return self.root / "schema.pbtxt"
 
     @property
-    def serving(self) -> Path:
-        """The folder that a model server watches."""
-        if self.push_directory:
-            return Path(self.push_directory)
-        return self.root / "serving" / self.name
+    def serving(self) -> str:
+        """The folder, or URI, that a model server watches."""
+        if self.push_directory is None:
+            return str(self.root / "serving" / self.name)
+        if is_remote(self.push_directory):
+            return self.push_directory
+        return str(Path(self.push_directory).absolute())
 
     @property
     def lock(self) -> Path:

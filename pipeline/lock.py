@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from components.example_gen.paths import is_remote
+from components.versions import INCOMING_PREFIX
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
 
@@ -16,7 +20,8 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
     """Makes the pipeline's folder and holds its lock, which a killed process loses.
 
     Raises:
-      ConfigError: the folder cannot be written, or another run holds the lock.
+      ConfigError: the folder or the push directory cannot be written, or another run holds the
+        lock.
     """
     try:
         layout.root.mkdir(parents=True, exist_ok=True)
@@ -33,6 +38,21 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
             "give a folder that you may write with --output"
         ) from None
     try:
+        _check_serving(layout)
         yield
     finally:
         lock.release()
+
+
+def _check_serving(layout: Layout) -> None:
+    """Makes a push directory of the user's now: a training that cannot be pushed is wasted."""
+    if layout.push_directory is None or is_remote(layout.serving):
+        return
+    try:
+        Path(layout.serving).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=layout.serving, prefix=INCOMING_PREFIX):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"push.directory: {layout.serving} cannot be written ({error.strerror or error})"
+        ) from None

@@ -38,6 +38,7 @@ HASHES = {
     f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
     "input_fingerprint": "the data",
     "revision": "the schema file",
+    "eval_config": "evaluate",
 }
 """Properties whose values say nothing to a reader."""
 
@@ -181,7 +182,7 @@ def _open(value: Any) -> Any:
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """The leaves that differ, as `path: old -> new`."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
+    if path not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted(set(old) | set(new)):
             yield from _differences(
                 old.get(key), new.get(key), f"{path}.{key}" if path else str(key)
@@ -189,6 +190,8 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     elif old != new:
         if path in HASHES:
             yield HASHES[path]
+        elif path.endswith(".mixed_columns"):
+            yield "features: which columns are declared categorical or ignored"
         else:
             for wrapping in WRAPPINGS:
                 path = path.removeprefix(wrapping)

@@ -97,7 +97,7 @@ def _expectation(detail: Any) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_pattern_mismatch":
-        return f"it has to match {context['pattern']}"
+        return "use up to 63 lower-case letters, digits, - and _, beginning with a letter"
     message = detail["msg"].replace("Input should be", "it should be")
     return message[0].lower() + message[1:]
 

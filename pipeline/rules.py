@@ -68,6 +68,17 @@ def splits_are_of_one_kind(config: PipelineConfig) -> Iterator[Problem]:
 
 
 @_rule
+def split_by_has_buckets(config: PipelineConfig) -> Iterator[Problem]:
+    """Only hash buckets are filled by a column's value."""
+    if config.data.split_by and any(isinstance(v, str) for v in config.data.splits.values()):
+        yield Problem(
+            "data.split_by",
+            f"found {config.data.split_by!r}, but the splits are globs; give every split a number "
+            "of hash buckets",
+        )
+
+
+@_rule
 def path_exists(config: PipelineConfig) -> Iterator[Problem]:
     """A local path without wildcards has to be there; others are looked at by ExampleGen."""
     path = config.data.path
@@ -217,7 +228,7 @@ def _check_import_path(key: str, path: str) -> Iterator[Problem]:
         return
     names = _top_level_names(source)
     if names is None:
-        yield Problem(key, f"found {path!r}; {source} is not valid Python")
+        yield Problem(key, f"found {path!r}; {source} is not valid Python: try `python {source}`")
     elif function not in names:
         yield Problem(key, f"found {path!r}; {source} defines no `{function}`")
 

@@ -18,6 +18,11 @@ from pipeline.summary import RunSummary, State, Status
 QUIET_SECONDS = 20
 """Where there is no terminal to draw a bar in, progress is a line at most this often."""
 
+MAX_SLICES = 10
+"""Rows of slices that leave room for the rest on one screen."""
+COUNT = "example_count"
+"""TFMA's metric of how many examples a slice has."""
+
 _COLOURS = {
     State.RAN: "green",
     State.CACHED: "cyan",
@@ -55,6 +60,7 @@ class Screen(logging.Handler):
 
     def started(self, component: str) -> None:
         """A component begins."""
+        self.stop()
         self._component, self._last_line = component, time.monotonic()
         if not self._draws_bars:
             return
@@ -99,6 +105,9 @@ class Screen(logging.Handler):
         if summary.metrics:
             self.console.print()
             self.console.print(_metrics_table(summary))
+        if summary.slices:
+            self.console.print()
+            self.console.print(_slices_table(summary))
         self.console.print()
         self.console.print(_verdict(summary))
         for hint in hints:
@@ -123,6 +132,21 @@ def _metrics_table(summary: RunSummary) -> Table:
     return table
 
 
+def _slices_table(summary: RunSummary) -> Table:
+    """The largest slices; `summary.json` has them all."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+    table.add_column("slice")
+    for name in ("examples", *summary.metrics):
+        table.add_column(name, justify="right")
+    largest = sorted(summary.slices.items(), key=lambda item: -item[1].get(COUNT, 0))
+    for name, metrics in largest[:MAX_SLICES]:
+        values = (_number(metrics.get(metric, math.nan)) for metric in summary.metrics)
+        table.add_row(escape(name), f"{metrics.get(COUNT, 0):,.0f}", *values)
+    if len(largest) > MAX_SLICES:
+        table.add_row(f"and {len(largest) - MAX_SLICES} more in summary.json")
+    return table
+
+
 def _number(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) and abs(value) < 1e4 else f"{value:.4g}"
 
@@ -132,10 +156,15 @@ def _verdict(summary: RunSummary) -> str:
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:
         pushed = escape(shown(str(summary.pushed)))
+        if all(component.state is State.CACHED for component in summary.components):
+            return f"[cyan]nothing has changed[/cyan]; an earlier run pushed {pushed}"
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
     if summary.status is Status.NOT_BLESSED:
         return f"[red]not blessed[/red], nothing was pushed: {reason}"
     if summary.error is not None:
-        where = f"{summary.error.component} failed: " if summary.error.component else ""
+        component = summary.error.component
+        if summary.status is Status.INTERRUPTED:
+            return f"[yellow]interrupted[/yellow] in {component or 'start-up'}"
+        where = f"{component} failed: " if component else ""
         return f"[red]{escape(where)}[/red]{escape(summary.error.message)}"
     return f"[yellow]{summary.status.value}[/yellow]"

@@ -90,6 +90,7 @@ class RunSummary(BaseModel):
     anomalies: list[str] = []
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
+    slices: dict[str, dict[str, Number]] = {}
     blessed: bool | None = None
     reason: str | None = None
     pushed: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow_model_analysis as tfma
 
@@ -32,6 +33,8 @@ class Evaluation:
     blessed: bool
     reason: str
     metrics: tuple[MetricResult, ...]
+    slices: dict[str, dict[str, float]]
+    """Slice, such as `plan=gold`, to its metrics and its `example_count`."""
 
 
 def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluation:
@@ -42,7 +45,8 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
       config: of the run, for the order of the metrics and their thresholds.
       blessed: TFX's verdict.
     """
-    values = _overall_values(uri)
+    by_slice = _candidate_and_baseline(uri)
+    values = by_slice.pop("", {})
     failed = _failed_metrics(uri)
     candidate, baseline = values.get(CANDIDATE, {}), values.get(BASELINE)
     results = tuple(
@@ -55,20 +59,28 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
         )
         for name in metric_names(config.evaluate, config.task)
     )
-    return Evaluation(blessed, _reason(results, config, blessed), results)
+    slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items()}
+    return Evaluation(blessed, _reason(results, config, blessed), results, slices)
 
 
-def _overall_values(uri: str) -> dict[str, dict[str, float]]:
-    """The metrics of the unsliced data: model name -> metric name -> value."""
-    values: dict[str, dict[str, float]] = {}
+def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Slice -> model -> metric -> value; the whole split is the slice with an empty name."""
+    values: dict[str, dict[str, dict[str, float]]] = {}
     for of_slice in tfma.load_metrics(uri):
-        if of_slice.slice_key.single_slice_keys:
-            continue
+        name = ", ".join(
+            f"{key.column}={_slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
+        )
         for item in of_slice.metric_keys_and_values:
             if not item.key.is_diff:
-                model = values.setdefault(item.key.model_name or CANDIDATE, {})
-                model[item.key.name] = item.value.double_value.value
+                model = item.key.model_name or CANDIDATE
+                metrics = values.setdefault(name, {}).setdefault(model, {})
+                metrics[item.key.name] = item.value.double_value.value
     return values
+
+
+def _slice_value(key: Any) -> str:
+    value = getattr(key, key.WhichOneof("kind"))
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _failed_metrics(uri: str) -> set[str]:
@@ -116,4 +128,7 @@ def _failure(result: MetricResult, config: PipelineConfig) -> str:
         return f"{said}, below the threshold of {threshold.min:g}"
     if threshold.max is not None and result.value > threshold.max:
         return f"{said}, above the threshold of {threshold.max:g}"
-    return f"{said}, worse than {result.in_service:.4g} of the model in service"
+    return (
+        f"{said}, worse than {result.in_service:.4g} of the model in service "
+        f"(evaluate.thresholds.{result.name}.tolerance allows for noise)"
+    )

@@ -92,11 +92,18 @@ def build_signatures(
 
     @tf.function(autograph=False)
     def evaluate(examples: tf.Tensor) -> Tensors:
-        return {"predictions": run(tf.io.parse_example(examples, spec))}
+        output = run(tf.io.parse_example(examples, spec))
+        if problem.task is Task.MULTICLASS:
+            # A class more, for labels that this model does not know, and never predicts.
+            output = tf.pad(output, [[0, 0], [0, 1]])
+        return {"predictions": output}
 
     @tf.function(autograph=False)
     def eval_label(examples: tf.Tensor) -> Tensors:
-        return {EVAL_LABEL: transform_features(examples)[problem.label]}
+        label = transform_features(examples)[problem.label]
+        if problem.task is Task.MULTICLASS:
+            label = tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
+        return {EVAL_LABEL: label}
 
     examples = tf.TensorSpec([None], tf.string, name=EXAMPLES)
     return {

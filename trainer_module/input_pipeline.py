@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import psutil
 import tensorflow as tf
 
@@ -47,6 +48,10 @@ class Split:
     batch_size: int
     source: Literal["memory", "files"]
     """Where each epoch reads the examples."""
+    label_mean: float = 0.0
+    """For regression; 0 otherwise."""
+    label_deviation: float = 1.0
+    """The standard deviation, for regression; 1 otherwise, and where the label is constant."""
 
     @property
     def steps(self) -> int:
@@ -85,17 +90,52 @@ def load_split(
         max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE)
     with tf.device("CPU:0"):  # Batches go to the devices one by one; the split would fill a GPU.
         reader = _Reader(patterns, spec, problem)
-        tensors, examples, unusable = reader.read(max_bytes)
-        if not examples:
+        found = reader.read(max_bytes)
+        if not found.usable:
             raise TrainingError(f"the {name} split has no example with a usable label.")
-        if unusable:
-            logger.warning("%s: %d examples without a usable label left out", name, unusable)
-        if tensors is None:
-            dataset = reader.stream(batch_size, shuffle_seed, math.ceil(examples / batch_size))
+        if found.unusable:
+            logger.warning("%s: %d examples without a usable label left out", name, found.unusable)
+        if found.tensors is None:
+            steps = math.ceil(found.usable / batch_size)
+            dataset = reader.stream(batch_size, shuffle_seed, steps)
         else:
-            dataset = _from_memory(tensors, problem.label, batch_size, shuffle_seed)
-    source: Literal["memory", "files"] = "files" if tensors is None else "memory"
-    return Split(dataset.prefetch(tf.data.AUTOTUNE), examples, batch_size, source)
+            dataset = _from_memory(found.tensors, problem.label, batch_size, shuffle_seed)
+    return Split(
+        dataset=dataset.prefetch(tf.data.AUTOTUNE),
+        examples=found.usable,
+        batch_size=batch_size,
+        source="files" if found.tensors is None else "memory",
+        label_mean=found.label_mean,
+        label_deviation=found.label_deviation,
+    )
+
+
+@dataclass
+class _Content:
+    """What a first reading of a split finds."""
+
+    tensors: Tensors | None = None
+    """The usable examples, one tensor per feature; None where they do not fit."""
+    usable: int = 0
+    unusable: int = 0
+    label_sum: float = 0.0
+    label_squares: float = 0.0
+
+    def add_labels(self, label: np.ndarray) -> None:
+        """Adds the usable labels of a batch to the sums."""
+        self.label_sum += float(label.sum(dtype=np.float64))
+        self.label_squares += float(np.square(label, dtype=np.float64).sum())
+
+    @property
+    def label_mean(self) -> float:
+        """0 where no labels were added."""
+        return self.label_sum / max(1, self.usable)
+
+    @property
+    def label_deviation(self) -> float:
+        """The standard deviation; 1 where it is 0, or no labels were added."""
+        variance = self.label_squares / max(1, self.usable) - self.label_mean**2
+        return math.sqrt(variance) if variance > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -104,23 +144,28 @@ class _Reader:
     spec: dict[str, tf.io.FixedLenFeature]
     problem: Problem
 
-    def read(self, max_bytes: int) -> tuple[Tensors | None, int, int]:
-        """The usable examples as one tensor per feature (None if too large); how many; the rest."""
+    def read(self, max_bytes: int) -> _Content:
+        """Reads all examples once, and keeps them if they take no more than `max_bytes`."""
         per_example = sum(feature.bytes_per_example for feature in self.problem.features)
         parts: list[Tensors] = []
-        seen = usable = 0
+        found = _Content()
         for batch in self._records().batch(PARSE_BATCH).map(self._parse, tf.data.AUTOTUNE):
             keep = self._is_usable(batch)
-            seen += len(keep)
-            usable += int(tf.math.count_nonzero(keep))
-            if usable * per_example <= max_bytes:
-                parts.append({key: tf.boolean_mask(value, keep) for key, value in batch.items()})
+            kept = int(tf.math.count_nonzero(keep))
+            found.usable += kept
+            found.unusable += len(keep) - kept
+            if kept < len(keep):
+                # Not for every batch: a mask costs more than the parsing, and most need none.
+                batch = _masked(batch, keep)
+            if self.problem.task is Task.REGRESSION:
+                found.add_labels(batch[self.problem.label].numpy())
+            if found.usable * per_example <= max_bytes:
+                parts.append(batch)
             else:
                 parts.clear()
-        if usable * per_example > max_bytes or not usable:
-            return None, usable, seen - usable
-        tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
-        return tensors, usable, seen - usable
+        if parts and found.usable:
+            found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
+        return found
 
     def stream(self, batch_size: int, shuffle_seed: int | None, steps: int) -> tf.data.Dataset:
         """Reads the files every epoch."""
@@ -148,14 +193,17 @@ class _Reader:
         return tf.io.parse_example(records, self.spec)
 
     def _keep_usable(self, batch: Tensors) -> Tensors:
-        keep = self._is_usable(batch)
-        return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}
+        return _masked(batch, self._is_usable(batch))
 
     def _is_usable(self, batch: Tensors) -> tf.Tensor:
         label = tf.reshape(batch[self.problem.label], [-1])
         if self.problem.task is Task.REGRESSION:
             return tf.math.is_finite(label)
         return label >= 0
+
+
+def _masked(batch: Tensors, keep: tf.Tensor) -> Tensors:
+    return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}
 
 
 def _from_memory(

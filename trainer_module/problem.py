@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,15 +49,21 @@ class Problem:
     classes: tuple[str, ...]
     """Names of the classes by index; empty for regression."""
     features: tuple[TransformedFeature, ...]
+    label_mean: float = 0.0
+    """Of the train split, for regression."""
+    label_deviation: float = 1.0
+    """The standard deviation of the train split, for regression."""
 
     @classmethod
     def from_transform(cls, tft_output: tft.TFTransformOutput, task: Task, label: str) -> Problem:
         """Reads the transformed features and, for classification, the classes.
 
         Raises:
-            TrainingError: if a transformed feature is not dense, has an unknown vocabulary or
-                dtype, or if the number of classes does not suit the task.
+            TrainingError: if the label is not among the transformed features, one of which is not
+                dense or has an unknown vocabulary or dtype, or if the number of classes does not
+                suit the task.
         """
+        _check_label(label, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output)
         features = tuple(
             _feature(name, spec, sizes)
@@ -85,15 +92,25 @@ class Problem:
 
     @property
     def output_activation(self) -> str:
-        """sigmoid, softmax or linear."""
-        return {
-            Task.BINARY: "sigmoid",
-            Task.MULTICLASS: "softmax",
-            Task.REGRESSION: "linear",
-        }[self.task]
+        """Sigmoid or softmax, for classification."""
+        return {Task.BINARY: "sigmoid", Task.MULTICLASS: "softmax"}[self.task]
+
+    def make_activation(self) -> tf_keras.layers.Layer:
+        """From logits to a probability, a probability per class, or a number.
+
+        A number is brought from the scale of a fresh model, about -1 to 1, to that of the label:
+        otherwise a label in the thousands would take thousands of steps to come near.
+        """
+        if self.task is Task.REGRESSION:
+            return tf_keras.layers.Rescaling(self.label_deviation, self.label_mean)
+        return tf_keras.layers.Activation(self.output_activation)
 
     def make_output_layer(self) -> tf_keras.layers.Layer:
         """The last layer: a probability, a probability per class, or a number."""
+        if self.task is Task.REGRESSION:
+            return tf_keras.Sequential(
+                [tf_keras.layers.Dense(self.output_units), self.make_activation()], name="output"
+            )
         return tf_keras.layers.Dense(
             self.output_units, activation=self.output_activation, name="output"
         )
@@ -152,7 +169,20 @@ def _feature(name: str, spec: object, vocabulary_sizes: dict[str, int]) -> Trans
     return TransformedFeature(name, "image" if len(shape) == 3 else "numeric", shape)
 
 
+def _check_label(label: str, spec: Iterable[str]) -> None:
+    if label not in (names := sorted(spec)):
+        raise TrainingError(
+            f"preprocessing returned {', '.join(names)}, but not the label {label!r}: it has to be "
+            "returned under its own name."
+        )
+
+
 def _check_classes(task: Task, label: str, classes: tuple[str, ...]) -> None:
+    if task.is_classification and not classes:
+        raise TrainingError(
+            f"preprocessing did not number the classes of the label {label!r}: return what "
+            "trainer_module.preprocessing.transform_label(inputs, settings) gives."
+        )
     found = f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
     if task is Task.BINARY and len(classes) != 2:
         raise TrainingError(f"task: binary needs 2 classes, but {found}.")

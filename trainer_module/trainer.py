@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -39,6 +40,7 @@ def run_fn(fn_args: FnArgs) -> None:
     problem = Problem.from_transform(tft_output, settings.task, settings.label)
     batch_size = settings.train.batch_size * strategy.num_replicas_in_sync
     train, evaluation = load_splits(fn_args, tft_output, problem, settings, batch_size)
+    problem = replace(problem, label_mean=train.label_mean, label_deviation=train.label_deviation)
     with strategy.scope():
         model = build_model(problem, settings, train)
     callbacks = build_callbacks(settings.train, fn_args.model_run_dir)

@@ -116,7 +116,9 @@ def compute_vocabularies(
 
 
 def read_classes(tft_output: tft.TFTransformOutput) -> tuple[str, ...]:
-    """The classes that `compute_and_apply_classes` found, by index."""
+    """The classes that `compute_and_apply_classes` found, by index; none if it was not used."""
+    if tft_output.vocabulary_file_by_name(CLASSES) is None:
+        return ()
     classes = tft_output.vocabulary_by_name(CLASSES)
     return tuple(c.decode("utf-8", errors="backslashreplace") for c in classes)
 

@@ -166,7 +166,7 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
         return
     raise DataError(
         f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in row {cell.row} of"
-        f" {cell.file} is none (values that are none: {column.texts}). Correct it (an empty cell"
+        f" {cell.file} is not a number (such values: {column.texts}). Correct it (an empty cell"
         " means missing), or accept numbers and text with"
         f" `features: {{{name}: {{type: categorical}}}}`."
     )

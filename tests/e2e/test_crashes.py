@@ -62,7 +62,8 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed) -> None:
     process.send_signal(signal.SIGTERM)
     said, errors = process.communicate(timeout=120)
     assert process.returncode == 130, said + errors
-    assert "interrupted; the next run goes on from here" in said
+    assert "interrupted in Trainer\n" in said
+    assert "the next run goes on from the components that are done" in said
     assert "Traceback" not in said + errors
     assert project.summary("digits")["status"] == "interrupted"
 

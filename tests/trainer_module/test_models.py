@@ -170,3 +170,15 @@ def test_a_task_that_the_classes_do_not_suit(shades: Transformed) -> None:
     message = "binary needs 2 classes, but label .shade. has 3 in the train split: dark"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(shades.tft_output, Task.BINARY, "shade")
+
+
+@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+def test_a_fresh_regression_predicts_near_the_mean(kind: str) -> None:
+    features = (TransformedFeature("x", "numeric", (1,)),)
+    problem = Problem(
+        Task.REGRESSION, "y", (), features, label_mean=50_000.0, label_deviation=2_000.0
+    )
+    model = load_builder(kind)(problem, ModelSettings())
+    predicted = model({"x": np.linspace(-1, 1, 64, dtype=np.float32)[:, None]}).numpy()
+    assert np.all(np.abs(predicted - 50_000) < 5 * 2_000)
+    assert predicted.std() > 1

@@ -21,8 +21,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     units = problem.output_units
     logits = [tf_keras.layers.Dense(units, name="deep")(deep), *_wide(problem, inputs)]
     total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]
-    output = tf_keras.layers.Activation(problem.output_activation, name="output")(total)
-    return tf_keras.Model(inputs, output, name="wide_deep")
+    return tf_keras.Model(inputs, problem.make_activation()(total), name="wide_deep")
 
 
 def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import importlib
+from pathlib import Path
 
 import pytest
 
-from pipeline.execution import explain
+from pipeline.failures import explain
 from pipeline.local import ComponentFailedError
 from pipeline.summary import Status
 from trainer_module.errors import ConfigError, DataError, TrainingError
@@ -27,7 +29,7 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
-        (KeyboardInterrupt(), Status.INTERRUPTED, "interrupted; the next run goes on from here"),
+        (KeyboardInterrupt(), Status.INTERRUPTED, "interrupted"),
         (caused_by(DataError("no label")), Status.UNUSABLE, "no label"),
         (caused_by(ConfigError("no key")), Status.UNUSABLE, "no key"),
         (caused_by(TrainingError("diverged")), Status.FAILED, "diverged"),
@@ -49,3 +51,15 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
 def test_cause_is_named(error: BaseException, status: Status, message: str) -> None:
     assert explain(error) == (status, message)
     assert status.exit_code == {"interrupted": 130, "unusable": 2, "failed": 1}[status.value]
+
+
+def test_line_of_the_users_own_code_is_named(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_model.py").write_text("def build(settings):\n    return settings['units']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own_model = importlib.import_module("own_model")
+    with pytest.raises(KeyError) as caught:
+        own_model.build({})
+    assert explain(caused_by(caught.value), [tmp_path / "own_model.py"]) == (
+        Status.FAILED,
+        "own_model.py, line 2: KeyError: 'units'",
+    )
