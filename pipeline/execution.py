@@ -9,6 +9,8 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from ml_metadata.proto import metadata_store_pb2
+
 from components.example_gen.paths import is_remote
 from components.versions import push_version
 from pipeline.config import PipelineConfig
@@ -62,8 +64,14 @@ def execute(config: PipelineConfig, layout: Layout, files: RunLayout, screen: Sc
 class _Recorder:
     """Watches the components: fills the summary, and tells the screen."""
 
-    def __init__(self, config, connection, files: RunLayout, screen: Screen) -> None:  # type: ignore[no-untyped-def]
-        self._config: PipelineConfig = config
+    def __init__(
+        self,
+        config: PipelineConfig,
+        connection: metadata_store_pb2.ConnectionConfig,
+        files: RunLayout,
+        screen: Screen,
+    ) -> None:
+        self._config = config
         self._files = files
         self._screen = screen
         self._results = RunResults(connection, config)
