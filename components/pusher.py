@@ -14,6 +14,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import Artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
+from components.example_gen.paths import is_remote
 from components.versions import free_version, push_version
 
 
@@ -32,7 +33,7 @@ class AtomicPushExecutor(executor.Executor):
             exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination
         )
         base = destination.filesystem.base_directory
-        if "://" in base:
+        if is_remote(base):
             # Object stores have no rename; the stock order, saved_model.pb last, serves there.
             super().Do(input_dict, output_dict, exec_properties)
             return

@@ -120,6 +120,10 @@ class PipelineConfig(Settings):
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""
 
+    def columns_of(self, *kinds: type[Settings]) -> list[str]:
+        """The columns that `features` declares to be of one of the kinds, in its order."""
+        return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
+
     @property
     def trainer_settings(self) -> TrainerSettings:
         """The part that Transform and Trainer are told."""

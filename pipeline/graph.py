@@ -58,7 +58,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         kept=layout.schema,
         label=config.data.label,
         task=config.task,
-        images=_features_of(config, ImageFeature),
+        images=config.columns_of(ImageFeature),
     )
     schema = schema_gen.outputs["schema"]
 
@@ -67,7 +67,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         statistics=statistics,
         schema=schema,
         label=config.data.label,
-        ignored=_features_of(config, IgnoredFeature),
+        ignored=config.columns_of(IgnoredFeature),
         on_anomaly=config.on_anomaly.value,
         named=_named_columns(config),
     )
@@ -154,11 +154,6 @@ def sqlite_connection(path: Path) -> metadata_store_pb2.ConnectionConfig:
         metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
     )
     return connection
-
-
-def _features_of(config: PipelineConfig, kind: type) -> list[str]:
-    """The columns that the config declares to be of a kind."""
-    return [name for name, feature in config.features.items() if isinstance(feature, kind)]
 
 
 def _named_columns(config: PipelineConfig) -> dict[str, str]:

@@ -24,7 +24,8 @@ def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
             format=config.data.format,
             label=config.data.label,
             task=config.task,
-            mixed_columns=_mixed_columns(config),
+            # Where the config says what a column is, it may hold numbers and text.
+            mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
         ),
         input_base=base,
         input_config=example_gen_pb2.Input(
@@ -50,9 +51,3 @@ def _output_config(data: DataSettings) -> example_gen_pb2.Output:
             **by_column,
         )
     )
-
-
-def _mixed_columns(config: PipelineConfig) -> tuple[str, ...]:
-    """Columns that may hold numbers and text, because the config says what they are."""
-    declared = (CategoricalFeature, IgnoredFeature)
-    return tuple(name for name, f in config.features.items() if isinstance(f, declared))

@@ -24,10 +24,7 @@ class Problem:
 def near_match(name: str, candidates: Iterable[str]) -> str:
     """A sentence that suggests the closest of the candidates, or lists them all."""
     known = sorted(candidates)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean `{close[0]}`?"
-    return f"known: {', '.join(known)}"
+    return _closest(name, known) or f"known: {', '.join(known)}"
 
 
 def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) -> list[Problem]:
@@ -91,7 +88,8 @@ def _expectation(detail: Any) -> str:
         expected = str(context.get("expected") or context.get("expected_tags"))
         names = [name.strip(" '\"") for name in expected.replace(" or ", ", ").split(",")]
         value = context.get("tag", detail["input"])
-        return f"right is one of {', '.join(names)}" + _closest(value, names)
+        close = _closest(value, names)
+        return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")
     if kind == "union_tag_not_found":
         return f"it needs the key {context['discriminator']}"
     if kind == "value_error":
@@ -103,8 +101,9 @@ def _expectation(detail: Any) -> str:
 
 
 def _closest(value: Any, names: list[str]) -> str:
+    """A question about the name that is closest to a value; empty if none is close."""
     close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
-    return f"; did you mean `{close[0]}`?" if close else ""
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def _shorten(value: Any, limit: int = 60) -> str:

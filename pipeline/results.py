@@ -78,9 +78,7 @@ class RunResults:
 
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
-        ignored = [
-            name for name, f in self._config.features.items() if isinstance(f, IgnoredFeature)
-        ]
+        ignored = self._config.columns_of(IgnoredFeature)
         return [
             anomaly
             for artifact in self.outputs("ExampleValidator", "anomalies")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from components.example_gen.paths import is_remote
 from components.example_gen.settings import IMAGE_FEATURE, DataFormat
 from pipeline.builtin_data import BUILTIN_DATA
 from pipeline.config import (
@@ -82,7 +83,7 @@ def split_by_has_buckets(config: PipelineConfig) -> Iterator[Problem]:
 def path_exists(config: PipelineConfig) -> Iterator[Problem]:
     """A local path without wildcards has to be there; others are looked at by ExampleGen."""
     path = config.data.path
-    if path.startswith(BUILTIN_PREFIX) or "://" in path or any(c in path for c in "*?[{"):
+    if path.startswith(BUILTIN_PREFIX) or is_remote(path) or any(c in path for c in "*?[{"):
         return
     if not Path(path).exists():
         folder = Path(path).parent
@@ -145,7 +146,7 @@ def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Problem]:
 @_rule
 def cnn_has_an_image(config: PipelineConfig) -> Iterator[Problem]:
     """A convolution needs something to slide over."""
-    has_image = any(isinstance(feature, ImageFeature) for feature in config.features.values())
+    has_image = config.columns_of(ImageFeature)
     if config.model.kind == "cnn" and config.preprocessing is None and not has_image:
         yield Problem(
             "model.kind", "found 'cnn', but no feature is an image; mlp and wide_deep need none"
@@ -198,7 +199,7 @@ def thresholds_leave_room(config: PipelineConfig) -> Iterator[Problem]:
 def schema_exists(config: PipelineConfig) -> Iterator[Problem]:
     """A curated schema has to be a file."""
     path = config.schema_file
-    if path is not None and "://" not in path and not Path(path).is_file():
+    if path is not None and not is_remote(path) and not Path(path).is_file():
         yield Problem("schema", f"found {path!r}; there is no such file")
 
 
