@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,8 @@ def _expectation(detail: Any) -> str:
     kind = detail["type"]
     if kind in ("enum", "literal_error", "union_tag_invalid"):
         expected = str(context.get("expected") or context.get("expected_tags"))
-        names = [name.strip(" '\"") for name in expected.replace(" or ", ", ").split(",")]
+        # Quoted by pydantic, also inside the representation of an enum's member.
+        names = re.findall(r"'([^']+)'", expected)
         value = context.get("tag", detail["input"])
         close = _closest(value, names)
         return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")

@@ -25,12 +25,6 @@ from trainer_module.settings import ImageFeature, Strategy, Task
 Rule = Callable[[PipelineConfig], Iterator[Problem]]
 _RULES: list[Rule] = []
 
-SUPPORTED_STRATEGIES = (
-    Strategy.DEFAULT,
-    Strategy.ONE_DEVICE,
-    Strategy.MIRRORED,
-    Strategy.CENTRAL_STORAGE,
-)
 IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
 
 
@@ -154,13 +148,28 @@ def cnn_has_an_image(config: PipelineConfig) -> Iterator[Problem]:
 
 
 @_rule
-def strategy_is_supported(config: PipelineConfig) -> Iterator[Problem]:
-    """Clusters and TPUs are announced in the contract but cannot be used yet."""
-    if config.train.strategy not in SUPPORTED_STRATEGIES:
-        supported = ", ".join(strategy.value for strategy in SUPPORTED_STRATEGIES)
+def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Problem]:
+    """Only two strategies train in several processes."""
+    train = config.train
+    strategy = Strategy(train.strategy.kind)
+    if train.cluster is None or strategy.is_multi_process or strategy is Strategy.AUTO:
+        return
+    if train.cluster.workers > 1:
         yield Problem(
-            "train.strategy",
-            f"found {config.train.strategy.value!r}, which is not supported yet; use {supported}",
+            "train.cluster.workers",
+            f"found {train.cluster.workers}, but strategy {strategy} trains in one process; use "
+            "multi_worker_mirrored or parameter_server, or leave `cluster` out",
+        )
+
+
+@_rule
+def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Problem]:
+    """The workers of parameter servers have no step in common but an epoch's last."""
+    if config.train.strategy.kind == Strategy.PARAMETER_SERVER and config.train.backup_steps:
+        yield Problem(
+            "train.backup_steps",
+            f"found {config.train.backup_steps}, but parameter_server is backed up at the end of "
+            "each epoch; leave it out",
         )
 
 

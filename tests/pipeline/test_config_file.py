@@ -42,7 +42,7 @@ def test_shipped_config_is_valid(path: Path, tmp_path: Path) -> None:
 def test_digits_reads_as_the_contract_says() -> None:
     config = load_config(DIGITS)
     assert config.features["image"] == ImageFeature(type="image", height=28, width=28, channels=1)
-    assert config.train.strategy is Strategy.MIRRORED
+    assert config.train.strategy.kind is Strategy.MIRRORED
     assert config.evaluate.thresholds["accuracy"].min == 0.95
     assert config.data.splits == {"train": 8, "eval": 2}
 

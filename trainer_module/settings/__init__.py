@@ -1,0 +1,112 @@
+"""Typed settings of what runs inside Transform and Trainer; `pipeline.config` composes them.
+
+Nothing here imports TensorFlow: a config is checked before that is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_module.settings.base import Settings, Task
+from trainer_module.settings.features import (
+    CategoricalFeature,
+    Feature,
+    IgnoredFeature,
+    ImageFeature,
+    NumericFeature,
+)
+from trainer_module.settings.learning_rate import (
+    CosineSchedule,
+    ExponentialSchedule,
+    LearningRate,
+    StepSchedule,
+)
+from trainer_module.settings.model import ModelSettings
+from trainer_module.settings.strategy import (
+    AnyStrategy,
+    CentralStorageStrategy,
+    ClusterSettings,
+    Communication,
+    DefaultStrategy,
+    MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    OneDeviceStrategy,
+    ParameterServerStrategy,
+    Reduction,
+    Strategy,
+    StrategySettings,
+    TPUStrategy,
+)
+from trainer_module.settings.train import (
+    NOT_IN_CACHE_KEY,
+    EarlyStopping,
+    Loop,
+    Precision,
+    TrainSettings,
+)
+
+__all__ = [
+    "SETTINGS_KEY",
+    "AnyStrategy",
+    "CategoricalFeature",
+    "CentralStorageStrategy",
+    "ClusterSettings",
+    "Communication",
+    "CosineSchedule",
+    "DefaultStrategy",
+    "EarlyStopping",
+    "ExponentialSchedule",
+    "Feature",
+    "IgnoredFeature",
+    "ImageFeature",
+    "LearningRate",
+    "Loop",
+    "MirroredStrategy",
+    "ModelSettings",
+    "MultiWorkerMirroredStrategy",
+    "NumericFeature",
+    "OneDeviceStrategy",
+    "ParameterServerStrategy",
+    "Precision",
+    "Reduction",
+    "Settings",
+    "StepSchedule",
+    "Strategy",
+    "StrategySettings",
+    "TPUStrategy",
+    "Task",
+    "TrainSettings",
+    "TrainerSettings",
+]
+
+SETTINGS_KEY = "scopeline"
+"""The key of the settings in the `custom_config` of Transform and Trainer."""
+
+
+class TrainerSettings(Settings):
+    """What Transform and Trainer are told; travels as JSON in TFX's `custom_config`."""
+
+    label: str
+    task: Task
+    features: dict[str, Feature] = {}
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+
+    def to_custom_config(self) -> dict[str, Any]:
+        """The `custom_config` that carries these settings to Transform and Trainer.
+
+        It is part of TFX's cache key, so what does not change the model stays out of it.
+        """
+        return {SETTINGS_KEY: self.model_dump(mode="json", exclude={"train": NOT_IN_CACHE_KEY})}
+
+    @classmethod
+    def from_custom_config(cls, custom_config: Mapping[str, Any]) -> TrainerSettings:
+        """The settings that `to_custom_config` put in; KeyError if they are not there."""
+        return cls.model_validate(custom_config[SETTINGS_KEY])
+
+    def with_strategy(self, strategy: Mapping[str, Any]) -> TrainerSettings:
+        """The same settings with another strategy, given as JSON."""
+        values = self.model_dump(mode="json")
+        values["train"]["strategy"] = dict(strategy)
+        return type(self).model_validate(values)

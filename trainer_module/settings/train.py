@@ -1,0 +1,95 @@
+"""How the model is trained."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from trainer_module.settings.base import Settings
+from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
+from trainer_module.settings.strategy import (
+    ClusterSettings,
+    DefaultStrategy,
+    Strategy,
+    StrategySettings,
+)
+
+NOT_IN_CACHE_KEY: dict[str, Any] = {
+    "retries": True,
+    "backup_steps": True,
+    "cluster": {"launcher": True, "start_timeout": True},
+}
+"""Keys of TrainSettings that say how a training is looked after, not what comes out of it."""
+
+
+class Loop(StrEnum):
+    """Who runs the steps."""
+
+    FIT = "fit"
+    CUSTOM = "custom"
+
+
+class Precision(StrEnum):
+    """The numbers that layers compute with; variables are float32 in each case."""
+
+    FLOAT32 = "float32"
+    MIXED_FLOAT16 = "mixed_float16"
+    MIXED_BFLOAT16 = "mixed_bfloat16"
+
+
+class EarlyStopping(Settings):
+    """Stop when the evaluation loss has not improved for some epochs."""
+
+    patience: PositiveInt = 3
+    """Epochs without improvement before training stops."""
+    min_delta: float = Field(default=0.0, ge=0)
+    """An improvement smaller than this does not count."""
+
+
+class TrainSettings(Settings):
+    """How the model is trained."""
+
+    epochs: PositiveInt = 10
+    batch_size: PositiveInt = 64
+    """Examples per replica and step; the global batch is this times the replicas."""
+    learning_rate: LearningRate = 0.001
+    """A constant for the Adam optimizer, or a schedule over the epochs."""
+    scale_learning_rate: bool = False
+    """Multiply the learning rate by the number of replicas, as the global batch is
+    (arXiv:1706.02677)."""
+    strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
+    """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
+    cluster: ClusterSettings | None = None
+    """For `multi_worker_mirrored` and `parameter_server`; default: 2 workers, 1 parameter server.
+    """
+    loop: Loop = Loop.FIT
+    """`fit` is Keras's own; `custom` is written out in `trainer_module/loops/custom.py`, to change.
+    """
+    precision: Precision = Precision.FLOAT32
+    """`mixed_float16` (with loss scaling) for GPUs, `mixed_bfloat16` for TPUs and newer CPUs."""
+    steps_per_execution: PositiveInt | None = None
+    """Steps that run in the graph before Python looks again; default: by the length of training."""
+    retries: NonNegativeInt = 3
+    """How often training goes on from its backup after a process was killed or lost."""
+    backup_steps: PositiveInt | None = None
+    """Steps between backups; default: one at the end of each epoch."""
+    seed: int = 42
+    """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
+    early_stopping: EarlyStopping | None = None
+
+    @property
+    def cluster_or_default(self) -> ClusterSettings:
+        """The processes of a strategy that needs several."""
+        return self.cluster or ClusterSettings()
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> TrainSettings:
+        rate = self.learning_rate
+        if isinstance(rate, CosineSchedule) and rate.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"learning_rate.warmup_epochs is {rate.warmup_epochs}; "
+                f"it must be less than epochs, {self.epochs}"
+            )
+        return self

@@ -1,0 +1,176 @@
+"""TF_CONFIG: which cluster a process belongs to, and which of its tasks it is. No TensorFlow."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer_module.errors import ConfigError
+
+VARIABLE = "TF_CONFIG"
+
+_EXAMPLE = (
+    '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+)
+_CHIEFS = ("chief", "master")
+_NAMES = {"ps": "parameter server"}
+
+
+def task_name(kind: str, index: int) -> str:
+    """What messages call a task: `worker 1`, `parameter server 0`, `the chief`."""
+    return "the chief" if kind in _CHIEFS else f"{_NAMES.get(kind, kind)} {index}"
+
+
+@dataclass(frozen=True)
+class TFConfig:
+    """A cluster, and this process's task in it."""
+
+    cluster: dict[str, list[str]]
+    """Addresses, `host:port`, by task type."""
+    task_type: str
+    task_index: int
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this task is the one that exports the model."""
+        if any(chief in self.cluster for chief in _CHIEFS):
+            return self.task_type in _CHIEFS
+        return self.task_type == "worker" and self.task_index == 0
+
+    @property
+    def address(self) -> str:
+        """Where this task serves, `host:port`."""
+        return self.cluster[self.task_type][self.task_index]
+
+    @property
+    def has_parameter_servers(self) -> bool:
+        """Whether the variables live in processes of their own."""
+        return bool(self.cluster.get("ps"))
+
+    @property
+    def workers(self) -> int:
+        """Tasks that compute gradients; the chief is one of them unless there are servers."""
+        return self._chiefs_that_train + len(self.cluster.get("worker", []))
+
+    @property
+    def worker(self) -> int:
+        """This task's number among those that compute gradients, from 0."""
+        return self.task_index + (self._chiefs_that_train if self.task_type == "worker" else 0)
+
+    @property
+    def peers(self) -> list[tuple[str, str]]:
+        """The name and the address of every other task."""
+        return [
+            (task_name(kind, index), address)
+            for kind, addresses in self.cluster.items()
+            for index, address in enumerate(addresses)
+            if (kind, index) != (self.task_type, self.task_index)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """What TF_CONFIG holds."""
+        return {
+            "cluster": self.cluster,
+            "task": {"type": self.task_type, "index": self.task_index},
+        }
+
+    @property
+    def _chiefs_that_train(self) -> int:
+        if self.has_parameter_servers:
+            return 0
+        return sum(len(self.cluster.get(chief, [])) for chief in _CHIEFS)
+
+
+def read_tf_config(environ: Mapping[str, str]) -> TFConfig | None:
+    """The cluster that TF_CONFIG describes; None where it is unset, empty, or of a single task.
+
+    Raises:
+        ConfigError: if it cannot be used; says what is wrong and what would be right.
+    """
+    text = environ.get(VARIABLE, "").strip()
+    value = _parse(text) if text else {}
+    if not value:
+        return None
+    cluster = _read_cluster(_section(value, "cluster"))
+    config = TFConfig(cluster, *_read_task(_section(value, "task"), cluster))
+    return config if config.peers or config.has_parameter_servers else None
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"TF_CONFIG is not JSON ({error.msg}, column {error.colno}); right is, for example, "
+            f"{_EXAMPLE}."
+        ) from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"TF_CONFIG is {text}, not a JSON object; right is {_EXAMPLE}.")
+    return value
+
+
+def _section(value: dict[str, Any], key: str) -> dict[str, Any]:
+    if key not in value:
+        raise ConfigError(
+            f"TF_CONFIG has no `{key}`, {_what_there_is(value)}; right is {_EXAMPLE}."
+        )
+    if not isinstance(value[key], dict) or not value[key]:
+        raise ConfigError(
+            f"TF_CONFIG: found {value[key]!r} as `{key}`; it must be a JSON object, as in "
+            f"{_EXAMPLE}."
+        )
+    return value[key]
+
+
+def _what_there_is(names: Iterable[str]) -> str:
+    return f"only {', '.join(names)}"
+
+
+def _read_cluster(section: dict[str, Any]) -> dict[str, list[str]]:
+    names: dict[str, str] = {}
+    for kind, addresses in section.items():
+        if not isinstance(addresses, list):
+            raise ConfigError(
+                f"TF_CONFIG: found {addresses!r} as the addresses of `{kind}`; they must be a "
+                'list, such as ["host1:2222"].'
+            )
+        for index, address in enumerate(addresses):
+            name = task_name(kind, index)
+            _check_address(name, address)
+            if address in names:
+                raise ConfigError(
+                    f"TF_CONFIG names {address} twice, as {names[address]} and as {name}; every "
+                    "task needs an address of its own."
+                )
+            names[address] = name
+    return section
+
+
+def _check_address(name: str, address: Any) -> None:
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"TF_CONFIG: found {address!r} as the address of {name}; right is host:port, such as "
+            "host1:2222."
+        )
+
+
+def _read_task(section: dict[str, Any], cluster: dict[str, list[str]]) -> tuple[str, int]:
+    kind, index = section.get("type"), section.get("index")
+    if kind not in cluster:
+        near = difflib.get_close_matches(str(kind), cluster, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(cluster)}."
+        raise ConfigError(
+            f"TF_CONFIG: this task is of type {kind!r}, which its cluster lacks; {hint}"
+        )
+    count = len(cluster[kind])
+    if not isinstance(index, int) or not 0 <= index < count:
+        right = "0" if count == 1 else f"a number from 0 to {count - 1}"
+        raise ConfigError(
+            f"TF_CONFIG: found {index!r} as the index of this task, of type {kind!r}; right is "
+            f"{right}, as its cluster has {count} of them."
+        )
+    return kind, index
