@@ -1,16 +1,20 @@
-"""What happens around the epochs: checkpoints, TensorBoard, progress, and when to stop."""
+"""What happens around the epochs: TensorBoard, progress, the best weights, and when to stop."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.checkpoints import Backup, Checkpoints, wait_for_workers
 from trainer_module.errors import TrainingError
+from trainer_module.input_pipeline import Split
 from trainer_module.progress import report_progress
 from trainer_module.settings import TrainSettings
 
@@ -36,49 +40,149 @@ class LearningRate(tf_keras.callbacks.Callback):
             logs["learning_rate"] = float(tf_keras.backend.get_value(rate))
 
 
-class StopOnNaN(tf_keras.callbacks.Callback):
-    """Raises TrainingError at the end of the first epoch whose loss is not a finite number."""
+class EvaluateOnCoordinator(tf_keras.callbacks.Callback):
+    """Evaluates with a copy of the model in this process, for parameter servers.
+
+    Their workers would draw from the eval split at random. Here every example comes up once, and
+    the weights are fetched once.
+    """
+
+    def __init__(self, copy: tf_keras.Model, evaluation: Split) -> None:
+        """Takes a compiled model like the one that is trained, built outside of its scope."""
+        super().__init__()
+        self._copy = copy
+        self._evaluation = evaluation
+        # `fit` calls in the scope of the servers' strategy; a thread of its own is outside of it.
+        self._thread = ThreadPoolExecutor(max_workers=1)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Looks at the training and the evaluation loss."""
+        """Adds what it finds to the logs; must come before the callbacks that read them."""
+        found = self._thread.submit(self._evaluate).result()
+        if logs is not None:
+            logs.update({f"val_{name}": value for name, value in found.items()})
+
+    def _evaluate(self) -> dict[str, float]:
+        parts = iter(self.model.weights)
+        for weight in self._copy.weights:
+            weight.assign(_joined(parts, weight.shape))
+        batches = self._evaluation.batches(tf.distribute.InputContext())
+        return self._copy.evaluate(batches, verbose=0, return_dict=True)
+
+
+def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
+    """The next weight, of which several servers may hold a part of the rows each."""
+    found = [tf.identity(next(parts))]
+    while sum(len(part) for part in found if shape.rank) < (shape[0] if shape.rank else 0):
+        found.append(tf.identity(next(parts)))
+    return tf.concat(found, 0) if len(found) > 1 else found[0]
+
+
+class StopOnNaN(tf_keras.callbacks.Callback):
+    """Raises TrainingError when the loss is not a finite number, and says at which step.
+
+    A step's loss is looked at when the next one is done: to wait for it would stop a GPU's queue.
+    """
+
+    def __init__(self, steps_per_epoch: int, is_synchronous: bool = True) -> None:
+        super().__init__()
+        # Otherwise Keras would wait for every step's loss, to turn it into a number.
+        self._supports_tf_logs = is_synchronous
+        self._is_synchronous = is_synchronous
+        self._steps = steps_per_epoch
+        self._waiting: tuple[int, int, Any] | None = None
+        self._epoch = 0
+        self._next = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Counts steps from the beginning of training."""
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """The first step of an execution."""
+        self._next = self._epoch * self._steps + batch + 1
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """The last step of an execution, and the mean loss of the epoch up to it."""
+        self._look()
+        loss = (logs or {}).get("loss", 0.0)
+        self._waiting = (self._next, self._epoch * self._steps + batch + 1, loss)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Looks at the last step, and at the losses of the whole epoch."""
+        self._look()
         for name in ("loss", MONITOR):
-            value = (logs or {}).get(name, 0.0)
-            if not math.isfinite(value):
-                raise TrainingError(
-                    f"training diverged: {name} is {value} in epoch {epoch + 1}; lower "
-                    "train.learning_rate, or look for extreme values in the data."
-                )
+            self._check(name, float((logs or {}).get(name, 0.0)), f"in epoch {epoch + 1}")
+
+    def _implements_train_batch_hooks(self) -> bool:
+        """The steps of parameter servers have no order to tell of."""
+        return self._is_synchronous
+
+    def _look(self) -> None:
+        if self._waiting is not None:
+            first, last, loss = self._waiting
+            self._waiting = None
+            where = f"at step {last}" if first == last else f"between steps {first} and {last}"
+            self._check("loss", float(loss), f"{where}, in epoch {self._epoch + 1}")
+
+    def _check(self, name: str, value: float, where: str) -> None:
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"training diverged: {name} is {value} {where}; lower train.learning_rate, or look "
+                "for extreme values in the data."
+            )
 
 
-class BestWeights(tf_keras.callbacks.ModelCheckpoint):
+class BestWeights(tf_keras.callbacks.Callback):
     """Keeps a checkpoint of the epoch with the lowest evaluation loss, and ends with its weights.
 
     `best_epoch` counts from 1; 0 until an epoch has ended.
     """
 
-    def __init__(self, directory: str) -> None:
-        super().__init__(
-            os.path.join(directory, "best"),
-            monitor=MONITOR,
-            mode="min",
-            save_best_only=True,
-            save_weights_only=True,
-        )
+    def __init__(self, strategy: tf.distribute.Strategy, directory: str) -> None:
+        super().__init__()
+        self._strategy = strategy
+        self._directory = directory
         self.best_epoch = 0
+        self._best = math.inf
+        self._path = ""
+
+    def get_state(self) -> dict[str, Any]:
+        """The best epoch, its loss and its checkpoint."""
+        return {"epoch": self.best_epoch, "loss": self._best, "path": self._path}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what was best before an interruption."""
+        self.best_epoch, self._best, self._path = state["epoch"], state["loss"], state["path"]
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """The model's variables are there."""
+        self._checkpoints = Checkpoints(self._strategy, self._directory, weights=self.model.weights)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves the weights if they are the best yet."""
-        before = self.best
-        super().on_epoch_end(epoch, logs)
-        if self.best < before:
-            self.best_epoch = epoch + 1
+        loss = float((logs or {})[MONITOR])
+        if loss < self._best:
+            self.best_epoch, self._best = epoch + 1, loss
+            self._path = self._checkpoints.save(self.best_epoch)
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Restores the best weights."""
-        super().on_train_end(logs)
         if self.best_epoch:
-            self.model.load_weights(self.filepath).expect_partial()
-            logger.info("restored epoch %d, %s %.4f", self.best_epoch, MONITOR, self.best)
+            wait_for_workers(self._strategy)
+            self._checkpoints.restore(self._path)
+            logger.info("restored epoch %d, %s %.4f", self.best_epoch, MONITOR, self._best)
+
+
+class EarlyStopping(tf_keras.callbacks.EarlyStopping):
+    """Keras's, with a memory that survives an interruption."""
+
+    def get_state(self) -> dict[str, Any]:
+        """How long it has waited, and for what to be surpassed."""
+        return {"wait": self.wait, "best": float(self.best)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what it knew."""
+        self.wait, self.best = state["wait"], state["best"]
 
 
 class Progress(tf_keras.callbacks.Callback):
@@ -91,20 +195,38 @@ class Progress(tf_keras.callbacks.Callback):
         report_progress(epoch + 1, self.params["epochs"], "epoch", detail)
 
 
-def build_callbacks(train: TrainSettings, directory: str) -> list[tf_keras.callbacks.Callback]:
-    """The callbacks of a training run that keeps its records in `directory`, in working order."""
+def build_callbacks(
+    train: TrainSettings,
+    strategy: tf.distribute.Strategy,
+    steps_per_epoch: int,
+    log_directory: str,
+    backup_directory: str,
+    backup_steps: int | None = None,
+) -> list[tf_keras.callbacks.Callback]:
+    """The callbacks of a training run, in working order; the last one is the `Backup`.
+
+    Args:
+        train: the settings.
+        strategy: that the model is trained under.
+        steps_per_epoch: of the training.
+        log_directory: for TensorBoard.
+        backup_directory: for checkpoints; every process of a cluster names the same.
+        backup_steps: steps between backups; None is one at the end of each epoch.
+    """
+    tf.io.gfile.makedirs(log_directory)
     callbacks = [
         LearningRate(),
+        StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
         Progress(),
-        StopOnNaN(),
-        tf_keras.callbacks.TensorBoard(directory, write_graph=False),
-        BestWeights(os.path.join(directory, "checkpoints")),
+        tf_keras.callbacks.TensorBoard(log_directory, write_graph=False),
+        BestWeights(strategy, os.path.join(backup_directory, "best")),
     ]
     if stopping := train.early_stopping:
         callbacks.append(
-            tf_keras.callbacks.EarlyStopping(
+            EarlyStopping(
                 MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"
             )
         )
-    tf.io.gfile.makedirs(directory)
-    return callbacks
+    training = os.path.join(backup_directory, "training")
+    backup = Backup(strategy, training, steps_per_epoch, backup_steps, callbacks)
+    return [*callbacks, backup]

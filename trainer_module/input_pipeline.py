@@ -1,28 +1,21 @@
-"""Batches of transformed examples, from memory where they fit and from the files otherwise."""
+"""Batches of transformed examples for the replicas of any strategy.
+
+Every batch of training is full: the examples repeat without end, in a new order each time, and an
+epoch is a number of steps. So each replica has the same number of examples in every step, and the
+gradients of a step are the same however many replicas share it. Step `s` has the same examples
+whenever training reaches it, so that it can go on from any step after an interruption.
+"""
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-import numpy as np
-import psutil
 import tensorflow as tf
+import tf_keras
 
-from trainer_module.errors import TrainingError
-from trainer_module.problem import Problem
-from trainer_module.settings import Task
-
-logger = logging.getLogger(__name__)
-
-MEMORY_SHARE = 0.25
-"""The share of the memory available now that the examples of one split may take."""
-
-PARSE_BATCH = 1024
-"""Examples parsed at a time while reading a split into memory."""
+from trainer_module.examples import Content, Reader, Tensors
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled."""
@@ -34,211 +27,175 @@ WORTH_TRACING = 2000
 """Steps of a training from which on that pays: on 2 cores tracing takes 1.7 s more, and a step of
 wide_deep 0.9 ms less."""
 
-Tensors = dict[str, tf.Tensor]
+EVAL_BATCH = 512
+"""Examples per replica and step of an evaluation, at least: there are no gradients to keep."""
+
+FOREVER = tf.int64.max
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of the transformed examples."""
+    """One split, and how its examples are dealt to the replicas."""
 
-    dataset: tf.data.Dataset
-    """(features by name, label [batch, 1]) per batch; one epoch, the last batch may be smaller."""
-    examples: int
-    """Examples with a usable label."""
+    reader: Reader
+    content: Content
     batch_size: int
-    source: Literal["memory", "files"]
-    """Where each epoch reads the examples."""
-    label_mean: float = 0.0
-    """For regression; 0 otherwise."""
-    label_deviation: float = 1.0
-    """The standard deviation, for regression; 1 otherwise, and where the label is constant."""
+    """Examples per replica and step."""
+    replicas: int = 1
+    """Replicas in step with each other, on all workers together."""
+    workers: int = 1
+    """Processes that the replicas in step are in."""
+    shuffle_seed: int | None = None
+    """For training; None keeps the order, and ends after the last example."""
+
+    @property
+    def examples(self) -> int:
+        """Examples with a usable label."""
+        return self.content.examples
+
+    @property
+    def source(self) -> Literal["memory", "files"]:
+        """Where each epoch reads the examples."""
+        return "files" if self.content.tensors is None else "memory"
+
+    @property
+    def global_batch_size(self) -> int:
+        """Examples per step of all replicas together."""
+        return self.batch_size * self.replicas
 
     @property
     def steps(self) -> int:
-        """Batches per epoch."""
-        return math.ceil(self.examples / self.batch_size)
-
-
-def load_split(
-    name: str,
-    patterns: Sequence[str],
-    spec: dict[str, tf.io.FixedLenFeature],
-    problem: Problem,
-    batch_size: int,
-    *,
-    shuffle_seed: int | None = None,
-    max_bytes: int | None = None,
-) -> Split:
-    """Opens a split, in memory if its dense tensors take no more than `max_bytes`.
-
-    Examples whose label is missing, or a class that the train split lacks, are left out: there is
-    nothing to learn from them, and no loss to compute.
-
-    Args:
-        name: of the split, for messages.
-        patterns: of the gzipped TFRecord files.
-        spec: the transformed feature spec.
-        problem: the features and the label.
-        batch_size: examples per step of all replicas together.
-        shuffle_seed: shuffles anew every epoch, starting from this seed; None keeps the order.
-        max_bytes: None is `MEMORY_SHARE` of the memory available now.
-
-    Raises:
-        TrainingError: if no example has a usable label.
-    """
-    if max_bytes is None:
-        max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE)
-    with tf.device("CPU:0"):  # Batches go to the devices one by one; the split would fill a GPU.
-        reader = _Reader(patterns, spec, problem)
-        found = reader.read(max_bytes)
-        if not found.usable:
-            raise TrainingError(f"the {name} split has no example with a usable label.")
-        if found.unusable:
-            logger.warning("%s: %d examples without a usable label left out", name, found.unusable)
-        if found.tensors is None:
-            steps = math.ceil(found.usable / batch_size)
-            dataset = reader.stream(batch_size, shuffle_seed, steps)
-        else:
-            dataset = _from_memory(found.tensors, problem.label, batch_size, shuffle_seed)
-    return Split(
-        dataset=dataset.prefetch(tf.data.AUTOTUNE),
-        examples=found.usable,
-        batch_size=batch_size,
-        source="files" if found.tensors is None else "memory",
-        label_mean=found.label_mean,
-        label_deviation=found.label_deviation,
-    )
-
-
-@dataclass
-class _Content:
-    """What a first reading of a split finds."""
-
-    tensors: Tensors | None = None
-    """The usable examples, one tensor per feature; None where they do not fit."""
-    usable: int = 0
-    unusable: int = 0
-    label_sum: float = 0.0
-    label_squares: float = 0.0
-
-    def add_labels(self, label: np.ndarray) -> None:
-        """Adds the usable labels of a batch to the sums."""
-        self.label_sum += float(label.sum(dtype=np.float64))
-        self.label_squares += float(np.square(label, dtype=np.float64).sum())
+        """Steps per epoch, in which every example comes up."""
+        if self.shuffle_seed is not None:
+            return math.ceil(self.examples / self.global_batch_size)
+        # So many that the worker with the most examples comes to their end, but no more than
+        # leave an example for each replica: some kernels refuse an empty batch.
+        steps = math.ceil(max(self.examples_per_worker) / (self.batch_size * self._local_replicas))
+        return max(1, min(steps, min(self.examples_per_worker) // self._local_replicas))
 
     @property
-    def label_mean(self) -> float:
-        """0 where no labels were added."""
-        return self.label_sum / max(1, self.usable)
+    def _local_replicas(self) -> int:
+        return self.replicas // self.workers
+
+    def fitted(self) -> Split:
+        """The same with a batch no larger than a replica's share of the examples."""
+        return replace(
+            self, batch_size=min(self.batch_size, max(1, self.examples // self.replicas))
+        )
 
     @property
-    def label_deviation(self) -> float:
-        """The standard deviation; 1 where it is 0, or no labels were added."""
-        variance = self.label_squares / max(1, self.usable) - self.label_mean**2
-        return math.sqrt(variance) if variance > 0 else 1.0
+    def examples_per_worker(self) -> list[int]:
+        """Examples that each worker has to draw from: of those in memory an equal share."""
+        if self.content.tensors is None:
+            return [self.content.share(worker, self.workers) for worker in range(self.workers)]
+        return _deal(self.examples, self.workers)
 
+    def distribute(self, strategy: tf.distribute.Strategy, start_step: int = 0) -> Any:
+        """What `fit` and `evaluate` take: (features by name, label [batch, 1]) per replica.
 
-@dataclass(frozen=True)
-class _Reader:
-    patterns: Sequence[str]
-    spec: dict[str, tf.io.FixedLenFeature]
-    problem: Problem
+        Args:
+            strategy: whose replicas share each step.
+            start_step: the step, counted from 0 over all epochs, that training goes on with.
+        """
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            return tf_keras.utils.experimental.DatasetCreator(self.read_by_servers)
+        return strategy.distribute_datasets_from_function(
+            lambda context: self.batches(context, start_step)
+        )
 
-    def read(self, max_bytes: int) -> _Content:
-        """Reads all examples once, and keeps them if they take no more than `max_bytes`."""
-        per_example = sum(feature.bytes_per_example for feature in self.problem.features)
-        parts: list[Tensors] = []
-        found = _Content()
-        for batch in self._records().batch(PARSE_BATCH).map(self._parse, tf.data.AUTOTUNE):
-            keep = self._is_usable(batch)
-            kept = int(tf.math.count_nonzero(keep))
-            found.usable += kept
-            found.unusable += len(keep) - kept
-            if kept < len(keep):
-                # Not for every batch: a mask costs more than the parsing, and most need none.
-                batch = _masked(batch, keep)
-            if self.problem.task is Task.REGRESSION:
-                found.add_labels(batch[self.problem.label].numpy())
-            if found.usable * per_example <= max_bytes:
-                parts.append(batch)
+    def batches(self, context: tf.distribute.InputContext, start_step: int = 0) -> tf.data.Dataset:
+        """The batches of one worker's replicas, one after the other in each step."""
+        with tf.device("CPU:0"):  # Batches go to the devices one by one; all would fill a GPU.
+            if self.content.tensors is None:
+                dataset = self._from_files(context, start_step)
             else:
-                parts.clear()
-        if parts and found.usable:
-            found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
-        return found
+                dataset = self._from_memory(self.content.tensors, context, start_step)
+            return dataset.prefetch(tf.data.AUTOTUNE)
 
-    def stream(self, batch_size: int, shuffle_seed: int | None, steps: int) -> tf.data.Dataset:
-        """Reads the files every epoch."""
-        records = self._records()
-        if shuffle_seed is not None:
-            records = records.shuffle(SHUFFLE_BUFFER, seed=shuffle_seed)
-        return (
-            # Unusable examples go before batches are made, so that all of them are full.
-            records.batch(PARSE_BATCH)
-            .map(self._parse, tf.data.AUTOTUNE)
-            .map(self._keep_usable, tf.data.AUTOTUNE)
-            .unbatch()
-            .batch(batch_size)
-            .map(lambda batch: _split_label(batch, self.problem.label))
-            .apply(tf.data.experimental.assert_cardinality(steps))
+    def _from_memory(
+        self, tensors: Tensors, context: tf.distribute.InputContext, start_step: int
+    ) -> tf.data.Dataset:
+        """Computes which examples come up, then gathers a whole batch per feature at once."""
+        local = self._local_replicas
+        first = context.input_pipeline_id * local
+        last_step = self.steps if self.shuffle_seed is None else FOREVER // local
+        seed = tf.constant(self.shuffle_seed or 0, tf.int64)
+
+        def gather(turn: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+            rows = self._rows(turn // local * self.replicas + first + turn % local, seed)
+            return self._split_label({k: tf.gather(v, rows) for k, v in tensors.items()})
+
+        turns = tf.data.Dataset.range(start_step * local, last_step * local)
+        return turns.map(gather, tf.data.AUTOTUNE)
+
+    def _rows(self, turn: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """The examples of one turn, when turns are counted over all replicas: [batch] int64."""
+        if self.shuffle_seed is None:
+            turns = self.steps * self.replicas
+            begin, end = turn * self.examples // turns, (turn + 1) * self.examples // turns
+            # With fewer examples than replicas, some come up twice.
+            return tf.range(begin, tf.maximum(end, begin + 1))
+        places = turn * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
+        rounds = places // self.examples
+        # A batch may lie across the end of one round and the beginning of the next.
+        return tf.where(
+            rounds == rounds[0],
+            self._shuffled(places, tf.stack([seed, rounds[0]])),
+            self._shuffled(places, tf.stack([seed, rounds[0] + 1])),
         )
 
-    def _records(self) -> tf.data.Dataset:
-        files = sorted(file for pattern in self.patterns for file in tf.io.gfile.glob(pattern))
-        return tf.data.TFRecordDataset(
-            files, compression_type="GZIP", num_parallel_reads=min(len(files), 8) or None
-        )
+    def _shuffled(self, places: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """The example at each place of a round; each round has an order of its own."""
+        last = tf.constant(self.examples - 1, tf.int64)
+        return tf.random.experimental.index_shuffle(places % self.examples, seed, last)
 
-    def _parse(self, records: tf.Tensor) -> Tensors:
-        return tf.io.parse_example(records, self.spec)
+    def _from_files(self, context: tf.distribute.InputContext, start_step: int) -> tf.data.Dataset:
+        """Reads the files every epoch; each worker has a share of the records."""
+        workers, worker = context.num_input_pipelines, context.input_pipeline_id
+        records = self.reader.records().shard(workers, worker)
+        if self.shuffle_seed is None:
+            turns = self.steps * self._local_replicas
+            sizes = _deal(self.examples_per_worker[worker], turns)
+            dataset = self.reader.stream(records).rebatch(sizes).take(turns)
+        else:
+            # A seed by the step: after an interruption the order is another one.
+            records = records.shuffle(SHUFFLE_BUFFER, seed=self.shuffle_seed + start_step)
+            dataset = self.reader.stream(records.repeat()).rebatch(self.batch_size, True)
+        return dataset.map(self._split_label)
 
-    def _keep_usable(self, batch: Tensors) -> Tensors:
-        return _masked(batch, self._is_usable(batch))
+    def read_by_servers(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        """What a worker of a parameter server cluster reads by itself, in an order of its own."""
+        del context
+        if self.content.tensors is None:
+            records = self.reader.records().shuffle(SHUFFLE_BUFFER, seed=self._seed_of_worker())
+            batches = self.reader.stream(records.repeat()).rebatch(self.batch_size, True)
+            return batches.map(self._split_label).prefetch(tf.data.AUTOTUNE)
+        tensors = self.reader.read_in_graph(len(self.content.usable))
+        seed = self._seed_of_worker()
 
-    def _is_usable(self, batch: Tensors) -> tf.Tensor:
-        label = tf.reshape(batch[self.problem.label], [-1])
-        if self.problem.task is Task.REGRESSION:
-            return tf.math.is_finite(label)
-        return label >= 0
+        def draw(step: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+            rows = self._rows(step, seed)
+            return self._split_label({k: tf.gather(v, rows) for k, v in tensors.items()})
 
+        return tf.data.Dataset.range(FOREVER).map(draw, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
-def _masked(batch: Tensors, keep: tf.Tensor) -> Tensors:
-    return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}
+    def _seed_of_worker(self) -> tf.Tensor:
+        """The workers trace this once, together; the clock tells them apart when it runs."""
+        return self.shuffle_seed + tf.cast(tf.timestamp() * 1e6, tf.int64)
 
-
-def _from_memory(
-    tensors: Tensors, label: str, batch_size: int, shuffle_seed: int | None
-) -> tf.data.Dataset:
-    """Shuffles and batches indices alone, then gathers a whole batch per feature at once."""
-    examples = len(tensors[label])
-    indices = tf.data.Dataset.range(examples)
-    if shuffle_seed is not None:
-        indices = indices.shuffle(examples, seed=shuffle_seed)
-
-    def gather(batch: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-        return _split_label({k: tf.gather(v, batch) for k, v in tensors.items()}, label)
-
-    return indices.batch(batch_size).map(gather, tf.data.AUTOTUNE)
+    def _split_label(self, batch: Tensors) -> tuple[Tensors, tf.Tensor]:
+        features = dict(batch)
+        return features, features.pop(self.reader.problem.label)
 
 
-def _split_label(batch: Tensors, label: str) -> tuple[Tensors, tf.Tensor]:
-    features = dict(batch)
-    return features, features.pop(label)
+def _deal(total: int, shares: int) -> list[int]:
+    """Even shares of a number, which differ by one at most."""
+    return [(i + 1) * total // shares - i * total // shares for i in range(shares)]
 
 
-def steps_per_execution(split: Split, replicas: int, epochs: int) -> int:
-    """Optimizer steps to run at a time in the graph: at most `STEPS_PER_EXECUTION`.
+def steps_per_execution(steps: int) -> int:
+    """Optimizer steps to run at a time in the graph, for a training of so many in all.
 
     Short trainings run one at a time: the loop takes longer to trace than it saves.
-
-    With several replicas a smaller last batch must not share an execution with full ones: an
-    embedding's gradient has the shape of its batch, and TensorFlow's collective operations refuse
-    two shapes in one execution ("Shape mismatch in the collective instance"). So then the number
-    divides that of the full batches, and the last one runs alone.
     """
-    if split.steps * epochs < WORTH_TRACING:
-        return 1
-    full = split.examples // split.batch_size
-    if replicas == 1 or full in (0, split.steps):
-        return min(STEPS_PER_EXECUTION, split.steps)
-    return max(n for n in range(1, STEPS_PER_EXECUTION + 1) if full % n == 0)
+    return 1 if steps < WORTH_TRACING else STEPS_PER_EXECUTION

@@ -98,12 +98,15 @@ class Problem:
     def make_activation(self) -> tf_keras.layers.Layer:
         """From logits to a probability, a probability per class, or a number.
 
-        A number is brought from the scale of a fresh model, about -1 to 1, to that of the label:
-        otherwise a label in the thousands would take thousands of steps to come near.
+        In float32, under mixed precision too. A number is brought from the scale of a fresh model,
+        about -1 to 1, to that of the label: otherwise a label in the thousands would take
+        thousands of steps to come near.
         """
         if self.task is Task.REGRESSION:
-            return tf_keras.layers.Rescaling(self.label_deviation, self.label_mean)
-        return tf_keras.layers.Activation(self.output_activation)
+            return tf_keras.layers.Rescaling(
+                self.label_deviation, self.label_mean, dtype=tf.float32
+            )
+        return tf_keras.layers.Activation(self.output_activation, dtype=tf.float32)
 
     def make_output_layer(self) -> tf_keras.layers.Layer:
         """The last layer: a probability, a probability per class, or a number."""
@@ -112,7 +115,7 @@ class Problem:
                 [tf_keras.layers.Dense(self.output_units), self.make_activation()], name="output"
             )
         return tf_keras.layers.Dense(
-            self.output_units, activation=self.output_activation, name="output"
+            self.output_units, activation=self.output_activation, dtype=tf.float32, name="output"
         )
 
     def make_loss(self) -> tf_keras.losses.Loss:

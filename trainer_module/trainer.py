@@ -5,123 +5,137 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
-from tfx.components.trainer.fn_args_utils import FnArgs
 
-from trainer_module.callbacks import BestWeights, build_callbacks
-from trainer_module.errors import TrainingError
+from trainer_module.building import build_model
+from trainer_module.callbacks import EvaluateOnCoordinator, build_callbacks
+from trainer_module.examples import Reader
 from trainer_module.export import export_model
-from trainer_module.input_pipeline import Split, load_split, steps_per_execution
-from trainer_module.models import load_builder
+from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
+from trainer_module.loops import LOOPS, Job
 from trainer_module.problem import Problem
-from trainer_module.schedules import build_schedule
-from trainer_module.settings import TrainerSettings
+from trainer_module.progress import report_ready
+from trainer_module.record import RECORD_FILE, describe
+from trainer_module.runtime import RUNTIME_KEY, Runtime
+from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
 
-RECORD_FILE = "training.json"
-"""In the model run: how the training went."""
 
-
-def run_fn(fn_args: FnArgs) -> None:
+def run_fn(fn_args: Any) -> None:
     """Trains under the configured strategy, restores the best epoch and exports it.
+
+    Args:
+        fn_args: TFX's FnArgs, or an object with the same attributes. What this process has to know
+            besides the settings comes in its `custom_config` too, as a `Runtime`.
 
     Raises:
         TrainingError: if the model, the strategy or the data cannot be used, or training diverges.
     """
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    tf_keras.utils.set_random_seed(settings.train.seed)
-    strategy = build_strategy(settings.train.strategy)
+    runtime = Runtime.from_json(fn_args.custom_config.get(RUNTIME_KEY, {}))
+    if runtime.strategy is not None:
+        settings = settings.with_strategy(runtime.strategy)
+    strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    problem = Problem.from_transform(tft_output, settings.task, settings.label)
-    batch_size = settings.train.batch_size * strategy.num_replicas_in_sync
-    train, evaluation = load_splits(fn_args, tft_output, problem, settings, batch_size)
-    problem = replace(problem, label_mean=train.label_mean, label_deviation=train.label_deviation)
-    with strategy.scope():
-        model = build_model(problem, settings, train)
-    callbacks = build_callbacks(settings.train, fn_args.model_run_dir)
+    data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)
+    job = make_job(fn_args, settings, runtime, strategy, data)
     start = time.monotonic()
-    history = model.fit(
-        train.dataset,
-        validation_data=evaluation.dataset,
-        epochs=settings.train.epochs,
-        callbacks=callbacks,
-        verbose=0,
-    )
+    LOOPS[settings.train.loop](job)
     seconds = time.monotonic() - start
-    export_model(model, tft_output, problem, settings, fn_args.serving_model_dir)
-    best = next(c.best_epoch for c in callbacks if isinstance(c, BestWeights))
-    record = describe(settings, strategy, train, evaluation, history.history, best, seconds)
+    export_model(job.model, tft_output, data.problem, settings, fn_args.serving_model_dir)
+    record = describe(settings, runtime, job, seconds)
     with tf.io.gfile.GFile(os.path.join(fn_args.model_run_dir, RECORD_FILE), "w") as file:
         json.dump(record, file, indent=2)
 
 
-def load_splits(
-    fn_args: FnArgs,
+def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
+    """Seeds the process, sets its precision and builds the strategy, before all else."""
+    tf_keras.utils.set_random_seed(settings.train.seed)
+    tf_keras.mixed_precision.set_global_policy(settings.train.precision.value)
+    strategy = build_strategy(settings.train.strategy)
+    report_ready()
+    return strategy
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is to be learnt, and the examples."""
+
+    problem: Problem
+    train: Split
+    evaluation: Split
+
+
+def load_data(
+    fn_args: Any,
     tft_output: tft.TFTransformOutput,
-    problem: Problem,
-    settings: TrainerSettings,
-    batch_size: int,
-) -> tuple[Split, Split]:
-    """The train split, shuffled every epoch, and the eval split, in order."""
-    spec = tft_output.transformed_feature_spec()
-    seed = settings.train.seed
-    return (
-        load_split("train", fn_args.train_files, spec, problem, batch_size, shuffle_seed=seed),
-        load_split("eval", fn_args.eval_files, spec, problem, batch_size),
-    )
-
-
-def build_model(problem: Problem, settings: TrainerSettings, train: Split) -> tf_keras.Model:
-    """The model, compiled unless its builder did so; call it in the scope of the strategy.
-
-    Raises:
-        TrainingError: if there is no such builder, or it does not return a tf_keras model.
-    """
-    model = load_builder(settings.model.kind)(problem, settings.model)
-    if not isinstance(model, tf_keras.Model):
-        raise TrainingError(
-            f"model {settings.model.kind!r}: the builder must return a tf_keras.Model, but it "
-            f"returned {type(model).__module__}.{type(model).__qualname__}."
-        )
-    if model.optimizer is None:
-        model.compile(
-            optimizer=tf_keras.optimizers.Adam(build_schedule(settings.train, train.steps)),
-            loss=problem.make_loss(),
-            metrics=problem.make_metrics(),
-            steps_per_execution=steps_per_execution(
-                train, tf.distribute.get_strategy().num_replicas_in_sync, settings.train.epochs
-            ),
-        )
-    return model
-
-
-def describe(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
-    train: Split,
-    evaluation: Split,
-    history: dict[str, list[float]],
-    best_epoch: int,
-    seconds: float,
-) -> dict[str, Any]:
-    """The record of a training run, as JSON: `history` has a value per epoch for each metric."""
-    epochs = len(history["loss"])
-    return {
-        "model": settings.model.kind,
-        "strategy": str(settings.train.strategy),
-        "replicas": strategy.num_replicas_in_sync,
-        "global_batch_size": train.batch_size,
-        "epochs": epochs,
-        "best_epoch": best_epoch,
-        "examples": {"train": train.examples, "eval": evaluation.examples},
-        "source": train.source,
-        "steps": epochs * train.steps,
-        "seconds": round(seconds, 3),
-        "examples_per_second": round(epochs * train.examples / seconds, 1),
-        "history": {name: [float(v) for v in values] for name, values in history.items()},
-    }
+    workers: int,
+) -> Data:
+    """The train split, shuffled every epoch, and the eval split, in order.
+
+    Raises:
+        TrainingError: if a split has nothing to learn from.
+    """
+    problem = Problem.from_transform(tft_output, settings.task, settings.label)
+    spec = tft_output.transformed_feature_spec()
+    train_reader = Reader(fn_args.train_files, spec, problem)
+    evaluation_reader = Reader(fn_args.eval_files, spec, problem)
+    content = train_reader.read("train")
+    replicas = strategy.num_replicas_in_sync
+    in_step = workers if settings.train.strategy.kind is Strategy.MULTI_WORKER_MIRRORED else 1
+    train = Split(
+        train_reader, content, settings.train.batch_size, replicas, in_step, settings.train.seed
+    )
+    batch_size = max(settings.train.batch_size, EVAL_BATCH)
+    evaluation = Split(
+        evaluation_reader, evaluation_reader.read("eval"), batch_size, replicas, in_step
+    )
+    problem = replace(
+        problem, label_mean=content.label_mean, label_deviation=content.label_deviation
+    )
+    return Data(problem, train.fitted(), evaluation)
+
+
+def make_job(
+    fn_args: Any,
+    settings: TrainerSettings,
+    runtime: Runtime,
+    strategy: tf.distribute.Strategy,
+    data: Data,
+) -> Job:
+    """The model in the state of its latest backup, and how to train it."""
+    train = settings.train
+    execution = train.steps_per_execution or steps_per_execution(data.train.steps * train.epochs)
+    model = build_model(data.problem, settings, strategy, data.train.steps, execution)
+    backup_directory = runtime.backup_directory or os.path.join(
+        fn_args.model_run_dir, "checkpoints"
+    )
+    *callbacks, backup = build_callbacks(
+        train,
+        strategy,
+        data.train.steps,
+        fn_args.model_run_dir,
+        backup_directory,
+        runtime.backup_steps,
+    )
+    backup.restore(model)
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
+        callbacks.insert(0, EvaluateOnCoordinator(copy, data.evaluation))
+    return Job(
+        model=model,
+        strategy=strategy,
+        train=data.train,
+        evaluation=data.evaluation,
+        epochs=train.epochs,
+        steps_per_execution=execution,
+        callbacks=[*callbacks, backup],
+        backup=backup,
+    )

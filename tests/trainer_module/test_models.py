@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed
+from trainer_data import Transformed, strategy_settings
 
+from trainer_module.building import build_model
 from trainer_module.errors import TrainingError
-from trainer_module.input_pipeline import Split
 from trainer_module.models import ZOO, load_builder
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.trainer import build_model
+from trainer_module.strategies import build_strategy
 
 MIXED = (
     TransformedFeature("fare", "numeric", (1,)),
     TransformedFeature("area", "categorical", (1,), vocabulary_size=5),
     TransformedFeature("photo", "image", (12, 10, 3)),
 )
-SPLIT = Split(tf.data.Dataset.range(1), examples=10, batch_size=2, source="memory")
+DEFAULT = tf.distribute.get_strategy()
 
 
 def make_problem(task: Task = Task.BINARY, features: tuple = MIXED) -> Problem:
@@ -40,7 +42,7 @@ def make_batch(problem: Problem, size: int = 4) -> dict[str, np.ndarray]:
 def test_every_model_takes_every_feature_for_every_task(kind: str, task: Task) -> None:
     problem = make_problem(task)
     settings = TrainerSettings(label="y", task=task, model=ModelSettings(kind=kind, filters=[2]))
-    model = build_model(problem, settings, SPLIT)
+    model = build_model(problem, settings, DEFAULT, steps_per_epoch=5)
     output = model(make_batch(problem)).numpy()
     if task is Task.MULTICLASS:
         assert output.shape == (4, 3)
@@ -135,7 +137,7 @@ def test_a_builder_that_returns_no_model() -> None:
         label="y", task=Task.BINARY, model=ModelSettings(kind="own_models.build_text")
     )
     with pytest.raises(TrainingError, match=r"must return a tf_keras.Model, but it returned .*str"):
-        build_model(make_problem(), settings, SPLIT)
+        build_model(make_problem(), settings, DEFAULT, steps_per_epoch=5)
 
 
 @pytest.mark.usefixtures("own_models")
@@ -144,7 +146,8 @@ def test_a_builder_that_compiles_is_left_as_it_is() -> None:
     model = build_model(
         make_problem(features=MIXED[:1]),
         TrainerSettings(label="y", task=Task.BINARY, model=own),
-        SPLIT,
+        DEFAULT,
+        steps_per_epoch=5,
     )
     assert isinstance(model.optimizer, tf_keras.optimizers.SGD)
     assert model.loss == "mse"
@@ -182,3 +185,27 @@ def test_a_fresh_regression_predicts_near_the_mean(kind: str) -> None:
     predicted = model({"x": np.linspace(-1, 1, 64, dtype=np.float32)[:, None]}).numpy()
     assert np.all(np.abs(predicted - 50_000) < 5 * 2_000)
     assert predicted.std() > 1
+
+
+def test_a_model_built_outside_the_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+        import tf_keras
+
+        MODEL = tf_keras.Sequential([tf_keras.layers.Dense(1, name="early", input_shape=(1,))])
+
+        def build_model(problem, settings):
+            return MODEL
+    """
+    (tmp_path / "early_model.py").write_text(textwrap.dedent(source))
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = TrainerSettings(
+        label="y", task="binary", model=ModelSettings(kind="early_model.build_model")
+    )
+    message = (
+        r"model 'early_model.build_model': its variable 'early/kernel:0' was created outside the "
+        r"strategy's scope; create the whole model inside the builder"
+    )
+    strategy = build_strategy(strategy_settings("mirrored"))
+    importlib.import_module("early_model")
+    with pytest.raises(TrainingError, match=message):
+        build_model(make_problem(), settings, strategy, steps_per_epoch=5)

@@ -1,4 +1,4 @@
-"""Schedules, callbacks and strategies, on models that take no data preparation."""
+"""Schedules and callbacks, on models that take no data preparation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from trainer_module.callbacks import BestWeights, build_callbacks
 from trainer_module.errors import TrainingError
 from trainer_module.schedules import build_schedule
-from trainer_module.settings import Strategy, TrainSettings
-from trainer_module.strategies import build_strategy
+from trainer_module.settings import TrainSettings
 
 STEPS = 10
 
@@ -58,30 +57,6 @@ def test_a_warm_up_as_long_as_training_is_refused() -> None:
         rates(epochs=3, schedule="cosine", initial=0.1, warmup_epochs=3)
 
 
-@pytest.mark.parametrize(
-    ("name", "replicas"),
-    [
-        (Strategy.DEFAULT, 1),
-        (Strategy.ONE_DEVICE, 1),
-        (Strategy.MIRRORED, 2),
-        (Strategy.CENTRAL_STORAGE, 2),
-    ],
-)
-def test_strategies_by_name(name: Strategy, replicas: int) -> None:
-    strategy = build_strategy(name)
-    assert strategy.num_replicas_in_sync == replicas
-    assert name is Strategy.DEFAULT or build_strategy(name) is strategy
-
-
-@pytest.mark.parametrize(
-    "name", [Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER, Strategy.TPU]
-)
-def test_a_strategy_that_is_not_supported_yet(name: Strategy) -> None:
-    message = f"strategy {name.value} is not supported yet; use default, one_device, mirrored or"
-    with pytest.raises(TrainingError, match=message):
-        build_strategy(name)
-
-
 def fit(directory: Path, epochs: int, data: Any = None, **train: Any) -> tf_keras.Model:
     """One weight, trained to 0 by steps so large that it overshoots after a while."""
     settings = TrainSettings.model_validate({"epochs": epochs, **train})
@@ -95,7 +70,9 @@ def fit(directory: Path, epochs: int, data: Any = None, **train: Any) -> tf_kera
         validation_data=data,
         epochs=epochs,
         verbose=0,
-        callbacks=build_callbacks(settings, str(directory)),
+        callbacks=build_callbacks(
+            settings, tf.distribute.get_strategy(), 4, str(directory), str(directory / "backup")
+        )[:-1],
     )
     return model
 
@@ -135,8 +112,22 @@ def test_early_stopping(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_loss_that_is_no_number_stops_training(tmp_path: Path, bad: float) -> None:
     one = np.ones((4, 1), np.float32)
-    with pytest.raises(TrainingError, match=r"loss is (nan|inf) in epoch 1; lower train.learning"):
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 1, in epoch 1; lower"):
         fit(tmp_path, epochs=3, data=(one, one * bad))
+
+
+def test_the_step_at_which_training_diverges_is_named(tmp_path: Path) -> None:
+    """The overshooting weight is no number any more some steps into the second epoch."""
+    one = np.ones((4, 1), np.float32)
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 6, in epoch 2"):
+        fit(tmp_path, 5, (one, one), learning_rate=1e4)
+
+
+def test_a_scaled_learning_rate_grows_with_the_replicas() -> None:
+    for rate in (0.1, {"schedule": "exponential", "initial": 0.1, "decay": 0.5}):
+        scaled = {"learning_rate": rate, "scale_learning_rate": True}
+        schedule = build_schedule(TrainSettings.model_validate(scaled), STEPS, replicas=4)
+        assert float(schedule(0) if callable(schedule) else schedule) == pytest.approx(0.4)
 
 
 def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -150,4 +141,4 @@ def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_best_weights_start_without_a_best_epoch(tmp_path: Path) -> None:
-    assert BestWeights(str(tmp_path)).best_epoch == 0
+    assert BestWeights(tf.distribute.get_strategy(), str(tmp_path)).best_epoch == 0

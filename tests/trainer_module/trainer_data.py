@@ -21,9 +21,14 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 
 from trainer_module.problem import Problem
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import AnyStrategy, TrainerSettings, TrainSettings
 
 Row = dict[str, Any]
+
+
+def strategy_settings(strategy: Any) -> AnyStrategy:
+    """The settings of a strategy, given by name or with options."""
+    return TrainSettings.model_validate({"strategy": strategy}).strategy
 
 
 def to_example(row: Row) -> bytes:
@@ -85,8 +90,11 @@ class Transformed:
         return {name: value.numpy() for name, value in transformed.items()}
 
     def fn_args(self, directory: Path, **sections: Any) -> FnArgs:
-        """The arguments of a training run, with `sections` of the settings changed."""
-        settings = self.settings.model_copy(update=sections)
+        """The arguments of a training run, with keys of `sections` of the settings changed."""
+        values = self.settings.model_dump(mode="json")
+        for section, changed in sections.items():
+            values[section].update(changed)
+        settings = TrainerSettings.model_validate(values)
         return FnArgs(
             train_files=self.files("train"),
             eval_files=self.files("eval"),

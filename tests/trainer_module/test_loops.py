@@ -1,0 +1,183 @@
+"""Both loops under each strategy: the same losses, also after an interruption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+from trainer_data import Transformed
+
+from trainer_module.checkpoints import Position
+from trainer_module.errors import TrainingError
+from trainer_module.loops import LOOPS, Job
+from trainer_module.record import RECORD_FILE
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Loop, TrainerSettings
+from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
+
+TWO_REPLICAS = ("mirrored", "central_storage")
+
+
+def prepare(
+    data: Transformed, directory: Path, runtime: Runtime | None = None, **train: Any
+) -> Job:
+    """All that happens before the first step; `directory` keeps the backup."""
+    fn_args = data.fn_args(directory / "run", train=train)
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    runtime = runtime or Runtime(backup_directory=str(directory / "backup"))
+    strategy = open_strategy(settings)
+    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    loaded = load_data(fn_args, tft_output, settings, strategy, 1)
+    return make_job(fn_args, settings, runtime, strategy, loaded)
+
+
+def train(data: Transformed, directory: Path, loop: Loop = Loop.FIT, **settings: Any) -> dict:
+    """The history of a whole training."""
+    job = prepare(data, directory, **settings)
+    LOOPS[loop](job)
+    return job.backup.history
+
+
+@pytest.fixture(scope="module")
+def expected(trips: Transformed, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What TensorFlow's default strategy and `fit` come to."""
+    return train(trips, tmp_path_factory.mktemp("expected"))
+
+
+@pytest.mark.parametrize("loop", Loop)
+@pytest.mark.parametrize("strategy", ["default", "one_device", *TWO_REPLICAS])
+def test_same_seed_and_global_batch_same_losses(
+    trips: Transformed, expected: dict, tmp_path: Path, strategy: str, loop: Loop
+) -> None:
+    batch_size = 16 if strategy in TWO_REPLICAS else 32
+    history = train(trips, tmp_path, loop, strategy=strategy, batch_size=batch_size)
+    assert list(history) == list(expected)
+    for name, values in expected.items():
+        assert history[name] == pytest.approx(values, rel=1e-5), name
+
+
+class Interrupt(tf_keras.callbacks.Callback):
+    """Ends training as an interruption would, when so many steps are done."""
+
+    def __init__(self, step: int, steps_per_epoch: int) -> None:
+        super().__init__()
+        self._at = divmod(step, steps_per_epoch)
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (self._epoch, batch + 1) >= self._at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("loop", Loop)
+@pytest.mark.parametrize(
+    ("strategy", "backup_steps", "killed_at", "resumes_at"),
+    [
+        ("default", None, 20, Position(1, 0)),
+        ("default", 4, 23, Position(1, 4)),
+        ("mirrored", 4, 23, Position(1, 4)),
+        ("central_storage", None, 35, Position(2, 0)),
+        ("one_device", 4, 3, Position()),
+    ],
+)
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
+    trips: Transformed,
+    expected: dict,
+    tmp_path: Path,
+    loop: Loop,
+    strategy: str,
+    backup_steps: int | None,
+    killed_at: int,
+    resumes_at: Position,
+) -> None:
+    options = {"strategy": strategy, "batch_size": 16 if strategy in TWO_REPLICAS else 32}
+    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
+    job = prepare(trips, tmp_path, runtime, **options)
+    assert job.train.steps == 15
+    interrupt = Interrupt(killed_at, job.train.steps)
+    interrupted = Job(**{**vars(job), "callbacks": [*job.callbacks[:-1], interrupt, job.backup]})
+    with pytest.raises(KeyboardInterrupt):
+        LOOPS[loop](interrupted)
+
+    job = prepare(trips, tmp_path, runtime, **options)
+    assert job.start == resumes_at
+    LOOPS[loop](job)
+    for name, values in expected.items():
+        assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
+    assert job.model.optimizer.iterations.numpy() == 3 * 15
+
+
+def test_early_stopping_and_the_best_epoch_are_remembered(
+    trips: Transformed, tmp_path: Path
+) -> None:
+    """The learning rate grows: the loss is lowest early on, and patience ends training."""
+    worse = {"schedule": "steps", "values": [0.01, 3.0], "boundaries": [2]}
+    options = {"learning_rate": worse, "early_stopping": {"patience": 3}, "epochs": 20}
+    whole = train(trips, tmp_path / "whole", **options)
+    assert len(whole["loss"]) == 5
+    job = prepare(trips, tmp_path, **options)
+    interrupt = Interrupt(50, job.train.steps)
+    with pytest.raises(KeyboardInterrupt):
+        LOOPS[Loop.FIT](Job(**{**vars(job), "callbacks": [*job.callbacks, interrupt]}))
+    job = prepare(trips, tmp_path, **options)
+    assert job.start == Position(3, 0)
+    LOOPS[Loop.FIT](job)
+    assert job.backup.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
+    evaluation = job.evaluation.batches(tf.distribute.InputContext())
+    found = job.model.evaluate(evaluation, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
+
+
+@pytest.mark.parametrize("loop", Loop)
+def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
+    houses: Transformed, tmp_path: Path, loop: Loop
+) -> None:
+    diverging = {"schedule": "steps", "values": [0.05, 1e30], "boundaries": [2]}
+    with pytest.raises(TrainingError, match=r"training diverged: loss is \w+ at step 3[1-5], in"):
+        train(houses, tmp_path, loop, learning_rate=diverging)
+    assert prepare(houses, tmp_path).start == Position(2, 0)
+
+
+@pytest.mark.parametrize("loop", Loop)
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(shades: Transformed, tmp_path: Path, loop: Loop, precision: str) -> None:
+    fn_args = shades.fn_args(tmp_path, train={"precision": precision, "loop": loop})
+    try:
+        run_fn(fn_args)
+        job = prepare(shades, tmp_path, precision=precision)
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
+    assert max(record["history"]["val_accuracy"]) > 0.9
+    assert job.model.output.dtype == tf.float32, "probabilities in full precision"
+    assert job.model.layers[1].compute_dtype == precision.removeprefix("mixed_")
+    scaled = isinstance(job.model.optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
+    assert scaled is (precision == "mixed_float16")
+
+
+def test_a_batch_larger_than_the_data_is_said(trips: Transformed, tmp_path: Path) -> None:
+    fn_args = trips.fn_args(tmp_path, train={"batch_size": 400, "strategy": "mirrored"})
+    run_fn(fn_args)
+    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
+    assert record["notes"] == [
+        "the train split's 449 examples are fewer than a global batch of 800: a step takes 448"
+    ]
+    assert record["steps"] == 3 * 2
+
+
+def test_uneven_steps_of_replicas_are_said(trips: Transformed, tmp_path: Path) -> None:
+    run_fn(trips.fn_args(tmp_path, train={"strategy": "mirrored", "epochs": 1}))
+    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
+    assert record["notes"] == [
+        "the train split's 449 examples are no multiple of the global batch of 64: an epoch's last "
+        "step begins the next round of them"
+    ]
+    assert record["examples_per_worker"] == [8 * 64]

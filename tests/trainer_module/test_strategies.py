@@ -1,0 +1,168 @@
+"""Which strategy is built, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from trainer_data import strategy_settings
+
+from trainer_module.errors import ConfigError
+from trainer_module.settings import Strategy, TrainSettings
+from trainer_module.strategies import build_strategy
+from trainer_module.strategies.automatic import check_available, choose_strategy
+from trainer_module.strategies.tpu import on_device
+from trainer_module.tf_config import TFConfig
+
+HAS_GPU = bool(tf.config.list_physical_devices("GPU"))
+without_gpu = pytest.mark.skipif(HAS_GPU, reason="says what a machine without a GPU says")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas"),
+    [
+        ("default", 1),
+        ("one_device", 1),
+        ({"kind": "one_device", "device": "cpu:1"}, 1),
+        ("mirrored", 2),
+        ("central_storage", 2),
+    ],
+)
+def test_strategies(strategy: Any, replicas: int) -> None:
+    settings = strategy_settings(strategy)
+    built = build_strategy(settings)
+    assert built.num_replicas_in_sync == replicas
+    assert strategy == "default" or build_strategy(settings) is built, "one object per process"
+
+
+def test_options_reach_tensorflow() -> None:
+    """In a process of its own: two mirrored strategies collide."""
+    code = """
+import os; os.environ["TF_USE_LEGACY_KERAS"] = "1"
+from trainer_module.settings import TrainSettings
+from trainer_module.strategies import build_strategy
+devices = ["cpu:0", "cpu:1", "cpu:2"]
+options = {"kind": "mirrored", "devices": devices, "reduction": "hierarchical_copy"}
+built = build_strategy(TrainSettings.model_validate({"strategy": options}).strategy)
+print(built.num_replicas_in_sync, type(built.extended._cross_device_ops).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["3", "HierarchicalCopyAllReduce"], done.stderr
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "one_device", "device": "gpu:0"},
+        {"kind": "mirrored", "devices": ["cpu:0", "gpu:0"]},
+        {"kind": "central_storage", "devices": ["gpu:0"]},
+    ],
+)
+def test_a_gpu_where_there_is_none(strategy: Any) -> None:
+    message = "train.strategy asks for gpu:0, but TensorFlow sees no GPU on this machine"
+    with pytest.raises(ConfigError, match=message):
+        check_available(strategy_settings(strategy))
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ({"kind": "mirrored", "reduction": "nccl"}, "reduction: nccl needs GPUs, but the replicas"),
+        (
+            {"kind": "multi_worker_mirrored", "communication": "nccl"},
+            "communication: nccl needs a GPU on every worker, but here is none",
+        ),
+    ],
+)
+def test_nccl_without_gpus(strategy: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_strategy(strategy_settings(strategy))
+
+
+def test_a_device_named_twice() -> None:
+    strategy = {"kind": "mirrored", "devices": ["cpu:0", "cpu:0"]}
+    with pytest.raises(ConfigError, match="names a device twice: cpu:0, cpu:0"):
+        check_available(strategy_settings(strategy))
+
+
+def test_more_cpus_than_tensorflow_has_begun_with() -> None:
+    tf.config.list_logical_devices()
+    with pytest.raises(ConfigError, match=r"asks for cpu:7, but TensorFlow has begun with /cpu:0"):
+        build_strategy(strategy_settings({"kind": "one_device", "device": "cpu:7"}))
+
+
+def choose(tf_config: TFConfig | None = None, **train: Any) -> tuple[str, str]:
+    choice = choose_strategy(TrainSettings.model_validate(train), tf_config)
+    return str(choice.strategy.kind), choice.reason
+
+
+def test_auto_follows_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = {"worker": ["a:1", "b:1"]}
+    found = choose(TFConfig(workers, "worker", 0), strategy="auto")
+    assert found == ("multi_worker_mirrored", "TF_CONFIG names 2 workers")
+    servers = workers | {"chief": ["c:1"], "ps": ["d:1"]}
+    found = choose(TFConfig(servers, "chief", 0), strategy="auto")
+    assert found == ("parameter_server", "TF_CONFIG names parameter servers")
+
+
+def test_auto_follows_the_config_and_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    found = choose(strategy="auto", cluster={"workers": 3})
+    assert found == ("multi_worker_mirrored", "train.cluster asks for 3 workers")
+    if not HAS_GPU:
+        assert choose(strategy="auto") == ("default", "there is neither a GPU nor a TPU")
+    monkeypatch.setenv("TPU_NAME", "mine")
+    assert choose(strategy="auto") == ("tpu", "there is a TPU")
+
+
+def test_what_the_config_names_is_taken() -> None:
+    assert choose(strategy="mirrored") == ("mirrored", "")
+
+
+def test_auto_has_to_be_resolved() -> None:
+    with pytest.raises(ValueError, match="strategy auto has to be resolved first"):
+        build_strategy(strategy_settings(Strategy.AUTO))
+
+
+def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    message = "strategy tpu: no TPU is named and this machine has none; set train.strategy to"
+    with pytest.raises(ConfigError, match=message):
+        check_available(strategy_settings("tpu"))
+
+
+@pytest.mark.parametrize("name", ["local", "no-such-tpu"])
+def test_a_tpu_that_is_not_there(name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(
+        ConfigError, match=rf"strategy tpu: TPU '{name}' cannot be used \(.+\); set"
+    ):
+        build_strategy(strategy_settings({"kind": "tpu", "name": name}))
+    assert time.monotonic() - began < 60
+
+
+def test_a_tpu_address_that_does_not_answer() -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ConfigError, match=rf"nothing answers at grpc://localhost:{port} \(Conn"):
+        check_available(strategy_settings({"kind": "tpu", "name": f"grpc://localhost:{port}"}))
+
+
+def test_a_tpu_address_without_a_port() -> None:
+    with pytest.raises(ConfigError, match="found 'grpc://host' as its address; right is grpc://"):
+        check_available(strategy_settings({"kind": "tpu", "name": "grpc://host"}))
+
+
+def test_manual_placement() -> None:
+    with on_device(1, "CPU"):
+        assert tf.constant(1).device.endswith("CPU:1")
+    message = "there is no device TPU:0; TensorFlow has 0 of kind TPU"
+    with pytest.raises(ConfigError, match=message), on_device():
+        pass

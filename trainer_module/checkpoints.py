@@ -1,0 +1,215 @@
+"""What survives an interruption: the state of training under way, and the best weights so far."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+logger = logging.getLogger(__name__)
+
+Logs = dict[str, Any] | None
+
+
+class Stateful(Protocol):
+    """A callback that has to remember something when training goes on."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What it knows, as JSON."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what it knew."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far training has come."""
+
+    epoch: int = 0
+    """Epochs that have ended."""
+    step: int = 0
+    """Steps of the epoch under way that are done."""
+
+
+class Notes(tf.train.experimental.PythonState):
+    """A JSON object that is saved and restored as part of a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value: dict[str, Any] = {}
+
+    def serialize(self) -> str:
+        """For the checkpoint."""
+        return json.dumps(self.value)
+
+    def deserialize(self, string_value: bytes) -> None:
+        """From the checkpoint."""
+        self.value = json.loads(string_value)
+
+
+class Checkpoints:
+    """Numbered checkpoints in a folder that all processes read and the chief alone writes.
+
+    Saving replicated variables takes all workers, so the others write to a folder of no interest.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, directory: str, **content: Any) -> None:
+        """Tracks `content` in checkpoints, of which the latest two are kept."""
+        self._checkpoint = tf.train.Checkpoint(**content)
+        self._scratch = None
+        if not strategy.extended.should_checkpoint:
+            self._scratch = tempfile.TemporaryDirectory(prefix="scopeline-")
+        self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=2)
+        self._writing = self._reading
+        if self._scratch is not None:
+            self._writing = tf.train.CheckpointManager(
+                self._checkpoint, self._scratch.name, max_to_keep=1
+            )
+
+    @property
+    def latest(self) -> str | None:
+        """The path of the latest whole checkpoint; None without one."""
+        return self._reading.latest_checkpoint
+
+    def save(self, number: int) -> str:
+        """Saves under a number; returns the path that the chief writes to."""
+        written = self._writing.save(checkpoint_number=number)
+        return os.path.join(self._reading.directory, os.path.basename(written))
+
+    def restore(self, path: str) -> None:
+        """Restores a checkpoint that `save` returned, or the latest."""
+        self._checkpoint.restore(path).expect_partial()
+
+
+class Backup(tf_keras.callbacks.Callback):
+    """Saves the state of training each epoch, or every so many steps, and goes on from it.
+
+    Unlike Keras's BackupAndRestore it takes every strategy, keeps what the callbacks and the
+    metrics know, and, as step `s` has the same examples in every run, goes on in mid-epoch.
+    It has to be the last callback.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        directory: str,
+        steps_per_epoch: int,
+        every: int | None = None,
+        callbacks: Sequence[tf_keras.callbacks.Callback] = (),
+    ) -> None:
+        """Saves nothing yet.
+
+        Args:
+            strategy: that the model is trained under.
+            directory: for the checkpoints; those of an interrupted training may be there.
+            steps_per_epoch: of the training.
+            every: steps between backups; None is one at the end of each epoch.
+            callbacks: those with a `get_state` are remembered.
+        """
+        super().__init__()
+        self._supports_tf_logs = every is not None  # Keras need not wait for a step's results.
+        self._strategy = strategy
+        self._directory = directory
+        self._steps = steps_per_epoch
+        self._every = every
+        self._stateful: dict[str, Stateful] = {
+            type(c).__name__: c for c in callbacks if hasattr(c, "get_state")
+        }
+        self._notes = Notes()
+        self._saved_at = 0
+        self._epoch = 0
+        self.start = Position()
+        """Where training begins or goes on."""
+        self.history: dict[str, list[float]] = {}
+        """A value per epoch for each metric, from the first epoch on."""
+        self.metrics: Callable[[], list[tf_keras.metrics.Metric]] = lambda: self.model.metrics
+        """The metrics of an epoch under way."""
+
+    def restore(self, model: tf_keras.Model) -> Position:
+        """Brings a model back to the latest backup, if there is one."""
+        if model.built and not getattr(model.optimizer, "built", True):
+            with self._strategy.scope():
+                model.optimizer.build(model.trainable_variables)
+        self._checkpoints = Checkpoints(
+            self._strategy, self._directory, model=model, notes=self._notes
+        )
+        if self._checkpoints.latest is not None:
+            self._checkpoints.restore(self._checkpoints.latest)
+            notes = self._notes.value
+            self.start = Position(notes["epoch"], notes["step"])
+            self.history = notes["history"]
+            logger.info("going on from %s: %s", self._checkpoints.latest, self.start)
+        self._saved_at = self.start.epoch * self._steps + self.start.step
+        return self.start
+
+    def maybe_load_initial_counters_from_ckpt(
+        self, steps_per_epoch: int, initial_epoch: int, mode: str
+    ) -> tuple[int, int]:
+        """The epoch and step that Keras's `fit` begins with, asked through `_training_state`."""
+        del steps_per_epoch, initial_epoch, mode
+        return self.start.epoch, self.start.step
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """The callbacks before this one have reset themselves; they get their state back."""
+        self.model._training_state = self
+        for name, state in self._notes.value.get("callbacks", {}).items():
+            self._stateful[name].set_state(state)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """In mid-epoch the metrics go on from the values that they had."""
+        self._epoch = epoch
+        if epoch == self.start.epoch and self.start.step:
+            saved = self._notes.value["metrics"]
+            for metric in self.metrics():
+                if metric.name in saved:
+                    metric.set_weights([np.array(weight) for weight in saved[metric.name]])
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Saves if so many steps have passed; the end of the epoch saves by itself."""
+        done = self._epoch * self._steps + batch + 1
+        if self._every and done - self._saved_at >= self._every and batch + 1 < self._steps:
+            metrics = {m.name: [w.tolist() for w in m.get_weights()] for m in self.metrics()}
+            self._save(Position(self._epoch, batch + 1), metrics)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Saves."""
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(float(value))
+        self._save(Position(epoch + 1), {})
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Lets go of Keras's reference, which would be saved with the model."""
+        self.model._training_state = None
+
+    def _save(self, position: Position, metrics: dict[str, Any]) -> None:
+        self._notes.value = {
+            "epoch": position.epoch,
+            "step": position.step,
+            "history": self.history,
+            "metrics": metrics,
+            "callbacks": {name: callback.get_state() for name, callback in self._stateful.items()},
+        }
+        self._saved_at = position.epoch * self._steps + position.step
+        self._checkpoints.save(self._saved_at)
+
+    def _implements_train_batch_hooks(self) -> bool:
+        """Keras calls the hooks of every step only if one is wanted."""
+        return self._every is not None
+
+
+def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
+    """Returns once every worker of a synchronous strategy has called it."""
+
+    @tf.function
+    def meet() -> tf.Tensor:
+        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+
+    meet()

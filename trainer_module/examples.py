@@ -1,0 +1,152 @@
+"""The transformed examples of one split: counted once, and kept in memory where they fit."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from trainer_module.errors import TrainingError
+from trainer_module.problem import Problem
+from trainer_module.settings import Task
+
+logger = logging.getLogger(__name__)
+
+MEMORY_SHARE = 0.25
+"""The share of the memory available now that the examples of one split may take."""
+
+PARSE_BATCH = 1024
+"""Examples parsed at a time."""
+
+Tensors = dict[str, tf.Tensor]
+FeatureSpec = dict[str, tf.io.FixedLenFeature]
+
+
+@dataclass
+class Content:
+    """What a first reading of a split finds."""
+
+    usable: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    """For each record in order: whether it has a label to learn from."""
+    tensors: Tensors | None = None
+    """The usable examples, one tensor per feature; None where they do not fit."""
+    label_sum: float = 0.0
+    label_squares: float = 0.0
+
+    @property
+    def examples(self) -> int:
+        """Usable examples."""
+        return int(np.count_nonzero(self.usable))
+
+    def share(self, worker: int, workers: int) -> int:
+        """Usable examples among every `workers`-th record, from record `worker` on."""
+        return int(np.count_nonzero(self.usable[worker::workers]))
+
+    def add_labels(self, label: np.ndarray) -> None:
+        """Adds the usable labels of a batch to the sums."""
+        self.label_sum += float(label.sum(dtype=np.float64))
+        self.label_squares += float(np.square(label, dtype=np.float64).sum())
+
+    @property
+    def label_mean(self) -> float:
+        """0 where no labels were added."""
+        return self.label_sum / max(1, self.examples)
+
+    @property
+    def label_deviation(self) -> float:
+        """The standard deviation; 1 where it is 0, or no labels were added."""
+        variance = self.label_squares / max(1, self.examples) - self.label_mean**2
+        return math.sqrt(variance) if variance > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the gzipped TFRecord files of a split.
+
+    Examples whose label is missing, or a class that the train split lacks, are left out: there is
+    nothing to learn from them, and no loss to compute.
+    """
+
+    patterns: Sequence[str]
+    spec: FeatureSpec
+    problem: Problem
+
+    def read(self, name: str, max_bytes: int | None = None) -> Content:
+        """Reads all examples once, and keeps them if their tensors take at most `max_bytes`.
+
+        Args:
+            name: of the split, for messages.
+            max_bytes: None is `MEMORY_SHARE` of the memory available now.
+
+        Raises:
+            TrainingError: if no example has a usable label.
+        """
+        if max_bytes is None:
+            max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE)
+        per_example = sum(feature.bytes_per_example for feature in self.problem.features)
+        parts: list[Tensors] = []
+        masks: list[np.ndarray] = []
+        found, examples = Content(), 0
+        for batch in self.records().batch(PARSE_BATCH).map(self.parse, tf.data.AUTOTUNE):
+            keep = self.is_usable(batch)
+            masks.append(keep.numpy())
+            examples += int(np.count_nonzero(masks[-1]))
+            if not masks[-1].all():
+                # Not for every batch: a mask costs more than the parsing, and most need none.
+                batch = _masked(batch, keep)
+            if self.problem.task is Task.REGRESSION:
+                found.add_labels(batch[self.problem.label].numpy())
+            if examples * per_example <= max_bytes:
+                parts.append(batch)
+            else:
+                parts.clear()
+        if not examples:
+            raise TrainingError(f"the {name} split has no example with a usable label.")
+        found.usable = np.concatenate(masks)
+        if left_out := len(found.usable) - examples:
+            logger.warning("%s: %d examples without a usable label left out", name, left_out)
+        if parts:
+            found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
+        return found
+
+    def read_in_graph(self, records: int) -> Tensors:
+        """All usable examples as tensors, read where the operations run: on another machine."""
+        whole = self.records().batch(records).map(self.parse).get_single_element()
+        return _masked(whole, self.is_usable(whole))
+
+    @functools.cached_property
+    def files(self) -> list[str]:
+        """The files of the split, by name."""
+        return sorted(file for pattern in self.patterns for file in tf.io.gfile.glob(pattern))
+
+    def records(self) -> tf.data.Dataset:
+        """Serialized examples, always in the same order."""
+        return tf.data.TFRecordDataset(
+            self.files, compression_type="GZIP", num_parallel_reads=min(len(self.files), 8) or None
+        )
+
+    def stream(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Parsed batches, of no particular size, of the usable among some records."""
+        batches = records.batch(PARSE_BATCH).map(self.parse, tf.data.AUTOTUNE)
+        return batches.map(lambda b: _masked(b, self.is_usable(b)), tf.data.AUTOTUNE)
+
+    def parse(self, records: tf.Tensor) -> Tensors:
+        """Serialized examples [batch] to a tensor per feature."""
+        return tf.io.parse_example(records, self.spec)
+
+    def is_usable(self, batch: Tensors) -> tf.Tensor:
+        """Which examples have a label to learn from: [batch] bool."""
+        label = tf.reshape(batch[self.problem.label], [-1])
+        if self.problem.task is Task.REGRESSION:
+            return tf.math.is_finite(label)
+        return label >= 0
+
+
+def _masked(batch: Tensors, keep: tf.Tensor) -> Tensors:
+    return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}

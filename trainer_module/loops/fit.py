@@ -1,0 +1,23 @@
+"""Training by Keras's `Model.fit`."""
+
+from __future__ import annotations
+
+from trainer_module.loops.job import Job
+
+
+def train_by_fit(job: Job) -> None:
+    """Trains the model of a job, evaluating it after every epoch."""
+    evaluation = None if job.is_asynchronous else job.evaluation.distribute(job.strategy)
+    if job.start.step:
+        # The metrics exist once the model has run; `Backup` gives them the values they had.
+        job.model.evaluate(evaluation, steps=1, verbose=0)
+    job.model.fit(
+        job.train.distribute(job.strategy, job.start_step),
+        initial_epoch=job.start.epoch,
+        epochs=job.epochs,
+        steps_per_epoch=job.train.steps,
+        validation_data=evaluation,
+        validation_steps=job.evaluation.steps,
+        callbacks=list(job.callbacks),
+        verbose=0,
+    )

@@ -1,0 +1,42 @@
+"""What a training loop is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.checkpoints import Backup, Position
+from trainer_module.input_pipeline import Split
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compiled model, its data, and where to begin."""
+
+    model: tf_keras.Model
+    strategy: tf.distribute.Strategy
+    train: Split
+    evaluation: Split
+    epochs: int
+    steps_per_execution: int
+    callbacks: Sequence[tf_keras.callbacks.Callback]
+    backup: Backup
+    """The last of the callbacks."""
+
+    @property
+    def start(self) -> Position:
+        """Where to begin, or to go on."""
+        return self.backup.start
+
+    @property
+    def start_step(self) -> int:
+        """Steps that are done, over all epochs."""
+        return self.start.epoch * self.train.steps + self.start.step
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether workers run steps at their own pace, by a coordinator's orders."""
+        return isinstance(self.strategy, tf.distribute.ParameterServerStrategy)

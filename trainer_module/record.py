@@ -1,0 +1,85 @@
+"""The record of a training: what `summary.json` tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainer_module.callbacks import BestWeights
+from trainer_module.loops import Job
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Strategy, TrainerSettings
+
+RECORD_FILE = "training.json"
+"""In the model run: how the training went."""
+
+
+def describe(
+    settings: TrainerSettings, runtime: Runtime, job: Job, seconds: float
+) -> dict[str, Any]:
+    """The record as JSON: `history` has a value per epoch for each metric.
+
+    Args:
+        settings: with the strategy that was used.
+        runtime: of this process.
+        job: that has been trained.
+        seconds: that the loop took, since the last interruption.
+    """
+    history, train = job.backup.history, job.train
+    epochs = len(history["loss"])
+    steps = epochs * train.steps
+    steps_here = steps - job.start_step
+    best = next(c.best_epoch for c in job.callbacks if isinstance(c, BestWeights))
+    return {
+        "model": settings.model.kind,
+        "strategy": settings.train.strategy.kind,
+        "loop": settings.train.loop,
+        "precision": settings.train.precision,
+        "replicas": train.replicas,
+        "workers": runtime.workers,
+        "global_batch_size": train.global_batch_size,
+        "epochs": epochs,
+        "best_epoch": best,
+        "examples": {"train": train.examples, "eval": job.evaluation.examples},
+        "examples_per_worker": _examples_per_worker(settings, job, steps),
+        "source": train.source,
+        "steps": steps,
+        "resumed_at_step": job.start_step,
+        "restarts": runtime.restarts,
+        "seconds": round(seconds, 3),
+        "step_seconds": round(seconds / max(1, steps_here), 6),
+        "examples_per_second": round(steps_here * train.global_batch_size / seconds, 1),
+        "notes": list(_notes(settings, runtime, job)),
+        "history": history,
+    }
+
+
+def _examples_per_worker(settings: TrainerSettings, job: Job, steps: int) -> list[int] | None:
+    """Examples that each worker has trained on; None where workers take what is next."""
+    if settings.train.strategy.kind == Strategy.PARAMETER_SERVER:
+        return None
+    workers = job.train.workers
+    return [steps * job.train.global_batch_size // workers] * workers
+
+
+def _notes(settings: TrainerSettings, runtime: Runtime, job: Job) -> Iterator[str]:
+    """What the one who reads the summary should know."""
+    train = job.train
+    if runtime.reason:
+        yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
+    if train.batch_size < settings.train.batch_size:
+        yield (
+            f"the train split's {train.examples} examples are fewer than a global batch of "
+            f"{settings.train.batch_size * train.replicas}: a step takes {train.global_batch_size}"
+        )
+    elif train.replicas > 1 and train.examples % train.global_batch_size:
+        yield (
+            f"the train split's {train.examples} examples are no multiple of the global batch of "
+            f"{train.global_batch_size}: an epoch's last step begins the next round of them"
+        )
+    shares = train.examples_per_worker
+    if train.source == "files" and len(set(shares)) > 1:
+        yield (
+            f"the workers read uneven shares of the examples, {', '.join(map(str, shares))}: those "
+            "of a smaller share come up more often"
+        )

@@ -1,0 +1,79 @@
+"""Which strategy `auto` means here, and whether what a config asks for is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer_module.settings import (
+    AnyStrategy,
+    CentralStorageStrategy,
+    DefaultStrategy,
+    MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    OneDeviceStrategy,
+    ParameterServerStrategy,
+    Strategy,
+    TPUStrategy,
+    TrainSettings,
+)
+from trainer_module.strategies import devices, tpu
+from trainer_module.tf_config import TFConfig
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy that is not `auto`, and why it was picked."""
+
+    strategy: AnyStrategy
+    reason: str = ""
+    """Empty where the config named it."""
+
+
+def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Choice:
+    """The configured strategy; for `auto` the one that suits the cluster and the machine.
+
+    The first that holds: TF_CONFIG describes a cluster; `train.cluster` asks for several workers;
+    there is a TPU; there are several GPUs; there is one.
+
+    Args:
+        train: the settings.
+        tf_config: the cluster that TF_CONFIG describes, if any.
+    """
+    if train.strategy.kind is not Strategy.AUTO:
+        return Choice(train.strategy)
+    if tf_config is not None:
+        if tf_config.has_parameter_servers:
+            strategy: AnyStrategy = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
+            return Choice(strategy, "TF_CONFIG names parameter servers")
+        strategy = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
+        return Choice(strategy, f"TF_CONFIG names {tf_config.workers} workers")
+    if train.cluster is not None and train.cluster.workers > 1:
+        strategy = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
+        return Choice(strategy, f"train.cluster asks for {train.cluster.workers} workers")
+    return _choose_by_machine()
+
+
+def _choose_by_machine() -> Choice:
+    if tpu.has_tpu():
+        return Choice(TPUStrategy(kind=Strategy.TPU), "there is a TPU")
+    gpus = devices.count_gpus()
+    if gpus > 1:
+        return Choice(MirroredStrategy(kind=Strategy.MIRRORED), f"there are {gpus} GPUs")
+    if gpus == 1:
+        return Choice(OneDeviceStrategy(kind=Strategy.ONE_DEVICE), "there is one GPU")
+    return Choice(DefaultStrategy(kind=Strategy.DEFAULT), "there is neither a GPU nor a TPU")
+
+
+def check_available(strategy: AnyStrategy) -> None:
+    """Checks that this machine has what a strategy asks for, before anything is computed.
+
+    Raises:
+        ConfigError: if a GPU or a TPU that it asks for is not there.
+    """
+    match strategy:
+        case OneDeviceStrategy(device=str(device)):
+            devices.check_devices([device])
+        case MirroredStrategy(devices=names) | CentralStorageStrategy(devices=names):
+            devices.check_devices(names)
+        case TPUStrategy():
+            tpu.check_tpu(strategy)

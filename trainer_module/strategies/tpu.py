@@ -1,0 +1,109 @@
+"""TPUStrategy: finds the TPU, says what to do where there is none, and places work by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import tensorflow as tf
+
+from trainer_module.errors import ConfigError
+from trainer_module.settings import TPUStrategy
+
+NAME_VARIABLE = "TPU_NAME"
+LOCAL = "local"
+"""The name of a TPU that is part of this machine."""
+PROBE_SECONDS = 5.0
+"""TensorFlow would wait for ever at an address that does not answer."""
+
+_HELP = (
+    "set train.strategy to {kind: tpu, name: ...} with the name of a running Cloud TPU, "
+    "`local` on a TPU machine, or grpc://host:port"
+)
+
+
+def has_tpu(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the environment or the machine shows a TPU; TensorFlow is not asked."""
+    accelerators = any(Path("/dev").glob("accel[0-9]*"))
+    return bool(environ.get(NAME_VARIABLE)) or accelerators
+
+
+def check_tpu(settings: TPUStrategy) -> None:
+    """Checks what can be seen of a TPU without connecting to it.
+
+    Raises:
+        ConfigError: if none is named and the machine has none, or its address does not answer.
+    """
+    name = settings.name or os.environ.get(NAME_VARIABLE, "")
+    if not name and not has_tpu():
+        raise ConfigError(
+            f"strategy tpu: no TPU is named and this machine has none; {_HELP}, or choose another "
+            "strategy."
+        )
+    if "://" in name:
+        _probe(name)
+
+
+def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
+    """Connects to the TPU, initialises it (which clears its memory) and builds the strategy.
+
+    Raises:
+        ConfigError: if it cannot be found, reached or initialised.
+    """
+    check_tpu(settings)
+    name = settings.name or os.environ.get(NAME_VARIABLE, LOCAL)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=name, zone=settings.zone, project=settings.project
+        )
+        if name != LOCAL:
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except Exception as error:  # Google's client, the network and TensorFlow raise what they like.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ConfigError(
+            f"strategy tpu: TPU {name!r} cannot be used ({lines[0].rstrip('.')}); {_HELP}."
+        ) from error
+
+
+@contextlib.contextmanager
+def on_device(index: int = 0, kind: str = "TPU") -> Iterator[None]:
+    """Places the operations of a `with` block on one core, for work outside a strategy.
+
+    Args:
+        index: of the logical device.
+        kind: TPU, GPU or CPU.
+
+    Raises:
+        ConfigError: if there is no such device; a TPU has some once `connect` has returned.
+    """
+    devices = tf.config.list_logical_devices(kind)
+    if index >= len(devices):
+        raise ConfigError(
+            f"there is no device {kind}:{index}; TensorFlow has {len(devices)} of kind {kind}."
+        )
+    with tf.device(devices[index].name):
+        yield
+
+
+def _probe(address: str) -> None:
+    parts = urlsplit(address)
+    try:
+        if parts.hostname is None or parts.port is None:
+            raise ValueError
+        socket.create_connection((parts.hostname, parts.port), PROBE_SECONDS).close()
+    except ValueError:
+        raise ConfigError(
+            f"strategy tpu: found {address!r} as its address; right is grpc://host:port, such as "
+            "grpc://10.0.0.2:8470."
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"strategy tpu: nothing answers at {address} ({error.strerror or error}); start the "
+            f"TPU or mend its address: {_HELP}."
+        ) from None
