@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 from ml_metadata.proto import metadata_store_pb2
 
 from components.example_gen.paths import is_remote
+from components.trainer.options import TrainerOptions
 from components.versions import push_version
 from pipeline.config import PipelineConfig
 from pipeline.failures import explain
@@ -30,6 +32,9 @@ from pipeline.summary import (
     Status,
 )
 from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.settings import TrainSettings
+from trainer_module.strategies.automatic import check_available, choose_strategy
+from trainer_module.tf_config import read_tf_config
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ def execute(config: PipelineConfig, layout: Layout, files: RunLayout, screen: Sc
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(screen)
     try:
+        _prepare_training(config.train)
         LocalRunner(files.root.name, recorder).run(pipeline)
         error = None
     except (Exception, KeyboardInterrupt) as exception:
@@ -81,7 +87,7 @@ class _Recorder:
             run_id=files.root.name,
             pipeline=config.name,
             started=datetime.now().astimezone().isoformat(timespec="seconds"),
-            strategy=config.train.strategy.value,
+            strategy=config.train.strategy.kind,
         )
         self.summary.write(files.summary)
 
@@ -130,8 +136,11 @@ class _Recorder:
         training = self.summary.training = self._results.training()
         if not training:
             return ""
+        self.summary.strategy = training["strategy"]
         self.summary.replicas = training["replicas"]
         replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
+        if training["workers"] > 1:
+            replicas = f"{training['workers']} workers, {replicas}"
         return (
             f"{training['epochs']} epochs, best {training['best_epoch']}; "
             f"{training['strategy']}, {replicas}; {training['examples_per_second']:,.0f} examples/s"
@@ -172,6 +181,27 @@ class _Recorder:
             )
         self.summary.seconds = round(time.monotonic() - self._began, 3)
         self.summary.write(self._files.summary)
+
+
+def _prepare_training(train: TrainSettings) -> None:
+    """Finds out now what Trainer would stumble over, and passes it what looks after training.
+
+    Raises:
+      ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
+    """
+    check_available(choose_strategy(train, read_tf_config(os.environ)).strategy)
+    os.environ.update(_trainer_options(train).to_environment())
+
+
+def _trainer_options(train: TrainSettings) -> TrainerOptions:
+    """What looks after a training but does not change it, and so stays out of its cache key."""
+    cluster = train.cluster_or_default
+    return TrainerOptions(
+        launcher=cluster.launcher,
+        start_timeout=cluster.start_timeout,
+        retries=train.retries,
+        backup_steps=train.backup_steps,
+    )
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from components.cluster.failures import Frame, TaskFailedError
 from components.user_errors import find_user_error
 from pipeline.local import ComponentFailedError
 from pipeline.summary import Status
@@ -36,13 +37,16 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
         )
     if isinstance(cause, ComponentFailedError):
         return Status.FAILED, "its inputs could not be resolved; the log says why"
+    if isinstance(cause, TaskFailedError):
+        return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     said = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
-    return Status.FAILED, _place(cause, set(sources)) + said
+    frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(cause.__traceback__)]
+    return Status.FAILED, _place(frames, sources) + said
 
 
-def _place(cause: BaseException, sources: set[Path]) -> str:
+def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:
     """Where in the user's code an error came from: `my_model.py, line 6: `, or nothing."""
-    frames = traceback.extract_tb(cause.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() in sources]
-    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}: " if own else ""
+    known = set(sources)
+    own = [(file, line) for file, line in frames if Path(file).resolve() in known]
+    return f"{Path(own[-1][0]).name}, line {own[-1][1]}: " if own else ""

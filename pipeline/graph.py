@@ -18,6 +18,7 @@ from components.baseline import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
 from components.example_validator import ExampleValidator
 from components.pusher import AtomicPushExecutor
 from components.schema_gen import SchemaGen
+from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.config import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.fingerprint import CODE_KEY, code_fingerprint
@@ -84,7 +85,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         disable_analyzer_cache=True,
     )
 
-    # Builds and trains the model under the strategy, and exports it.
+    # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
         run_fn=RUN_FN,
         examples=transform.outputs["transformed_examples"],
@@ -95,6 +96,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         custom_config=_custom_config(
             config.trainer_settings, config.model.kind if config.model.is_custom else None
         ),
+        custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
     )
     model = trainer.outputs["model"]
 

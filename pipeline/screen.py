@@ -109,6 +109,8 @@ class Screen(logging.Handler):
             self.console.print()
             self.console.print(_slices_table(summary))
         self.console.print()
+        for note in summary.training.get("notes", []):
+            self.console.print(f"note: {escape(note)}")
         self.console.print(_verdict(summary))
         for hint in hints:
             self.console.print(escape(hint))

@@ -1,0 +1,113 @@
+"""Trains as TFX's own executor does, but in child processes: as many as the strategy needs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+from tfx import types
+from tfx.components.trainer.executor import GenericExecutor
+from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx.dsl.io import fileio
+from tfx.types.standard_component_specs import RUN_FN_KEY
+
+from components.cluster.failures import StartTimeoutError
+from components.cluster.local import LocalLauncher
+from components.cluster.supervisor import Job, Supervisor
+from components.trainer.backups import backup_directory, remove_backup
+from components.trainer.joining import name_missing
+from components.trainer.options import TrainerOptions
+from components.trainer.tasks import Training, make_tasks, restart_policy
+from trainer_module.errors import TrainingError
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.strategies.automatic import choose_strategy
+from trainer_module.tf_config import TFConfig, read_tf_config
+
+_ARGUMENTS = (
+    "train_files",
+    "eval_files",
+    "train_steps",
+    "eval_steps",
+    "transform_graph_path",
+    "transform_output",
+    "schema_path",
+    "serving_model_dir",
+    "eval_model_dir",
+    "model_run_dir",
+    "base_model",
+    "hyperparameters",
+    "custom_config",
+)
+"""What `run_fn` gets of FnArgs: all that is JSON, so that the child need not import TFX."""
+_LAUNCHERS = {"local": LocalLauncher}
+
+
+class ClusterTrainerExecutor(GenericExecutor):
+    """Calls `run_fn` in the processes of the strategy, and tries again when one is lost."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Takes and gives what TFX's Trainer does; `run_fn` must be an import path.
+
+        Raises:
+          ConfigError: TF_CONFIG or the options cannot be used.
+          ScopelineError: as `run_fn` raised it.
+          TaskFailedError: `run_fn` raised another error, or a process was lost for good.
+          TrainingError: there is no model at the end, or a process did not start in time.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        fn_args = self._GetFnArgs(input_dict, output_dict, exec_properties)
+        backup = backup_directory(input_dict, exec_properties, fn_args.model_run_dir)
+        run_fn = exec_properties[RUN_FN_KEY]
+        _train(run_fn, fn_args, backup)
+        if not fileio.exists(fn_args.serving_model_dir):
+            raise TrainingError(
+                f"{run_fn} ended without a model; it must export one to "
+                f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
+            )
+        remove_backup(backup)
+
+
+def _train(run_fn: str, fn_args: FnArgs, backup: str) -> None:
+    """Resolves the strategy, and runs its processes to their end."""
+    options = TrainerOptions.from_environment()
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    tf_config = read_tf_config(os.environ)
+    choice = choose_strategy(settings.train, tf_config)
+    runtime = Runtime(
+        strategy=choice.strategy.model_dump(mode="json"),
+        reason=choice.reason,
+        backup_directory=backup,
+        backup_steps=options.backup_steps,
+    )
+    arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
+    with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+        training = Training(run_fn, arguments, settings, runtime, scratch)
+        _run(training, choice.strategy.kind, tf_config, options)
+
+
+def _run(
+    training: Training, strategy: Strategy, tf_config: TFConfig | None, options: TrainerOptions
+) -> None:
+    tasks = make_tasks(training, strategy, tf_config)
+    joins = tf_config if strategy.is_multi_process else None
+    waits = joins is not None or len(tasks) > 1
+    job = Job(
+        tasks,
+        restart_policy(strategy),
+        # A process that waits for nobody may take its time.
+        start_timeout=options.start_timeout if waits else None,
+        retries=options.retries,
+    )
+    try:
+        Supervisor(_LAUNCHERS[options.launcher](), job).run()
+    except StartTimeoutError:
+        if joins is not None and (error := name_missing(joins, options.start_timeout)):
+            raise error from None
+        raise

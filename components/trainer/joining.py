@@ -1,0 +1,38 @@
+"""Joining a cluster that others start: is this task's address free, and who is missing?"""
+
+from __future__ import annotations
+
+from components.cluster.failures import StartTimeoutError
+from components.cluster.ports import answers, is_free
+from trainer_module.errors import ConfigError
+from trainer_module.tf_config import TFConfig
+
+
+def check_own_address(address: str) -> None:
+    """Checks that this process can serve at its address; TensorFlow would not say which it is.
+
+    Raises:
+      ConfigError: another process listens there.
+    """
+    port = int(address.rpartition(":")[2])
+    if not is_free(port):
+        raise ConfigError(
+            f"{address}, the address of this task in TF_CONFIG, is taken by another process; stop "
+            "that, or give this task another port in the TF_CONFIG of every task."
+        )
+
+
+def name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
+    """The error that names the peers that do not answer; None if all do.
+
+    Args:
+      tf_config: the cluster.
+      limit: seconds that were waited for them.
+    """
+    missing = [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
+    if not missing:
+        return None
+    return StartTimeoutError(
+        f"no answer from {', '.join(missing)} within {limit:g} s; start "
+        f"{'it' if len(missing) == 1 else 'them'}, or mend TF_CONFIG."
+    )

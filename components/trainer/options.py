@@ -1,0 +1,49 @@
+"""How training is looked after: what must not be part of TFX's cache key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from trainer_module.errors import ConfigError
+from trainer_module.settings import Settings
+
+OPTIONS_VARIABLE = "SCOPELINE_TRAINER_OPTIONS"
+"""The environment variable by which a runner passes them to the executor, as JSON."""
+
+
+class TrainerOptions(Settings):
+    """Who starts the processes, and what happens when one is lost."""
+
+    launcher: Literal["local"] = "local"
+    retries: NonNegativeInt = 3
+    """How often processes may be started again, in all."""
+    start_timeout: PositiveFloat = 300.0
+    """Seconds until every process of a cluster has to have answered."""
+    backup_steps: PositiveInt | None = None
+    """Steps between backups; None is one at the end of each epoch."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> TrainerOptions:
+        """The options that `to_environment` wrote; the defaults where there are none.
+
+        Raises:
+          ConfigError: if the variable holds something else.
+        """
+        text = environ.get(OPTIONS_VARIABLE) or "{}"
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or text
+            raise ConfigError(
+                f"{OPTIONS_VARIABLE}: {where}: {first['msg']}; right is, for example, "
+                f"{cls().model_dump_json()}."
+            ) from None
+
+    def to_environment(self) -> dict[str, str]:
+        """The environment variable that carries them."""
+        return {OPTIONS_VARIABLE: self.model_dump_json()}

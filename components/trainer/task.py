@@ -1,0 +1,74 @@
+"""One process of a training: `python -m components.trainer.task`, started by a launcher."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from components.cluster.child import Channel, run
+from components.cluster.server import serve
+from components.trainer.joining import check_own_address
+from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import RUNTIME_KEY, Runtime
+from trainer_module.tf_config import VARIABLE, TFConfig
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _Reports(logging.Handler):
+    """Sends on what the trainer reports of its progress."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Turns a record into an event."""
+        values = {name: getattr(record, name, "") for name in ("done", "total", "unit", "detail")}
+        if getattr(record, "ready", False):
+            self._channel.send("ready")
+        elif values["total"]:
+            self._channel.send("progress", **values)
+
+
+def main(payload: dict[str, Any], channel: Channel) -> None:
+    """Trains, or serves a cluster's chief until it is killed."""
+    _set_up_logging(channel)
+    # TensorFlow reads both when it is first imported.
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    if config := payload.get("tf_config"):
+        os.environ[VARIABLE] = json.dumps(config)
+    if payload.get("serve"):
+        cluster, task = payload["tf_config"]["cluster"], payload["tf_config"]["task"]
+        config = TFConfig(cluster, task["type"], task["index"])
+        serve(config, payload["model"], lambda: channel.send("ready"))
+    else:
+        _train(payload)
+
+
+def _train(payload: dict[str, Any]) -> None:
+    if address := payload.get("check_address"):
+        check_own_address(address)
+    arguments = SimpleNamespace(**payload["arguments"])
+    runtime = replace(Runtime.from_json(payload["runtime"]), restarts=payload["restarts"])
+    arguments.custom_config = {**arguments.custom_config, RUNTIME_KEY: runtime.to_json()}
+    module, _, function = payload["run_fn"].rpartition(".")
+    getattr(importlib.import_module(module), function)(arguments)
+
+
+def _set_up_logging(channel: Channel) -> None:
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
+    progress = logging.getLogger(PROGRESS_LOGGER)
+    progress.addHandler(_Reports(channel))
+    # The process that gets the events logs them.
+    progress.propagate = False
+
+
+if __name__ == "__main__":
+    run(main)

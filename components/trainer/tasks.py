@@ -1,0 +1,145 @@
+"""Which processes a strategy needs, and what each is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from components.cluster.launcher import Task, TaskSpec
+from components.cluster.supervisor import Policy
+from trainer_module.errors import ConfigError
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.tf_config import TFConfig, task_name
+
+MODULE = "components.trainer.task"
+ALONE = Task("worker", 0, label="the trainer")
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, whichever processes it takes."""
+
+    run_fn: str
+    """Import path of the function that trains."""
+    arguments: Mapping[str, Any]
+    """The plain values of TFX's FnArgs."""
+    settings: TrainerSettings
+    runtime: Runtime
+    scratch: str
+    """A folder for what processes other than the chief export, which nobody reads."""
+
+
+def make_tasks(
+    training: Training, strategy: Strategy, tf_config: TFConfig | None
+) -> list[TaskSpec]:
+    """The processes that train, the one whose model counts first.
+
+    Args:
+      training: what is trained.
+      strategy: the resolved one.
+      tf_config: the cluster to join, if others started one.
+
+    Raises:
+      ConfigError: the strategy cannot train in that cluster, or not as this task of it.
+    """
+    cluster = training.settings.train.cluster_or_default
+    if not strategy.is_multi_process:
+        return [_trainer(training, ALONE, training.runtime)]
+    if tf_config is not None:
+        return [_join(training, strategy, tf_config)]
+    if strategy is Strategy.PARAMETER_SERVER:
+        runtime = replace(training.runtime, workers=cluster.workers)
+        chief = _coordinator(_trainer(training, Task("chief", 0), runtime))
+        workers = [_server(training, Task("worker", i)) for i in range(cluster.workers)]
+        return [
+            chief,
+            *workers,
+            *(_server(training, Task("ps", i)) for i in range(cluster.parameter_servers)),
+        ]
+    if cluster.workers == 1:
+        return [_trainer(training, ALONE, training.runtime)]
+    return [_worker(training, i, cluster.workers) for i in range(cluster.workers)]
+
+
+def restart_policy(strategy: Strategy) -> Policy:
+    """What is started again when a process of that strategy is lost."""
+    return Policy.COORDINATOR if strategy is Strategy.PARAMETER_SERVER else Policy.GANG
+
+
+def _trainer(
+    training: Training,
+    task: Task,
+    runtime: Runtime,
+    tf_config: TFConfig | None = None,
+    **arguments: str,
+) -> TaskSpec:
+    """A process that calls `run_fn`, with some of its arguments changed."""
+    payload = {
+        "run_fn": training.run_fn,
+        "arguments": {**training.arguments, **arguments},
+        "runtime": runtime.to_json(),
+    }
+    if tf_config is not None:
+        payload |= {"tf_config": tf_config.to_json(), "check_address": tf_config.address}
+    return TaskSpec(task, MODULE, payload)
+
+
+def _coordinator(trainer: TaskSpec) -> TaskSpec:
+    """A trainer that would else wait for ever for a worker that was lost."""
+    return replace(trainer, environment={"GRPC_FAIL_FAST": "use_caller"})
+
+
+def _worker(training: Training, index: int, workers: int) -> TaskSpec:
+    """A process that trains in step with the others; the first one's model counts."""
+    runtime = replace(training.runtime, is_chief=index == 0, worker=index, workers=workers)
+    if index == 0:
+        return _trainer(training, Task("worker", 0), runtime)
+    name = f"worker-{index}"
+    return _trainer(
+        training,
+        Task("worker", index),
+        runtime,
+        serving_model_dir=os.path.join(training.scratch, name, "serving"),
+        eval_model_dir=os.path.join(training.scratch, name, "eval"),
+        model_run_dir=os.path.join(training.arguments["model_run_dir"], name),
+    )
+
+
+def _server(training: Training, task: Task) -> TaskSpec:
+    """A process that computes, or holds variables, for the chief."""
+    model = training.settings.model
+    return TaskSpec(task, MODULE, {"serve": True, "model": model.kind if model.is_custom else None})
+
+
+def _join(training: Training, strategy: Strategy, tf_config: TFConfig) -> TaskSpec:
+    """A process that takes this run's place in a cluster of others."""
+    name = task_name(tf_config.task_type, tf_config.task_index)
+    servers = strategy is Strategy.PARAMETER_SERVER
+    if servers and not tf_config.has_parameter_servers:
+        raise ConfigError(
+            f"train.strategy is {strategy}, but the cluster in TF_CONFIG has no `ps`, only "
+            f"{', '.join(tf_config.cluster)}; add parameter servers, or use multi_worker_mirrored."
+        )
+    if not servers and tf_config.has_parameter_servers:
+        raise ConfigError(
+            f"train.strategy is {strategy}, but the cluster in TF_CONFIG has parameter servers; "
+            "use parameter_server, or leave `ps` out."
+        )
+    if servers and not tf_config.is_chief:
+        raise ConfigError(
+            f"TF_CONFIG makes this run {name} of a cluster with parameter servers, but a run can "
+            "only be its chief; start the servers with `local_runner.py cluster start` and run "
+            "the chief."
+        )
+    runtime = replace(
+        training.runtime,
+        is_chief=tf_config.is_chief,
+        worker=tf_config.worker,
+        workers=tf_config.workers,
+    )
+    task = Task(tf_config.task_type, tf_config.task_index)
+    trainer = _trainer(training, task, runtime, tf_config)
+    return _coordinator(trainer) if servers else trainer

@@ -1,0 +1,180 @@
+"""The executor with TFX's own artifacts: real processes, and what is left when they have ended."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import own_run_fns
+import pytest
+from tfx import types
+from tfx.types import standard_artifacts
+
+from components.cluster.failures import StartTimeoutError, TaskFailedError
+from components.cluster.ports import free_ports
+from components.trainer.backups import backup_directory
+from components.trainer.executor import ClusterTrainerExecutor
+from components.trainer.options import TrainerOptions
+from trainer_module.errors import ConfigError, TrainingError
+from trainer_module.settings import TrainerSettings
+
+Artifacts = dict[str, list[types.Artifact]]
+
+
+def artifact(kind: type[types.Artifact], path: Path) -> list[types.Artifact]:
+    made = kind()
+    made.uri = str(path)
+    if kind is standard_artifacts.Examples:
+        made.split_names = json.dumps(["train", "eval"])
+    return [made]
+
+
+class Execution:
+    """What TFX hands to the executor."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = folder / "Trainer" / "model" / "7"
+        self.model_run = folder / "Trainer" / "model_run" / "7"
+        self.inputs: Artifacts = {
+            "examples": artifact(standard_artifacts.Examples, folder / "Transform" / "3"),
+            "transform_graph": artifact(standard_artifacts.TransformGraph, folder / "graph"),
+        }
+        self.outputs: Artifacts = {
+            "model": artifact(standard_artifacts.Model, self.model),
+            "model_run": artifact(standard_artifacts.ModelRun, self.model_run),
+        }
+
+    def properties(self, run_fn: str, **train: Any) -> dict[str, Any]:
+        settings = TrainerSettings.model_validate({"label": "y", "task": "binary", "train": train})
+        return {
+            "run_fn": f"own_run_fns.{run_fn}",
+            "train_args": json.dumps({"splits": ["train"]}),
+            "eval_args": json.dumps({"splits": ["eval"]}),
+            "custom_config": json.dumps(settings.to_custom_config()),
+        }
+
+    def backup(self, properties: dict[str, Any]) -> Path:
+        return Path(backup_directory(self.inputs, properties, str(self.model_run)))
+
+    def run(self, run_fn: str, **train: Any) -> None:
+        properties = self.properties(run_fn, **train)
+        ClusterTrainerExecutor().Do(self.inputs, self.outputs, properties)
+
+    def told(self) -> dict[str, Any]:
+        return json.loads((self.model / "Format-Serving" / "told.json").read_text())
+
+
+@pytest.fixture
+def execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return Execution(tmp_path)
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses of a cluster of two workers; this run is the first of them."""
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    options = TrainerOptions(start_timeout=3)
+    for name, value in options.to_environment().items():
+        monkeypatch.setenv(name, value)
+    return addresses
+
+
+def test_training_in_one_process(execution: Execution) -> None:
+    execution.run("train", strategy="mirrored")
+    told = execution.told()
+    assert told["arguments"]["train_files"] == [
+        f"{execution.inputs['examples'][0].uri}/Split-train/*"
+    ]
+    assert told["arguments"]["transform_graph_path"] == execution.inputs["transform_graph"][0].uri
+    assert told["arguments"]["model_run_dir"] == str(execution.model_run)
+    runtime = told["arguments"]["custom_config"]["runtime"]
+    assert runtime["strategy"]["kind"] == "mirrored"
+    assert runtime["restarts"] == []
+    assert (told["tf_config"], told["legacy_keras"], told["heavy"]) == (None, "1", [])
+
+
+def test_killed_process_goes_on_from_its_backup(execution: Execution) -> None:
+    execution.run("die_once")
+    runtime = execution.told()["arguments"]["custom_config"]["runtime"]
+    assert runtime["restarts"] == ["the trainer was killed by SIGKILL"]
+    backup = Path(runtime["backup_directory"])
+    assert backup == execution.backup(execution.properties("die_once"))
+    assert backup.parent.parent == execution.model_run.parent.parent
+    assert not backup.exists()
+
+
+def test_workers_but_the_first_leave_only_their_own_records(execution: Execution) -> None:
+    execution.run("train", strategy="multi_worker_mirrored", cluster={"workers": 2})
+    told = execution.told()
+    assert told["tf_config"]["task"] == {"type": "worker", "index": 0}
+    other = json.loads((execution.model_run / "worker-1" / "told.json").read_text())
+    assert not other["arguments"]["custom_config"]["runtime"]["is_chief"]
+    assert not Path(other["arguments"]["serving_model_dir"]).exists()
+
+
+def test_training_without_a_model_fails(execution: Execution) -> None:
+    with pytest.raises(TrainingError, match=r"own_run_fns\.export_nothing ended without a model; "):
+        execution.run("export_nothing")
+
+
+def test_error_of_the_users_code_names_its_file(execution: Execution) -> None:
+    with pytest.raises(TaskFailedError) as caught:
+        execution.run("divide_by_zero")
+    assert str(caught.value) == "the trainer: ZeroDivisionError: float division by zero"
+    assert caught.value.frames[-1][0] == own_run_fns.__file__
+
+
+def test_address_of_this_task_is_taken(execution: Execution, peers: list[str]) -> None:
+    with (
+        socket.create_server(("localhost", int(peers[0].partition(":")[2]))),
+        pytest.raises(ConfigError) as caught,
+    ):
+        execution.run("train", strategy="multi_worker_mirrored")
+    assert str(caught.value) == (
+        f"{peers[0]}, the address of this task in TF_CONFIG, is taken by another process; stop "
+        "that, or give this task another port in the TF_CONFIG of every task."
+    )
+
+
+def test_missing_peer_is_named(execution: Execution, peers: list[str]) -> None:
+    with pytest.raises(StartTimeoutError) as caught:
+        execution.run("wait_for_peers", strategy="multi_worker_mirrored")
+    assert str(caught.value) == (
+        f"no answer from worker 1 at {peers[1]} within 3 s; start it, or mend TF_CONFIG."
+    )
+
+
+def test_peer_that_answers_is_not_blamed(execution: Execution, peers: list[str]) -> None:
+    with (
+        socket.create_server(("localhost", int(peers[1].partition(":")[2]))),
+        pytest.raises(StartTimeoutError, match=r"not ready within 3 s: worker 0 \(it runs, "),
+    ):
+        execution.run("wait_for_peers", strategy="multi_worker_mirrored")
+
+
+def test_cluster_does_not_matter_to_a_strategy_of_one_machine(
+    execution: Execution, peers: list[str]
+) -> None:
+    execution.run("train", strategy="mirrored")
+    assert execution.told()["tf_config"] is None
+
+
+def test_backup_is_found_again_as_long_as_nothing_changes(execution: Execution) -> None:
+    properties = execution.properties("train")
+    first = execution.backup(properties)
+    assert execution.backup(dict(reversed(properties.items()))) == first
+    execution.model_run = execution.model_run.with_name("8")
+    assert execution.backup(properties) == first
+    assert execution.backup(execution.properties("train", epochs=3)) != first
+    execution.inputs["examples"][0].uri += "4"
+    assert execution.backup(properties) != first
+
+
+def test_backup_may_be_remote(execution: Execution) -> None:
+    found = backup_directory(execution.inputs, {}, "gs://bucket/Trainer/model_run/7/")
+    assert found.startswith("gs://bucket/Trainer/backups/")

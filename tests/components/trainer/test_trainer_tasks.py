@@ -1,0 +1,115 @@
+"""Which processes a strategy needs, and what each of them is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from components.cluster.supervisor import Policy
+from components.trainer.tasks import Training, make_tasks, restart_policy
+from trainer_module.errors import ConfigError
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.tf_config import TFConfig
+
+ADDRESSES = {"worker": ["a:1", "b:2"]}
+SERVERS = {"chief": ["c:1"], "ps": ["p:1"], **ADDRESSES}
+
+
+def training(model: str = "mlp", **cluster: int) -> Training:
+    sections: dict[str, Any] = {"train": {"cluster": cluster or None}, "model": {"kind": model}}
+    settings = TrainerSettings.model_validate({"label": "y", "task": "binary", **sections})
+    arguments = {"serving_model_dir": "/m/serving", "model_run_dir": "/run/7", "train_files": ["t"]}
+    return Training("my.run_fn", arguments, settings, Runtime(reason="why"), "/scratch")
+
+
+@pytest.mark.parametrize("strategy", [s for s in Strategy if not s.is_multi_process])
+def test_one_process_for_strategies_of_one_machine(strategy: Strategy) -> None:
+    (spec,) = make_tasks(training(), strategy, TFConfig(ADDRESSES, "worker", 0))
+    assert spec.task.name == "the trainer"
+    assert spec.payload == {
+        "run_fn": "my.run_fn",
+        "arguments": training().arguments,
+        "runtime": Runtime(reason="why").to_json(),
+    }
+
+
+def test_each_worker_but_the_first_writes_elsewhere() -> None:
+    specs = make_tasks(training(workers=3), Strategy.MULTI_WORKER_MIRRORED, None)
+    assert [spec.task.name for spec in specs] == ["worker 0", "worker 1", "worker 2"]
+    first, _, third = (spec.payload for spec in specs)
+    assert first["arguments"] == training().arguments
+    assert third["arguments"] == {
+        "serving_model_dir": "/scratch/worker-2/serving",
+        "eval_model_dir": "/scratch/worker-2/eval",
+        "model_run_dir": "/run/7/worker-2",
+        "train_files": ["t"],
+    }
+    assert Runtime.from_json(first["runtime"]) == Runtime(reason="why", workers=3)
+    assert Runtime.from_json(third["runtime"]) == Runtime(
+        reason="why", is_chief=False, worker=2, workers=3
+    )
+
+
+def test_a_single_worker_is_no_cluster() -> None:
+    (spec,) = make_tasks(training(workers=1), Strategy.MULTI_WORKER_MIRRORED, None)
+    assert spec.task.name == "the trainer"
+
+
+def test_parameter_servers_and_workers_serve_the_chief() -> None:
+    own = training("my.build", workers=2, parameter_servers=1)
+    chief, *servers = make_tasks(own, Strategy.PARAMETER_SERVER, None)
+    assert chief.task.name == "the chief"
+    assert chief.payload["runtime"]["workers"] == 2
+    assert [s.task.name for s in servers] == ["worker 0", "worker 1", "parameter server 0"]
+    assert all(s.payload == {"serve": True, "model": "my.build"} for s in servers)
+
+
+def test_restart_policy() -> None:
+    assert restart_policy(Strategy.PARAMETER_SERVER) is Policy.COORDINATOR
+    assert restart_policy(Strategy.MULTI_WORKER_MIRRORED) is Policy.GANG
+    assert restart_policy(Strategy.MIRRORED) is Policy.GANG
+
+
+def test_joining_a_cluster_of_others() -> None:
+    config = TFConfig(ADDRESSES, "worker", 1)
+    (spec,) = make_tasks(training(), Strategy.MULTI_WORKER_MIRRORED, config)
+    assert spec.task.name == "worker 1"
+    assert spec.payload["arguments"] == training().arguments
+    assert spec.payload["tf_config"] == config.to_json()
+    assert spec.payload["check_address"] == "b:2"
+    runtime = Runtime.from_json(spec.payload["runtime"])
+    assert (runtime.is_chief, runtime.worker, runtime.workers) == (False, 1, 2)
+    (spec,) = make_tasks(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))
+    assert spec.task.name == "the chief"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config", "message"),
+    [
+        (
+            Strategy.PARAMETER_SERVER,
+            TFConfig(SERVERS, "ps", 0),
+            "TF_CONFIG makes this run parameter server 0 of a cluster with parameter servers, but "
+            "a run can only be its chief; start the servers with `local_runner.py cluster start` "
+            "and run the chief.",
+        ),
+        (
+            Strategy.PARAMETER_SERVER,
+            TFConfig(ADDRESSES, "worker", 0),
+            "train.strategy is parameter_server, but the cluster in TF_CONFIG has no `ps`, only "
+            "worker; add parameter servers, or use multi_worker_mirrored.",
+        ),
+        (
+            Strategy.MULTI_WORKER_MIRRORED,
+            TFConfig(SERVERS, "worker", 0),
+            "train.strategy is multi_worker_mirrored, but the cluster in TF_CONFIG has parameter "
+            "servers; use parameter_server, or leave `ps` out.",
+        ),
+    ],
+)
+def test_clusters_that_cannot_be_joined(strategy: Strategy, config: TFConfig, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_tasks(training(), strategy, config)
+    assert str(caught.value) == message
