@@ -16,8 +16,8 @@ from tfx.types import Artifact, artifact_utils
 from components.example_validator import Anomaly, read_anomalies
 from pipeline.config import PipelineConfig
 from pipeline.verdict import Evaluation, read_evaluation
+from trainer_module.record import RECORD_FILE
 from trainer_module.settings import IgnoredFeature
-from trainer_module.trainer import RECORD_FILE
 
 
 @dataclass(frozen=True)

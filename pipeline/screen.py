@@ -109,11 +109,18 @@ class Screen(logging.Handler):
             self.console.print()
             self.console.print(_slices_table(summary))
         self.console.print()
-        for note in summary.training.get("notes", []):
+        for note in _notes(summary):
             self.console.print(f"note: {escape(note)}")
         self.console.print(_verdict(summary))
         for hint in hints:
             self.console.print(escape(hint))
+
+
+def _notes(summary: RunSummary) -> list[str]:
+    """What was out of the ordinary in training."""
+    training = summary.training
+    restarts = [f"{what}, and training went on" for what in training.get("restarts", [])]
+    return [*training.get("notes", []), *restarts]
 
 
 def _metrics_table(summary: RunSummary) -> Table:

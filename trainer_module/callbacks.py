@@ -40,17 +40,17 @@ class LearningRate(tf_keras.callbacks.Callback):
             logs["learning_rate"] = float(tf_keras.backend.get_value(rate))
 
 
-class EvaluateOnCoordinator(tf_keras.callbacks.Callback):
-    """Evaluates with a copy of the model in this process, for parameter servers.
+class CopyOnCoordinator(tf_keras.callbacks.Callback):
+    """Keeps a copy of the model in this process, for parameter servers, and evaluates with it.
 
-    Their workers would draw from the eval split at random. Here every example comes up once, and
-    the weights are fetched once.
+    The servers' workers would draw from the eval split at random; here every example comes up
+    once. And a model whose variables are split among servers loses them when it is saved.
     """
 
     def __init__(self, copy: tf_keras.Model, evaluation: Split) -> None:
         """Takes a compiled model like the one that is trained, built outside of its scope."""
         super().__init__()
-        self._copy = copy
+        self.copy = copy
         self._evaluation = evaluation
         # `fit` calls in the scope of the servers' strategy; a thread of its own is outside of it.
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -61,12 +61,16 @@ class EvaluateOnCoordinator(tf_keras.callbacks.Callback):
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in found.items()})
 
-    def _evaluate(self) -> dict[str, float]:
+    def fetch(self) -> tf_keras.Model:
+        """The copy, with the weights that the servers have now."""
         parts = iter(self.model.weights)
-        for weight in self._copy.weights:
+        for weight in self.copy.weights:
             weight.assign(_joined(parts, weight.shape))
+        return self.copy
+
+    def _evaluate(self) -> dict[str, float]:
         batches = self._evaluation.batches(tf.distribute.InputContext())
-        return self._copy.evaluate(batches, verbose=0, return_dict=True)
+        return self.fetch().evaluate(batches, verbose=0, return_dict=True)
 
 
 def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
@@ -75,6 +79,13 @@ def _joined(parts: Iterator[tf.Variable], shape: tf.TensorShape) -> tf.Tensor:
     while sum(len(part) for part in found if shape.rank) < (shape[0] if shape.rank else 0):
         found.append(tf.identity(next(parts)))
     return tf.concat(found, 0) if len(found) > 1 else found[0]
+
+
+class TensorBoard(tf_keras.callbacks.TensorBoard):
+    """Keras's, but all workers keep their logs, not the chief alone."""
+
+    def _get_log_write_dir(self) -> str:
+        return self.log_dir
 
 
 class StopOnNaN(tf_keras.callbacks.Callback):
@@ -218,7 +229,7 @@ def build_callbacks(
         LearningRate(),
         StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
         Progress(),
-        tf_keras.callbacks.TensorBoard(log_directory, write_graph=False),
+        TensorBoard(log_directory, write_graph=False),
         BestWeights(strategy, os.path.join(backup_directory, "best")),
     ]
     if stopping := train.early_stopping:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import tensorflow as tf
 
 from trainer_module.callbacks import BestWeights
 from trainer_module.loops import Job
@@ -52,6 +56,21 @@ def describe(
         "notes": list(_notes(settings, runtime, job)),
         "history": history,
     }
+
+
+def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
+    """Writes the record into the folder of a model run, which exists."""
+    with tf.io.gfile.GFile(os.path.join(model_run_dir, RECORD_FILE), "w") as file:
+        json.dump(record, file, indent=2)
+
+
+def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
+    """Puts all restarts into the record, if there is one: also those the chief did not notice."""
+    path = os.path.join(model_run_dir, RECORD_FILE)
+    if restarts and tf.io.gfile.exists(path):
+        with tf.io.gfile.GFile(path) as file:
+            record = json.load(file)
+        write_record(model_run_dir, record | {"restarts": list(restarts)})
 
 
 def _examples_per_worker(settings: TrainerSettings, job: Job, steps: int) -> list[int] | None:

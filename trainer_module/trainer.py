@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass, replace
@@ -13,14 +12,14 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.building import build_model
-from trainer_module.callbacks import EvaluateOnCoordinator, build_callbacks
+from trainer_module.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.examples import Reader
 from trainer_module.export import export_model
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, Job
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
-from trainer_module.record import RECORD_FILE, describe
+from trainer_module.record import describe, write_record
 from trainer_module.runtime import RUNTIME_KEY, Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
@@ -47,10 +46,8 @@ def run_fn(fn_args: Any) -> None:
     start = time.monotonic()
     LOOPS[settings.train.loop](job)
     seconds = time.monotonic() - start
-    export_model(job.model, tft_output, data.problem, settings, fn_args.serving_model_dir)
-    record = describe(settings, runtime, job, seconds)
-    with tf.io.gfile.GFile(os.path.join(fn_args.model_run_dir, RECORD_FILE), "w") as file:
-        json.dump(record, file, indent=2)
+    export_model(job.result, tft_output, data.problem, settings, fn_args.serving_model_dir)
+    write_record(fn_args.model_run_dir, describe(settings, runtime, job, seconds))
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
@@ -128,7 +125,7 @@ def make_job(
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
-        callbacks.insert(0, EvaluateOnCoordinator(copy, data.evaluation))
+        callbacks.insert(0, CopyOnCoordinator(copy, data.evaluation))
     return Job(
         model=model,
         strategy=strategy,

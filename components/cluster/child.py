@@ -36,7 +36,7 @@ def run(main: Callable[[dict[str, Any], Channel], None]) -> NoReturn:
     the channel says what it was. Nothing else is waited for: threads of a TensorFlow cluster may
     never end.
     """
-    parent, descriptor = map(int, sys.argv[1:])
+    parent, descriptor = map(int, sys.argv[1:3])
     payload = sys.stdin.buffer.readline()
     die_with_parent(parent)
     channel = Channel(descriptor)

@@ -101,7 +101,11 @@ class LocalTask:
         try:
             self._process = subprocess.Popen(
                 # -P: the folder that it starts in hides no module that this process finds.
-                [sys.executable, "-P", "-m", spec.module, str(os.getpid()), str(writing)],
+                # The name is for whoever looks at the list of processes.
+                [
+                    *(sys.executable, "-P", "-m", spec.module),
+                    *(str(os.getpid()), str(writing), spec.task.name),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

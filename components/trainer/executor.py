@@ -20,6 +20,7 @@ from components.trainer.joining import name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import TrainingError
+from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies.automatic import choose_strategy
@@ -89,12 +90,13 @@ def _train(run_fn: str, fn_args: FnArgs, backup: str) -> None:
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
-        _run(training, choice.strategy.kind, tf_config, options)
+        restarts = _run(training, choice.strategy.kind, tf_config, options)
+    add_restarts(fn_args.model_run_dir, restarts)
 
 
 def _run(
     training: Training, strategy: Strategy, tf_config: TFConfig | None, options: TrainerOptions
-) -> None:
+) -> list[str]:
     tasks = make_tasks(training, strategy, tf_config)
     joins = tf_config if strategy.is_multi_process else None
     waits = joins is not None or len(tasks) > 1
@@ -106,7 +108,7 @@ def _run(
         retries=options.retries,
     )
     try:
-        Supervisor(_LAUNCHERS[options.launcher](), job).run()
+        return Supervisor(_LAUNCHERS[options.launcher](), job).run()
     except StartTimeoutError:
         if joins is not None and (error := name_missing(joins, options.start_timeout)):
             raise error from None

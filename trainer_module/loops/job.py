@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.callbacks import CopyOnCoordinator
 from trainer_module.checkpoints import Backup, Position
 from trainer_module.input_pipeline import Split
 
@@ -40,3 +41,9 @@ class Job:
     def is_asynchronous(self) -> bool:
         """Whether workers run steps at their own pace, by a coordinator's orders."""
         return isinstance(self.strategy, tf.distribute.ParameterServerStrategy)
+
+    @property
+    def result(self) -> tf_keras.Model:
+        """The trained model, in this process."""
+        copies = [c for c in self.callbacks if isinstance(c, CopyOnCoordinator)]
+        return copies[0].fetch() if copies else self.model

@@ -1,0 +1,91 @@
+"""Finds the processes of a training, and kills one in the middle of it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from e2e.conftest import Project
+
+CHILD = "components.trainer.task"
+EPOCHS = 25
+SETTINGS = {
+    "train.epochs": str(EPOCHS),
+    "train.early_stopping": "null",
+    "train.backup_steps": "null",
+    "model.filters": "[4]",
+    "model.hidden_units": "[16]",
+    "evaluate.thresholds": "{accuracy: {min: 0.8}}",
+}
+"""A training of digits that is long enough to be hit, and good enough to be pushed."""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """What is killed."""
+
+    strategy: str
+    role: str
+    """`worker 0`, `parameter server 0`, `the chief`, `the trainer`, or `runner`."""
+
+    def __str__(self) -> str:
+        return f"{self.role} of {self.strategy}"
+
+
+VICTIMS = [
+    Victim("mirrored", "the trainer"),
+    Victim("multi_worker_mirrored", "worker 0"),
+    Victim("multi_worker_mirrored", "worker 1"),
+    Victim("parameter_server", "the chief"),
+    Victim("parameter_server", "worker 1"),
+    Victim("parameter_server", "parameter server 0"),
+    Victim("mirrored", "runner"),
+    Victim("multi_worker_mirrored", "runner"),
+]
+
+
+def arguments(strategy: str, seed: int) -> list[str]:
+    """The command line of a run whose training is a new one for each seed."""
+    settings = SETTINGS | {"train.strategy": strategy, "train.seed": str(seed)}
+    return ["run", *(part for item in settings.items() for part in ("--set", "=".join(item)))]
+
+
+def children(runner: int) -> list[psutil.Process]:
+    """The processes that train for a runner, with the watchers beside them."""
+    try:
+        below = psutil.Process(runner).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [process for process in below if CHILD in " ".join(_command(process))]
+
+
+def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; an orphan that nobody reaps does not."""
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
+
+
+def logs(project: Project) -> set[Path]:
+    """The logs of all runs."""
+    return set((project.output / "digits" / "runs").glob("*/run.log"))
+
+
+def wait_for_epoch(
+    project: Project, run: subprocess.Popen[str], epoch: int, earlier: set[Path]
+) -> None:
+    """Returns when a log that is not among the earlier ones shows that many epochs."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and run.poll() is None:
+        for log in logs(project) - earlier:
+            if f"epoch {epoch} of {EPOCHS}" in log.read_text(errors="replace"):
+                return
+        time.sleep(0.05)

@@ -1,0 +1,85 @@
+"""kill -9 of each kind of process in mid-training: training goes on, and nothing is left behind.
+
+`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/test_kills.py` kills so many, at random moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from e2e.conftest import Project
+from e2e.killing import EPOCHS, VICTIMS, Victim, arguments, children, logs, survivors, wait_for_epoch
+
+STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
+"""Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""
+ALWAYS = (1, 4, 6)
+"""One of each way to go on: all again, a worker alone, the next run."""
+
+
+def rounds() -> list[tuple[Victim, int]]:
+    """Victims, and the epoch after which each is killed."""
+    count = int(os.environ.get("SCOPELINE_KILLS", "0"))
+    if not count:
+        return [(VICTIMS[index], 5) for index in ALWAYS]
+    generator = random.Random(count)  # noqa: S311
+    return [(VICTIMS[i % len(VICTIMS)], generator.randint(1, EPOCHS - 2)) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def prepared(project: Project) -> Project:
+    """A project whose data is ready: only training is run again."""
+    project.scopeline("run", "--set", "train.epochs=1", "--set", "evaluate.thresholds={}")
+    return project
+
+
+@pytest.mark.parametrize(("victim", "epoch"), rounds(), ids=str)
+def test_training_goes_on_after_a_kill(
+    prepared: Project, victim: Victim, epoch: int, request: pytest.FixtureRequest
+) -> None:
+    seed = 1 + [item.name for item in request.session.items].index(request.node.name)
+    command = arguments(victim.strategy, seed)
+    earlier = logs(prepared)
+    run = prepared.start(*command)
+    wait_for_epoch(prepared, run, epoch, earlier)
+    # Not always at the end of an epoch.
+    time.sleep(random.Random(seed).uniform(0, 0.3))  # noqa: S311
+    processes = children(run.pid)
+    assert processes, run.communicate()
+    if victim.role == "runner":
+        run.kill()
+        run.communicate()
+        time.sleep(1)
+        assert not survivors(processes)
+        said = prepared.scopeline(*command).stdout
+        assert prepared.states("digits")["Transform"] == "cached"
+    else:
+        kill(run.pid, victim.role)
+        said, errors = run.communicate(timeout=240)
+        assert run.returncode in (0, 3), said + errors
+        assert f"note: {victim.role} was killed by SIGKILL, and training went on" in said
+    training = prepared.summary("digits")["training"]
+    assert training["epochs"] == EPOCHS
+    assert training["steps"] == EPOCHS * STEPS_PER_EPOCH.get(victim.strategy, 23)
+    assert len(training["history"]["loss"]) == EPOCHS
+    restarted_alone = victim == Victim("parameter_server", "worker 1")
+    assert (training["resumed_at_step"] > 0) is not restarted_alone
+    assert "pushed" in said or "not worse than in service" in said
+    assert not survivors(processes)
+    assert not list(backups(prepared)), "a finished training leaves no backup"
+
+
+def kill(runner: int, role: str) -> None:
+    """Kills the process with that role; not the one beside it that watches for the runner."""
+    (task,) = [
+        process for process in psutil.Process(runner).children() if process.cmdline()[-1] == role
+    ]
+    task.kill()
+
+
+def backups(project: Project) -> list[Path]:
+    return list((project.output / "digits/pipeline_root/Trainer/backups").glob("*"))
