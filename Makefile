@@ -12,10 +12,10 @@ ARGS ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run test lint format docs bench clean
+.PHONY: help setup run test lint format docs bench bench-strategies clean
 
 help:  ## list these commands
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
 
 setup: $(READY)  ## create .venv from uv.lock (the other commands do it by themselves)
 
@@ -40,6 +40,9 @@ docs: $(READY)  ## write the config reference and its JSON Schema from the code
 
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 	@$(PYTHON) benchmarks/taxi.py $(ARGS)
+
+bench-strategies: $(READY)  ## measure the Trainer against plain Keras, and two workers against one
+	@$(PYTHON) benchmarks/strategies.py $(ARGS)
 
 clean:  ## remove the environment, caches and output
 	rm -rf $(VENV) .tools build output *.egg-info .mypy_cache .ruff_cache .pytest_cache \

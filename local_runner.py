@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -13,9 +12,7 @@ try:
 except ModuleNotFoundError:
     sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
 
-# Read when TensorFlow is first imported: legacy Keras works with every tf.distribute strategy.
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-
+from pipeline.cluster_commands import app as cluster_app
 from pipeline.config import PipelineConfig
 from pipeline.config_file import load_config
 from pipeline.inspection import show_findings, show_plan
@@ -34,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(cluster_app, name="cluster")
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")

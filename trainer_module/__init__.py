@@ -1,1 +1,6 @@
 """What runs inside Transform and Trainer: preprocessing, models, training and export."""
+
+import os
+
+# Read when TensorFlow is first imported: legacy Keras works with every tf.distribute strategy.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -21,6 +21,7 @@ TAIL_LINES = 30
 """Lines of a task's output that are kept for error messages."""
 _HOST = "localhost"
 _PUMP_SECONDS = 5.0
+_BETWEEN_OPERATIONS = "TF_NUM_INTEROP_THREADS"
 
 
 class LocalLauncher:
@@ -66,7 +67,11 @@ def task_environment(computing: int) -> dict[str, str]:
     # Else gRPC would ask a proxy for the way to this machine.
     direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
     environment["no_grpc_proxy"] = f"{direct},{_HOST}" if direct else _HOST
-    return {**share_cores(computing), **environment} if computing > 1 else environment
+    if computing == 1:
+        return environment
+    shared = share_cores(computing)
+    # Too few threads between operations are no choice, but a deadlock.
+    return {**shared, **environment, _BETWEEN_OPERATIONS: shared[_BETWEEN_OPERATIONS]}
 
 
 def share_cores(processes: int) -> dict[str, str]:
@@ -78,7 +83,7 @@ def share_cores(processes: int) -> dict[str, str]:
     return {
         "TF_NUM_INTRAOP_THREADS": str(share),
         "OMP_NUM_THREADS": str(share),
-        "TF_NUM_INTEROP_THREADS": str(between),
+        _BETWEEN_OPERATIONS: str(between),
     }
 
 

@@ -40,8 +40,6 @@ class _Reports(logging.Handler):
 def main(payload: dict[str, Any], channel: Channel) -> None:
     """Trains, or serves a cluster's chief until it is killed."""
     _set_up_logging(channel)
-    # TensorFlow reads both when it is first imported.
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if config := payload.get("tf_config"):
         os.environ[VARIABLE] = json.dumps(config)
     if payload.get("serve"):

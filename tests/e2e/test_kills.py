@@ -13,7 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 from e2e.conftest import Project
-from e2e.killing import EPOCHS, VICTIMS, Victim, arguments, children, logs, survivors, wait_for_epoch
+from e2e.killing import (
+    EPOCHS,
+    VICTIMS,
+    Victim,
+    arguments,
+    children,
+    logs,
+    survivors,
+    wait_for_epoch,
+)
 
 STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
 """Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""

@@ -81,8 +81,10 @@ def test_joining_a_cluster_of_others() -> None:
     assert spec.payload["check_address"] == "b:2"
     runtime = Runtime.from_json(spec.payload["runtime"])
     assert (runtime.is_chief, runtime.worker, runtime.workers) == (False, 1, 2)
+    assert spec.environment == {}
     (spec,) = make_tasks(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))
     assert spec.task.name == "the chief"
+    assert spec.environment == {"GRPC_FAIL_FAST": "use_caller"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""Executes a notebook in place: `python tools/capture_notebook.py docs/notebook.ipynb`.
+
+A cluster has to run: `python local_runner.py cluster start`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parent.parent
+CELL_SECONDS = 120
+
+
+def execute(path: Path, environment: Mapping[str, str] | None = None) -> nbformat.NotebookNode:
+    """The notebook with the outputs of a run from the repository's root, and nothing of when.
+
+    Args:
+      path: the notebook.
+      environment: added to the kernel's.
+
+    Raises:
+      nbclient.exceptions.CellExecutionError: a cell raised an error.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        # What TensorFlow's C++ says as it is imported goes to the terminal.
+        extra_arguments=["--IPKernelApp.capture_fd_output=False"],
+        resources={"metadata": {"path": str(ROOT)}},
+    )
+    client.execute(env={**os.environ, **(environment or {})})
+    notebook.metadata.pop("language_info", None)  # It has the version of Python here.
+    return notebook
+
+
+def main() -> None:
+    """Writes the notebook anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("notebook", type=Path)
+    path = parser.parse_args().notebook
+    nbformat.write(execute(path), path)
+
+
+if __name__ == "__main__":
+    main()
