@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,16 +11,13 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.checkpoints import Backup, Checkpoints, wait_for_workers
+from trainer_module.checkpoints import MONITOR, Backup, BestEpoch
 from trainer_module.errors import TrainingError
 from trainer_module.input_pipeline import Split
 from trainer_module.progress import report_progress
 from trainer_module.settings import TrainSettings
 
 logger = logging.getLogger(__name__)
-
-MONITOR = "val_loss"
-"""What the best epoch is best at: lower is better."""
 
 Logs = dict[str, Any] | None
 
@@ -143,47 +139,6 @@ class StopOnNaN(tf_keras.callbacks.Callback):
             )
 
 
-class BestWeights(tf_keras.callbacks.Callback):
-    """Keeps a checkpoint of the epoch with the lowest evaluation loss, and ends with its weights.
-
-    `best_epoch` counts from 1; 0 until an epoch has ended.
-    """
-
-    def __init__(self, strategy: tf.distribute.Strategy, directory: str) -> None:
-        super().__init__()
-        self._strategy = strategy
-        self._directory = directory
-        self.best_epoch = 0
-        self._best = math.inf
-        self._path = ""
-
-    def get_state(self) -> dict[str, Any]:
-        """The best epoch, its loss and its checkpoint."""
-        return {"epoch": self.best_epoch, "loss": self._best, "path": self._path}
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Takes back what was best before an interruption."""
-        self.best_epoch, self._best, self._path = state["epoch"], state["loss"], state["path"]
-
-    def on_train_begin(self, logs: Logs = None) -> None:
-        """The model's variables are there."""
-        self._checkpoints = Checkpoints(self._strategy, self._directory, weights=self.model.weights)
-
-    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Saves the weights if they are the best yet."""
-        loss = float((logs or {})[MONITOR])
-        if loss < self._best:
-            self.best_epoch, self._best = epoch + 1, loss
-            self._path = self._checkpoints.save(self.best_epoch)
-
-    def on_train_end(self, logs: Logs = None) -> None:
-        """Restores the best weights."""
-        if self.best_epoch:
-            wait_for_workers(self._strategy)
-            self._checkpoints.restore(self._path)
-            logger.info("restored epoch %d, %s %.4f", self.best_epoch, MONITOR, self._best)
-
-
 class EarlyStopping(tf_keras.callbacks.EarlyStopping):
     """Keras's, with a memory that survives an interruption."""
 
@@ -230,7 +185,7 @@ def build_callbacks(
         StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
         Progress(),
         TensorBoard(log_directory, write_graph=False),
-        BestWeights(strategy, os.path.join(backup_directory, "best")),
+        BestEpoch(),
     ]
     if stopping := train.early_stopping:
         callbacks.append(
@@ -238,6 +193,5 @@ def build_callbacks(
                 MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"
             )
         )
-    training = os.path.join(backup_directory, "training")
-    backup = Backup(strategy, training, steps_per_epoch, backup_steps, callbacks)
+    backup = Backup(strategy, backup_directory, steps_per_epoch, backup_steps, callbacks=callbacks)
     return [*callbacks, backup]

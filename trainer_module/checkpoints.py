@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,9 @@ import tensorflow as tf
 import tf_keras
 
 logger = logging.getLogger(__name__)
+
+MONITOR = "val_loss"
+"""What the best epoch is best at: lower is better."""
 
 Logs = dict[str, Any] | None
 
@@ -62,14 +66,12 @@ class Checkpoints:
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, directory: str, **content: Any) -> None:
-        """Tracks `content` in checkpoints, of which the latest two are kept."""
+        """Tracks `content`; nothing is written or read yet."""
         self._checkpoint = tf.train.Checkpoint(**content)
-        self._scratch = None
+        self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=None)
+        self._writing = self._reading
         if not strategy.extended.should_checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix="scopeline-")
-        self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=2)
-        self._writing = self._reading
-        if self._scratch is not None:
             self._writing = tf.train.CheckpointManager(
                 self._checkpoint, self._scratch.name, max_to_keep=1
             )
@@ -79,18 +81,54 @@ class Checkpoints:
         """The path of the latest whole checkpoint; None without one."""
         return self._reading.latest_checkpoint
 
-    def save(self, number: int) -> str:
-        """Saves under a number; returns the path that the chief writes to."""
-        written = self._writing.save(checkpoint_number=number)
-        return os.path.join(self._reading.directory, os.path.basename(written))
+    def save(self, number: int, keep: int | None = None) -> None:
+        """Saves under a number, and deletes all others but one to keep."""
+        self._writing.save(checkpoint_number=number)
+        if self._writing is self._reading:
+            kept = {self.path(number), self.path(keep)}
+            for path in tf.io.gfile.glob(f"{self.path('*')}.*"):
+                if path.rpartition(".")[0] not in kept:
+                    tf.io.gfile.remove(path)
+
+    def path(self, number: int | str | None) -> str:
+        """What the chief names the checkpoint of a number."""
+        return os.path.join(self._reading.directory, f"ckpt-{number}")
 
     def restore(self, path: str) -> None:
-        """Restores a checkpoint that `save` returned, or the latest."""
+        """Restores a checkpoint by its path."""
         self._checkpoint.restore(path).expect_partial()
+
+
+class BestEpoch(tf_keras.callbacks.Callback):
+    """Knows the epoch with the lowest evaluation loss; its weights are the `Backup`'s to keep.
+
+    `epoch` counts from 1; 0 until an epoch has ended.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = 0
+        self.loss = math.inf
+
+    def get_state(self) -> dict[str, Any]:
+        """The best epoch and its loss."""
+        return {"epoch": self.epoch, "loss": self.loss}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what was best before an interruption."""
+        self.epoch, self.loss = state["epoch"], state["loss"]
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Compares."""
+        loss = float((logs or {})[MONITOR])
+        if loss < self.loss:
+            self.epoch, self.loss = epoch + 1, loss
 
 
 class Backup(tf_keras.callbacks.Callback):
     """Saves the state of training each epoch, or every so many steps, and goes on from it.
+
+    The checkpoint of the best epoch is kept as well, and training ends with it.
 
     Unlike Keras's BackupAndRestore it takes every strategy, keeps what the callbacks and the
     metrics know, and, as step `s` has the same examples in every run, goes on in mid-epoch.
@@ -103,7 +141,8 @@ class Backup(tf_keras.callbacks.Callback):
         directory: str,
         steps_per_epoch: int,
         every: int | None = None,
-        callbacks: Sequence[tf_keras.callbacks.Callback] = (),
+        *,
+        callbacks: Sequence[tf_keras.callbacks.Callback],
     ) -> None:
         """Saves nothing yet.
 
@@ -112,13 +151,15 @@ class Backup(tf_keras.callbacks.Callback):
             directory: for the checkpoints; those of an interrupted training may be there.
             steps_per_epoch: of the training.
             every: steps between backups; None is one at the end of each epoch.
-            callbacks: those with a `get_state` are remembered.
+            callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
+                remembered.
         """
         super().__init__()
         self._supports_tf_logs = every is not None  # Keras need not wait for a step's results.
         self._strategy = strategy
         self._directory = directory
         self._steps = steps_per_epoch
+        self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
         self._every = every
         self._stateful: dict[str, Stateful] = {
             type(c).__name__: c for c in callbacks if hasattr(c, "get_state")
@@ -186,8 +227,13 @@ class Backup(tf_keras.callbacks.Callback):
         self._save(Position(epoch + 1), {})
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Lets go of Keras's reference, which would be saved with the model."""
+        """Goes back to the best epoch."""
+        # Keras would save what it refers to with the model.
         self.model._training_state = None
+        if self._best.epoch:
+            _wait_for_workers(self._strategy)
+            self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
+            logger.info("restored epoch %d, %s %g", self._best.epoch, MONITOR, self._best.loss)
 
     def _save(self, position: Position, metrics: dict[str, Any]) -> None:
         self._notes.value = {
@@ -198,14 +244,14 @@ class Backup(tf_keras.callbacks.Callback):
             "callbacks": {name: callback.get_state() for name, callback in self._stateful.items()},
         }
         self._saved_at = position.epoch * self._steps + position.step
-        self._checkpoints.save(self._saved_at)
+        self._checkpoints.save(self._saved_at, keep=self._best.epoch * self._steps)
 
     def _implements_train_batch_hooks(self) -> bool:
         """Keras calls the hooks of every step only if one is wanted."""
         return self._every is not None
 
 
-def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
+def _wait_for_workers(strategy: tf.distribute.Strategy) -> None:
     """Returns once every worker of a synchronous strategy has called it."""
 
     @tf.function

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_module.callbacks import BestWeights
+from trainer_module.checkpoints import BestEpoch
 from trainer_module.loops import Job
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings
@@ -33,7 +33,7 @@ def describe(
     epochs = len(history["loss"])
     steps = epochs * train.steps
     steps_here = steps - job.start_step
-    best = next(c.best_epoch for c in job.callbacks if isinstance(c, BestWeights))
+    best = next(c.epoch for c in job.callbacks if isinstance(c, BestEpoch))
     return {
         "model": settings.model.kind,
         "strategy": settings.train.strategy.kind,

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 from pydantic import ValidationError
 
-from trainer_module.callbacks import BestWeights, build_callbacks
+from trainer_module.callbacks import build_callbacks
 from trainer_module.errors import TrainingError
 from trainer_module.schedules import build_schedule
 from trainer_module.settings import TrainSettings
@@ -94,15 +94,6 @@ def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
     assert history["learning_rate"] == pytest.approx([0.25, 0.25])
 
 
-def test_training_ends_with_the_weights_of_the_best_epoch(tmp_path: Path) -> None:
-    rising = {"schedule": "steps", "values": [0.1, 1.1], "boundaries": [2]}
-    model = fit(tmp_path, epochs=5, learning_rate=rising)
-    losses = model.history.history["val_loss"]
-    assert min(losses) == losses[1] < losses[-1]
-    one = np.ones((4, 1), np.float32)
-    assert model.evaluate(one, one, verbose=0) == pytest.approx(losses[1])
-
-
 def test_early_stopping(tmp_path: Path) -> None:
     rising = {"schedule": "steps", "values": [0.1, 1.1], "boundaries": [2]}
     model = fit(tmp_path, epochs=9, learning_rate=rising, early_stopping={"patience": 2})
@@ -138,7 +129,3 @@ def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [(record.done, record.total) for record in records] == [(1, 2), (2, 2)]
     assert records[0].detail.startswith("loss ")
     assert ", val_loss " in records[0].detail
-
-
-def test_best_weights_start_without_a_best_epoch(tmp_path: Path) -> None:
-    assert BestWeights(tf.distribute.get_strategy(), str(tmp_path)).best_epoch == 0
