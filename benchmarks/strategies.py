@@ -21,7 +21,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).parent.parent
 MNIST = ROOT.parent / "shared" / "data" / "mnist"
-TUTORIAL = {
+TUTORIAL: dict[str, Any] = {
     "model": {"kind": "cnn", "filters": [32], "hidden_units": [64], "dropout": 0.0},
     "train": {
         "epochs": 12,
@@ -35,7 +35,7 @@ TUTORIAL = {
     },
 }
 """https://www.tensorflow.org/tutorials/distribute/keras, as a config of ours."""
-LARGE = {
+LARGE: dict[str, Any] = {
     "model": {"kind": "cnn", "filters": [64, 128], "hidden_units": [128], "dropout": 0.0},
     "train": {"epochs": 1, "batch_size": 256},
 }
@@ -132,8 +132,8 @@ def compare_tutorial(output: Path, rounds: int) -> Table:
         ours = train(output, with_train(TUTORIAL, seed=seed), {})
         best = ours["best_epoch"] - 1
         history = ours["history"]
-        row = (keras["loss"], keras["accuracy"], history["val_loss"][best])
-        row = (*row, history["val_accuracy"][best])
+        row = [keras["loss"], keras["accuracy"]]
+        row += [history["val_loss"][best], history["val_accuracy"][best]]
         table.add_row(str(seed), *(f"{value:.4f}" for value in row))
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from pipeline.config import PipelineConfig
@@ -12,6 +13,7 @@ from pipeline.lock import one_at_a_time
 from pipeline.logs import captured
 from pipeline.screen import Screen
 from trainer_module.errors import InternalError, ScopelineError
+from trainer_module.tf_config import read_tf_config
 
 
 def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) -> int:
@@ -26,10 +28,12 @@ def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) ->
       The exit code: 0 pushed, 1 a component failed, 2 the data is unusable, 3 not blessed.
 
     Raises:
-      ConfigError: the output folder cannot be used, or another run of the pipeline is under way.
+      ConfigError: the output folder or TF_CONFIG cannot be used, or another run of the pipeline is
+        under way.
       DataError: there is no data where the config says.
       InternalError: the run broke outside of its components.
     """
+    read_tf_config(os.environ)  # Refused now if it cannot be used.
     layout = Layout.of(config, output)
     with one_at_a_time(layout):
         locate_data(config.data, layout)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras
 
+from trainer_module import drawn
 from trainer_module.examples import Content, Reader, Tensors
 
 SHUFFLE_BUFFER = 10_000
@@ -31,6 +32,9 @@ EVAL_BATCH = 512
 """Examples per replica and step of an evaluation, at least: there are no gradients to keep."""
 
 FOREVER = tf.int64.max
+
+PREPARED = 2
+"""Batches that a worker of parameter servers prepares: more would blur what it has counted."""
 
 
 @dataclass(frozen=True)
@@ -166,18 +170,23 @@ class Split:
     def read_by_servers(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
         """What a worker of a parameter server cluster reads by itself, in an order of its own."""
         del context
-        if self.content.tensors is None:
-            records = self.reader.records().shuffle(SHUFFLE_BUFFER, seed=self._seed_of_worker())
-            batches = self.reader.stream(records.repeat()).rebatch(self.batch_size, True)
-            return batches.map(self._split_label).prefetch(tf.data.AUTOTUNE)
-        tensors = self.reader.read_in_graph(len(self.content.usable))
+        drawn.count_from_zero()
         seed = self._seed_of_worker()
+        if self.content.tensors is None:
+            records = self.reader.records().shuffle(SHUFFLE_BUFFER, seed=seed)
+            batches = self.reader.stream(records.repeat()).rebatch(self.batch_size, True)
+        else:
+            tensors = self.reader.read_in_graph(len(self.content.usable))
+            batches = tf.data.Dataset.range(FOREVER).map(
+                lambda step: {k: tf.gather(v, self._rows(step, seed)) for k, v in tensors.items()},
+                tf.data.AUTOTUNE,
+            )
 
-        def draw(step: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-            rows = self._rows(step, seed)
-            return self._split_label({k: tf.gather(v, rows) for k, v in tensors.items()})
+        def counted(batch: Tensors) -> tuple[Tensors, tf.Tensor]:
+            drawn.count(self.batch_size)
+            return self._split_label(batch)
 
-        return tf.data.Dataset.range(FOREVER).map(draw, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        return batches.map(counted).prefetch(PREPARED)
 
     def _seed_of_worker(self) -> tf.Tensor:
         """The workers trace this once, together; the clock tells them apart when it runs."""

@@ -10,12 +10,16 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_module.checkpoints import BestEpoch
+from trainer_module.drawn import read_counts
 from trainer_module.loops import Job
 from trainer_module.runtime import Runtime
-from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.settings import TrainerSettings
 
 RECORD_FILE = "training.json"
 """In the model run: how the training went."""
+
+UNEVEN = 2
+"""Workers at their own pace are worth a note if one took so many times what another did."""
 
 
 def describe(
@@ -33,6 +37,7 @@ def describe(
     epochs = len(history["loss"])
     steps = epochs * train.steps
     steps_here = steps - job.start_step
+    per_worker = _examples_per_worker(runtime, job, steps)
     best = next(c.epoch for c in job.callbacks if isinstance(c, BestEpoch))
     return {
         "model": settings.model.kind,
@@ -45,7 +50,7 @@ def describe(
         "epochs": epochs,
         "best_epoch": best,
         "examples": {"train": train.examples, "eval": job.evaluation.examples},
-        "examples_per_worker": _examples_per_worker(settings, job, steps),
+        "examples_per_worker": per_worker,
         "source": train.source,
         "steps": steps,
         "resumed_at_step": job.start_step,
@@ -53,7 +58,7 @@ def describe(
         "seconds": round(seconds, 3),
         "step_seconds": round(seconds / max(1, steps_here), 6),
         "examples_per_second": round(steps_here * train.global_batch_size / seconds, 1),
-        "notes": list(_notes(settings, runtime, job)),
+        "notes": list(_notes(settings, runtime, job, per_worker)),
         "history": history,
     }
 
@@ -73,15 +78,17 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
         write_record(model_run_dir, record | {"restarts": list(restarts)})
 
 
-def _examples_per_worker(settings: TrainerSettings, job: Job, steps: int) -> list[int] | None:
-    """Examples that each worker has trained on; None where workers take what is next."""
-    if settings.train.strategy.kind == Strategy.PARAMETER_SERVER:
-        return None
+def _examples_per_worker(runtime: Runtime, job: Job, steps: int) -> list[int | None]:
+    """Examples that each worker has trained on."""
+    if job.is_asynchronous:
+        return read_counts(runtime.workers)
     workers = job.train.workers
     return [steps * job.train.global_batch_size // workers] * workers
 
 
-def _notes(settings: TrainerSettings, runtime: Runtime, job: Job) -> Iterator[str]:
+def _notes(
+    settings: TrainerSettings, runtime: Runtime, job: Job, per_worker: Sequence[int | None]
+) -> Iterator[str]:
     """What the one who reads the summary should know."""
     train = job.train
     if runtime.reason:
@@ -101,4 +108,10 @@ def _notes(settings: TrainerSettings, runtime: Runtime, job: Job) -> Iterator[st
         yield (
             f"the workers read uneven shares of the examples, {', '.join(map(str, shares))}: those "
             "of a smaller share come up more often"
+        )
+    counts = [count or 0 for count in per_worker]
+    if max(counts) > UNEVEN * min(counts):
+        yield (
+            f"the workers took uneven parts of the steps, with {', '.join(map(str, counts))} "
+            "examples: some are slower, or were started again"
         )

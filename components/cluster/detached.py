@@ -15,14 +15,13 @@ from typing import IO
 import psutil
 
 from components.cluster.launcher import Cluster, Task
-from components.cluster.local import TAIL_LINES, share_cores, task_environment
+from components.cluster.local import INTEROP_THREADS, TAIL_LINES, share_cores, task_environment
 from components.cluster.ports import answers
 from trainer_module.errors import InternalError
 from trainer_module.tf_config import TFConfig
 
 MODULE = "components.cluster.server"
 """What a server runs."""
-_INTEROP = "TF_NUM_INTEROP_THREADS"
 _POLL_SECONDS = 0.05
 
 
@@ -125,4 +124,4 @@ def await_ready(
 def _environment(workers: int) -> dict[str, str]:
     threads = share_cores(workers)
     # Even where all else is asked to use one: a server with one would wait for ever.
-    return {**threads, **task_environment(workers), _INTEROP: threads[_INTEROP]}
+    return {**threads, **task_environment(workers), INTEROP_THREADS: threads[INTEROP_THREADS]}

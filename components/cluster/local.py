@@ -21,7 +21,7 @@ TAIL_LINES = 30
 """Lines of a task's output that are kept for error messages."""
 _HOST = "localhost"
 _PUMP_SECONDS = 5.0
-_BETWEEN_OPERATIONS = "TF_NUM_INTEROP_THREADS"
+INTEROP_THREADS = "TF_NUM_INTEROP_THREADS"
 
 
 class LocalLauncher:
@@ -71,7 +71,7 @@ def task_environment(computing: int) -> dict[str, str]:
         return environment
     shared = share_cores(computing)
     # Too few threads between operations are no choice, but a deadlock.
-    return {**shared, **environment, _BETWEEN_OPERATIONS: shared[_BETWEEN_OPERATIONS]}
+    return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
 
 
 def share_cores(processes: int) -> dict[str, str]:
@@ -83,7 +83,7 @@ def share_cores(processes: int) -> dict[str, str]:
     return {
         "TF_NUM_INTRAOP_THREADS": str(share),
         "OMP_NUM_THREADS": str(share),
-        _BETWEEN_OPERATIONS: str(between),
+        INTEROP_THREADS: str(between),
     }
 
 

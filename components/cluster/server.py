@@ -32,7 +32,7 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
         load_builder(model)
     import tensorflow as tf
 
-    from trainer_module.strategies.standing import kept_local
+    from trainer_module.strategies.network import kept_local
 
     with kept_local(config.cluster):
         server = tf.distribute.Server(

@@ -147,13 +147,13 @@ def test_connecting_with_keras_3(file: Path) -> None:
 def test_servers_of_a_local_cluster_listen_to_this_machine_alone(
     address: str, device: bytes
 ) -> None:
-    from trainer_module.strategies import standing
+    from trainer_module.strategies import network
 
     def bound_device(server: socket.socket) -> bytes:
         return server.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
 
     with socket.create_server(("", 0)) as earlier:
-        with standing.kept_local({"worker": [address]}):
+        with network.kept_local({"worker": [address]}):
             server = socket.create_server(("", 0))
         with server:
             assert bound_device(server) == device

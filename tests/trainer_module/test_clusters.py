@@ -78,6 +78,10 @@ def test_servers_train_a_model_that_can_be_served(
         epochs=4,
     )
     assert (record["workers"], record["replicas"], record["steps"]) == (2, 1, 4 * 15)
+    counts = record["examples_per_worker"]
+    drawn_at_most = 4 * 15 * 32 + 2 * 32 * (2 + 16)
+    assert len(counts) == 2
+    assert 4 * 15 * 32 <= sum(counts) <= drawn_at_most, "a few batches are prepared in vain"
     assert max(record["history"]["val_auc"]) > 0.9
     served = tf.saved_model.load(str(tmp_path / "Format-Serving")).signatures["serving_default"]
     examples = tf.constant([to_example(row) for row in trips.evaluation])

@@ -6,6 +6,7 @@ strategy is built once, before anything else uses the devices, and kept.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -24,6 +25,8 @@ from trainer_module.settings import (
     TPUStrategy,
 )
 from trainer_module.strategies import devices, parameter_server, tpu
+from trainer_module.strategies.network import kept_local
+from trainer_module.tf_config import read_tf_config
 
 _BUILT: dict[str, tf.distribute.Strategy] = {}
 
@@ -52,7 +55,9 @@ def build_strategy(settings: AnyStrategy) -> tf.distribute.Strategy:
         return tf.distribute.get_strategy()
     key = settings.model_dump_json()
     if key not in _BUILT:
-        _BUILT[key] = _build(settings)
+        cluster = read_tf_config(os.environ)
+        with kept_local(cluster.cluster if cluster else {}):
+            _BUILT[key] = _build(settings)
     return _BUILT[key]
 
 

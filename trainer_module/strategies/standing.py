@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import socket
-import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -17,6 +14,7 @@ import tf_keras
 from trainer_module.errors import ConfigError
 from trainer_module.settings import ParameterServerStrategy, Strategy
 from trainer_module.strategies import parameter_server
+from trainer_module.strategies.network import LOCALHOST, kept_local
 from trainer_module.tf_config import VARIABLE, read_tf_config, task_name
 
 CLUSTER_VARIABLE = "SCOPELINE_CLUSTER"
@@ -26,12 +24,10 @@ PROBE_SECONDS = 5.0
 """TensorFlow would wait for ever at an address that does not answer."""
 
 _SERVERS = ("worker", "ps")
-_HOST = "localhost"
 _PROXY_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 _START = "`python local_runner.py cluster start`"
 _RESTART = f"`python local_runner.py cluster stop`, then {_START}"
 
-logger = logging.getLogger(__name__)
 _CONNECTED: dict[str, tf.distribute.ParameterServerStrategy] = {}
 
 
@@ -58,28 +54,10 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
         _prepare_grpc()
         settings = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
         # Not the chief's address in the file: a run may have that.
-        places = {"chief": [f"{_HOST}:{_free_port()}"], **cluster}
+        places = {"chief": [f"{LOCALHOST}:{_free_port()}"], **cluster}
         with kept_local(places):
             _CONNECTED[key] = parameter_server.connect(settings, places)
     return _CONNECTED[key]
-
-
-@contextmanager
-def kept_local(cluster: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Keeps what starts to listen in a `with` block to this machine, if all of the cluster is here.
-
-    TensorFlow's servers listen on every network interface and obey whoever connects; no option
-    changes that.
-    """
-    addresses = [address for addresses in cluster.values() for address in addresses]
-    if not all(address.startswith(f"{_HOST}:") for address in addresses):
-        yield
-        return
-    before = _listening_sockets()
-    yield
-    for inode, descriptor in _listening_sockets().items():
-        if inode not in before:
-            _keep_local(descriptor)
 
 
 def _check_keras() -> None:
@@ -156,35 +134,4 @@ def _prepare_grpc() -> None:
     # Else gRPC would ask a proxy for the way to this machine.
     own, general = _PROXY_EXCEPTIONS
     direct = os.environ.get(own) or os.environ.get(general)
-    os.environ[own] = f"{direct},{_HOST}" if direct else _HOST
-
-
-def _listening_sockets() -> dict[int, int]:
-    """This process's TCP sockets that wait for connections: descriptors by inode."""
-    found = {}
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        try:
-            status = os.fstat(descriptor)
-            if stat.S_ISSOCK(status.st_mode) and _is_listening(descriptor):
-                found[status.st_ino] = descriptor
-        except OSError:  # It was closed meanwhile.
-            continue
-    return found
-
-
-def _is_listening(descriptor: int) -> bool:
-    with socket.socket(fileno=os.dup(descriptor)) as twin:
-        is_tcp = twin.family in (socket.AF_INET, socket.AF_INET6)
-        return is_tcp and bool(twin.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-
-
-def _keep_local(descriptor: int) -> None:
-    with socket.socket(fileno=os.dup(descriptor)) as twin:
-        try:
-            twin.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
-        except PermissionError:  # Before Linux 5.7, of those who are not root.
-            logger.warning(
-                "Port %s of TensorFlow is open to the network, and asks for no password; this "
-                "Linux lets only root change that: shield it by a firewall.",
-                twin.getsockname()[1],
-            )
+    os.environ[own] = f"{direct},{LOCALHOST}" if direct else LOCALHOST
