@@ -8,7 +8,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.models import load_builder
 from trainer_module.problem import Problem
-from trainer_module.schedules import build_schedule
+from trainer_module.schedules import LearningRateSchedule, build_schedule
 from trainer_module.settings import TrainerSettings
 
 
@@ -44,12 +44,24 @@ def build_model(
         if model.optimizer is None:
             rate = build_schedule(settings.train, steps_per_epoch, strategy.num_replicas_in_sync)
             model.compile(
-                optimizer=tf_keras.optimizers.Adam(rate),
+                optimizer=_make_optimizer(rate),
                 loss=problem.make_loss(),
                 metrics=problem.make_metrics(),
                 steps_per_execution=steps_per_execution,
             )
     return model
+
+
+def _make_optimizer(rate: float | LearningRateSchedule) -> tf_keras.optimizers.Optimizer:
+    """Adam; call it in the scope of the strategy."""
+    optimizer = tf_keras.optimizers.Adam(rate)
+    if callable(rate):
+        # Keras's own variable for it has no aggregation, without which replicas that share
+        # variables, those of CentralStorageStrategy, may not assign it.
+        optimizer._current_learning_rate = tf.Variable(
+            rate(0), trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+    return optimizer
 
 
 def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strategy) -> None:

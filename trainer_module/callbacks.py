@@ -168,6 +168,7 @@ def build_callbacks(
     log_directory: str,
     backup_directory: str,
     backup_steps: int | None = None,
+    writes_backup: bool = True,
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -176,8 +177,9 @@ def build_callbacks(
         strategy: that the model is trained under.
         steps_per_epoch: of the training.
         log_directory: for TensorBoard.
-        backup_directory: for checkpoints; every process of a cluster names the same.
+        backup_directory: for checkpoints.
         backup_steps: steps between backups; None is one at the end of each epoch.
+        writes_backup: whether no other process does so for this one, in the same directory.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
@@ -193,5 +195,12 @@ def build_callbacks(
                 MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"
             )
         )
-    backup = Backup(strategy, backup_directory, steps_per_epoch, backup_steps, callbacks=callbacks)
+    backup = Backup(
+        strategy,
+        backup_directory,
+        steps_per_epoch,
+        backup_steps,
+        writes=writes_backup,
+        callbacks=callbacks,
+    )
     return [*callbacks, backup]

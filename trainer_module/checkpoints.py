@@ -60,17 +60,17 @@ class Notes(tf.train.experimental.PythonState):
 
 
 class Checkpoints:
-    """Numbered checkpoints in a folder that all processes read and the chief alone writes.
+    """Numbered checkpoints in a folder, which several processes may read, but one writes.
 
     Saving replicated variables takes all workers, so the others write to a folder of no interest.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, directory: str, **content: Any) -> None:
+    def __init__(self, directory: str, writes: bool, **content: Any) -> None:
         """Tracks `content`; nothing is written or read yet."""
         self._checkpoint = tf.train.Checkpoint(**content)
         self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=None)
         self._writing = self._reading
-        if not strategy.extended.should_checkpoint:
+        if not writes:
             self._scratch = tempfile.TemporaryDirectory(prefix="scopeline-")
             self._writing = tf.train.CheckpointManager(
                 self._checkpoint, self._scratch.name, max_to_keep=1
@@ -91,7 +91,7 @@ class Checkpoints:
                     tf.io.gfile.remove(path)
 
     def path(self, number: int | str | None) -> str:
-        """What the chief names the checkpoint of a number."""
+        """What the checkpoint of a number is called."""
         return os.path.join(self._reading.directory, f"ckpt-{number}")
 
     def restore(self, path: str) -> None:
@@ -142,6 +142,7 @@ class Backup(tf_keras.callbacks.Callback):
         steps_per_epoch: int,
         every: int | None = None,
         *,
+        writes: bool = True,
         callbacks: Sequence[tf_keras.callbacks.Callback],
     ) -> None:
         """Saves nothing yet.
@@ -151,6 +152,7 @@ class Backup(tf_keras.callbacks.Callback):
             directory: for the checkpoints; those of an interrupted training may be there.
             steps_per_epoch: of the training.
             every: steps between backups; None is one at the end of each epoch.
+            writes: whether no other process does so for this one, in the same directory.
             callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
                 remembered.
         """
@@ -161,6 +163,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._steps = steps_per_epoch
         self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
         self._every = every
+        self._writes = writes
         self._stateful: dict[str, Stateful] = {
             type(c).__name__: c for c in callbacks if hasattr(c, "get_state")
         }
@@ -180,14 +183,17 @@ class Backup(tf_keras.callbacks.Callback):
             with self._strategy.scope():
                 model.optimizer.build(model.trainable_variables)
         self._checkpoints = Checkpoints(
-            self._strategy, self._directory, model=model, notes=self._notes
+            self._directory, self._writes, model=model, notes=self._notes
         )
-        if self._checkpoints.latest is not None:
-            self._checkpoints.restore(self._checkpoints.latest)
+        latest = self._checkpoints.latest
+        if not _agree(self._strategy, _number(latest)):
+            logger.warning("The workers have not got the same backup: training begins anew.")
+        elif latest is not None:
+            self._checkpoints.restore(latest)
             notes = self._notes.value
             self.start = Position(notes["epoch"], notes["step"])
             self.history = notes["history"]
-            logger.info("going on from %s: %s", self._checkpoints.latest, self.start)
+            logger.info("going on from %s: %s", latest, self.start)
         self._saved_at = self.start.epoch * self._steps + self.start.step
         return self.start
 
@@ -231,7 +237,7 @@ class Backup(tf_keras.callbacks.Callback):
         # Keras would save what it refers to with the model.
         self.model._training_state = None
         if self._best.epoch:
-            _wait_for_workers(self._strategy)
+            _agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
             self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
             logger.info("restored epoch %d, %s %g", self._best.epoch, MONITOR, self._best.loss)
 
@@ -251,11 +257,15 @@ class Backup(tf_keras.callbacks.Callback):
         return self._every is not None
 
 
-def _wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Returns once every worker of a synchronous strategy has called it."""
+def _number(path: str | None) -> int:
+    return int(path.rpartition("-")[2]) if path else 0
+
+
+def _agree(strategy: tf.distribute.Strategy, value: int) -> bool:
+    """Whether all workers in step have the same value; returns once all of them have asked."""
 
     @tf.function
-    def meet() -> tf.Tensor:
-        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+    def add() -> tf.Tensor:
+        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(float(value))), axis=None)
 
-    meet()
+    return float(add()) == value * strategy.num_replicas_in_sync

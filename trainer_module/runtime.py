@@ -20,14 +20,12 @@ class Runtime:
     """Why the strategy was chosen; empty if the config named it."""
     backup_directory: str | None = None
     """Where training goes on from if it was interrupted; None keeps no backup."""
+    writes_backup: bool = True
+    """Whether this process does; False if another one does so for it, in the same folder."""
     backup_steps: int | None = None
     """Steps between backups; None is one at the end of each epoch."""
     restarts: list[str] = field(default_factory=list)
     """A sentence for each time that training had to be started again."""
-    is_chief: bool = True
-    """Whether this process exports the model and keeps the record."""
-    worker: int = 0
-    """This process's number among those that compute gradients, from 0."""
     workers: int = 1
     """Processes that compute gradients."""
 

@@ -56,11 +56,6 @@ class TFConfig:
         return self._chiefs_that_train + len(self.cluster.get("worker", []))
 
     @property
-    def worker(self) -> int:
-        """This task's number among those that compute gradients, from 0."""
-        return self.task_index + (self._chiefs_that_train if self.task_type == "worker" else 0)
-
-    @property
     def peers(self) -> list[tuple[str, str]]:
         """The name and the address of every other task."""
         return [

@@ -121,6 +121,7 @@ def make_job(
         fn_args.model_run_dir,
         backup_directory,
         runtime.backup_steps,
+        runtime.writes_backup,
     )
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):

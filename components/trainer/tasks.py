@@ -94,7 +94,7 @@ def _coordinator(trainer: TaskSpec) -> TaskSpec:
 
 def _worker(training: Training, index: int, workers: int) -> TaskSpec:
     """A process that trains in step with the others; the first one's model counts."""
-    runtime = replace(training.runtime, is_chief=index == 0, worker=index, workers=workers)
+    runtime = replace(training.runtime, workers=workers, writes_backup=index == 0)
     if index == 0:
         return _trainer(training, Task("worker", 0), runtime)
     name = f"worker-{index}"
@@ -134,12 +134,7 @@ def _join(training: Training, strategy: Strategy, tf_config: TFConfig) -> TaskSp
             "only be its chief; start the servers with `local_runner.py cluster start` and run "
             "the chief."
         )
-    runtime = replace(
-        training.runtime,
-        is_chief=tf_config.is_chief,
-        worker=tf_config.worker,
-        workers=tf_config.workers,
-    )
+    runtime = replace(training.runtime, workers=tf_config.workers)
     task = Task(tf_config.task_type, tf_config.task_index)
     trainer = _trainer(training, task, runtime, tf_config)
     return _coordinator(trainer) if servers else trainer

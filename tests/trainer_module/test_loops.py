@@ -61,6 +61,18 @@ def test_same_seed_and_global_batch_same_losses(
         assert history[name] == pytest.approx(values, rel=1e-5), name
 
 
+@pytest.mark.parametrize("loop", Loop)
+@pytest.mark.parametrize("strategy", TWO_REPLICAS)
+def test_a_learning_rate_schedule_under_replicas(
+    trips: Transformed, tmp_path: Path, strategy: str, loop: Loop
+) -> None:
+    schedule = {"learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5}}
+    expected = train(trips, tmp_path / "one", **schedule)
+    found = train(trips, tmp_path / "two", loop, strategy=strategy, batch_size=16, **schedule)
+    assert found["learning_rate"] == pytest.approx(expected["learning_rate"])
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
 class Interrupt(tf_keras.callbacks.Callback):
     """Ends training as an interruption would, when so many steps are done."""
 

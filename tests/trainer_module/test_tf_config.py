@@ -34,7 +34,7 @@ def test_worker_0_is_the_chief_where_there_is_no_other() -> None:
     assert second is not None
     assert (first.is_chief, second.is_chief) == (True, False)
     assert (first.address, second.address) == ("a:1", "b:2")
-    assert (first.worker, second.worker, first.workers) == (0, 1, 2)
+    assert first.workers == 2
     assert first.peers == [("worker 1", "b:2")]
     assert not first.has_parameter_servers
     assert read_tf_config({"TF_CONFIG": json.dumps(first.to_json())}) == first
@@ -43,14 +43,14 @@ def test_worker_0_is_the_chief_where_there_is_no_other() -> None:
 def test_chief_counts_as_a_worker() -> None:
     config = read({"chief": ["c:1"], **WORKERS}, "worker", 0)
     assert config is not None
-    assert (config.is_chief, config.worker, config.workers) == (False, 1, 3)
+    assert (config.is_chief, config.workers) == (False, 3)
     assert config.peers == [("the chief", "c:1"), ("worker 1", "b:2")]
 
 
 def test_chief_of_parameter_servers_does_not() -> None:
     config = read({"chief": ["c:1"], "ps": ["p:1"], **WORKERS}, "chief", 0)
     assert config is not None
-    assert (config.is_chief, config.worker, config.workers) == (True, 0, 2)
+    assert (config.is_chief, config.workers) == (True, 2)
     assert config.has_parameter_servers
     assert config.peers[0] == ("parameter server 0", "p:1")
 

@@ -113,7 +113,7 @@ def test_workers_but_the_first_leave_only_their_own_records(execution: Execution
     told = execution.told()
     assert told["tf_config"]["task"] == {"type": "worker", "index": 0}
     other = json.loads((execution.model_run / "worker-1" / "told.json").read_text())
-    assert not other["arguments"]["custom_config"]["runtime"]["is_chief"]
+    assert not other["arguments"]["custom_config"]["runtime"]["writes_backup"]
     assert not Path(other["arguments"]["serving_model_dir"]).exists()
 
 

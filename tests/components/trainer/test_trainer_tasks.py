@@ -48,7 +48,7 @@ def test_each_worker_but_the_first_writes_elsewhere() -> None:
     }
     assert Runtime.from_json(first["runtime"]) == Runtime(reason="why", workers=3)
     assert Runtime.from_json(third["runtime"]) == Runtime(
-        reason="why", is_chief=False, worker=2, workers=3
+        reason="why", workers=3, writes_backup=False
     )
 
 
@@ -80,7 +80,7 @@ def test_joining_a_cluster_of_others() -> None:
     assert spec.payload["tf_config"] == config.to_json()
     assert spec.payload["check_address"] == "b:2"
     runtime = Runtime.from_json(spec.payload["runtime"])
-    assert (runtime.is_chief, runtime.worker, runtime.workers) == (False, 1, 2)
+    assert (runtime.workers, runtime.writes_backup) == (2, True)
     assert spec.environment == {}
     (spec,) = make_tasks(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))
     assert spec.task.name == "the chief"
