@@ -15,7 +15,7 @@ from typing import IO
 import psutil
 
 from components.cluster.launcher import Cluster, Task
-from components.cluster.local import INTEROP_THREADS, TAIL_LINES, share_cores, task_environment
+from components.cluster.local import INTEROP_THREADS, TAIL_LINES, share_machine, task_environment
 from components.cluster.ports import answers
 from trainer_module.errors import InternalError
 from trainer_module.tf_config import TFConfig
@@ -122,6 +122,6 @@ def await_ready(
 
 
 def _environment(workers: int) -> dict[str, str]:
-    threads = share_cores(workers)
+    threads = share_machine(workers)
     # Even where all else is asked to use one: a server with one would wait for ever.
     return {**threads, **task_environment(workers), INTEROP_THREADS: threads[INTEROP_THREADS]}

@@ -69,13 +69,13 @@ def task_environment(computing: int) -> dict[str, str]:
     environment["no_grpc_proxy"] = f"{direct},{_HOST}" if direct else _HOST
     if computing == 1:
         return environment
-    shared = share_cores(computing)
+    shared = share_machine(computing)
     # Too few threads between operations are no choice, but a deadlock.
     return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
 
 
-def share_cores(processes: int) -> dict[str, str]:
-    """TensorFlow's settings for each of several processes that compute on this machine's cores."""
+def share_machine(processes: int) -> dict[str, str]:
+    """TensorFlow's settings for each of several processes that compute on this machine."""
     share = max(1, len(os.sched_getaffinity(0)) // processes)
     # Threads between operations also wait for other processes: with one, the workers of parameter
     # servers wait for ever; TensorFlow's guide asks for one more than there are workers.
@@ -84,6 +84,8 @@ def share_cores(processes: int) -> dict[str, str]:
         "TF_NUM_INTRAOP_THREADS": str(share),
         "OMP_NUM_THREADS": str(share),
         INTEROP_THREADS: str(between),
+        # Else the first process takes all memory of a GPU.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }
 
 

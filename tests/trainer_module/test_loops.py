@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS, Job
 from trainer_module.record import RECORD_FILE
 from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, TrainerSettings
+from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
 
 TWO_REPLICAS = ("mirrored", "central_storage")
@@ -71,6 +72,34 @@ def test_a_learning_rate_schedule_under_replicas(
     found = train(trips, tmp_path / "two", loop, strategy=strategy, batch_size=16, **schedule)
     assert found["learning_rate"] == pytest.approx(expected["learning_rate"])
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+
+
+REGULARIZED = """
+import tf_keras
+
+def build_model(problem, settings):
+    inputs = problem.make_inputs()
+    joined = tf_keras.layers.Concatenate()([inputs["fare"], inputs["miles"]])
+    regularizer = tf_keras.regularizers.L2(0.1)
+    hidden = tf_keras.layers.Dense(8, "relu", kernel_regularizer=regularizer)(joined)
+    return tf_keras.Model(inputs, problem.make_output_layer()(hidden))
+"""
+
+
+def test_regularisation_counts_once_however_many_replicas(
+    trips: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "regularized_model.py").write_text(REGULARIZED)
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = trips.settings.model_copy(
+        update={"model": ModelSettings(kind="regularized_model.build_model")}
+    )
+    data = replace(trips, settings=settings)
+    expected = train(data, tmp_path / "fit")
+    mirrored = {"strategy": "mirrored", "batch_size": 16}
+    found = train(data, tmp_path / "custom", Loop.CUSTOM, **mirrored)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert float(prepare(data, tmp_path).model.losses[0]) > 0.1, "the weights count"
 
 
 class Interrupt(tf_keras.callbacks.Callback):
