@@ -15,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.strategies.agreement import agree
+
 logger = logging.getLogger(__name__)
 
 MONITOR = "val_loss"
@@ -186,7 +188,7 @@ class Backup(tf_keras.callbacks.Callback):
             self._directory, self._writes, model=model, notes=self._notes
         )
         latest = self._checkpoints.latest
-        if not _agree(self._strategy, _number(latest)):
+        if not agree(self._strategy, _number(latest)):
             logger.warning("The workers have not got the same backup: training begins anew.")
         elif latest is not None:
             self._checkpoints.restore(latest)
@@ -237,7 +239,7 @@ class Backup(tf_keras.callbacks.Callback):
         # Keras would save what it refers to with the model.
         self.model._training_state = None
         if self._best.epoch:
-            _agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
+            agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
             self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
             logger.info("restored epoch %d, %s %g", self._best.epoch, MONITOR, self._best.loss)
 
@@ -259,13 +261,3 @@ class Backup(tf_keras.callbacks.Callback):
 
 def _number(path: str | None) -> int:
     return int(path.rpartition("-")[2]) if path else 0
-
-
-def _agree(strategy: tf.distribute.Strategy, value: int) -> bool:
-    """Whether all workers in step have the same value; returns once all of them have asked."""
-
-    @tf.function
-    def add() -> tf.Tensor:
-        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(float(value))), axis=None)
-
-    return float(add()) == value * strategy.num_replicas_in_sync

@@ -19,7 +19,8 @@ from trainer_module.settings import Task
 logger = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.25
-"""The share of the memory available now that the examples of one split may take."""
+"""The share of the memory available now that the examples of one split may take, in all processes
+that train together."""
 
 PARSE_BATCH = 1024
 """Examples parsed at a time."""
@@ -77,18 +78,19 @@ class Reader:
     spec: FeatureSpec
     problem: Problem
 
-    def read(self, name: str, max_bytes: int | None = None) -> Content:
+    def read(self, name: str, max_bytes: int | None = None, processes: int = 1) -> Content:
         """Reads all examples once, and keeps them if their tensors take at most `max_bytes`.
 
         Args:
             name: of the split, for messages.
-            max_bytes: None is `MEMORY_SHARE` of the memory available now.
+            max_bytes: None is this process's part of `MEMORY_SHARE`.
+            processes: that may do the same on this machine.
 
         Raises:
             TrainingError: if no example has a usable label.
         """
         if max_bytes is None:
-            max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE)
+            max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE / processes)
         per_example = sum(feature.bytes_per_example for feature in self.problem.features)
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []

@@ -23,6 +23,7 @@ from trainer_module.record import describe, write_record
 from trainer_module.runtime import RUNTIME_KEY, Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
+from trainer_module.strategies.agreement import agree
 
 
 def run_fn(fn_args: Any) -> None:
@@ -81,23 +82,25 @@ def load_data(
         TrainingError: if a split has nothing to learn from.
     """
     problem = Problem.from_transform(tft_output, settings.task, settings.label)
-    spec = tft_output.transformed_feature_spec()
-    train_reader = Reader(fn_args.train_files, spec, problem)
-    evaluation_reader = Reader(fn_args.eval_files, spec, problem)
-    content = train_reader.read("train")
-    replicas = strategy.num_replicas_in_sync
     in_step = workers if settings.train.strategy.kind is Strategy.MULTI_WORKER_MIRRORED else 1
-    train = Split(
-        train_reader, content, settings.train.batch_size, replicas, in_step, settings.train.seed
-    )
-    batch_size = max(settings.train.batch_size, EVAL_BATCH)
-    evaluation = Split(
-        evaluation_reader, evaluation_reader.read("eval"), batch_size, replicas, in_step
-    )
+
+    def open_split(name: str, files: list[str], batch_size: int, seed: int | None = None) -> Split:
+        reader = Reader(files, tft_output.transformed_feature_spec(), problem)
+        content = reader.read(name, processes=workers)
+        if in_step > 1 and not agree(strategy, content.tensors is not None):
+            content.tensors = None  # They do not fit on every worker.
+        return Split(reader, content, batch_size, strategy.num_replicas_in_sync, in_step, seed)
+
+    train = open_split(
+        "train", fn_args.train_files, settings.train.batch_size, settings.train.seed
+    ).fitted()
+    evaluation = open_split("eval", fn_args.eval_files, max(train.batch_size, EVAL_BATCH))
     problem = replace(
-        problem, label_mean=content.label_mean, label_deviation=content.label_deviation
+        problem,
+        label_mean=train.content.label_mean,
+        label_deviation=train.content.label_deviation,
     )
-    return Data(problem, train.fitted(), evaluation)
+    return Data(problem, train, evaluation)
 
 
 def make_job(

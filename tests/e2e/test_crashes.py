@@ -37,9 +37,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def _checkpoints(project: Project) -> set[Path]:
-    """The folders of checkpoints: a training has one once its first epoch has ended."""
-    runs = project.output / "digits" / "pipeline_root" / "Trainer" / "model_run"
-    return set(runs.glob("*/checkpoints"))
+    """What each training has once its first epoch has ended."""
+    return set((project.output / "digits/pipeline_root/Trainer/backups").glob("*/checkpoint"))
 
 
 def test_second_run_at_once_is_refused(killed: dict[str, str]) -> None:
