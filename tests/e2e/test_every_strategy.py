@@ -116,9 +116,8 @@ def test_a_worker_that_cannot_import_the_model(project: Project) -> None:
     (project.folder / "fickle_model.py").write_text(
         "import os\n\n"
         "if '\"index\": 1' in os.environ.get('TF_CONFIG', ''):\n"
-        "    raise ImportError('no module named sparkle')\n\n\n"
-        "def build_model(problem, settings):\n"
-        "    raise NotImplementedError\n"
+        "    raise ImportError('no module named sparkle')\n\n"
+        "from trainer_module.models.mlp import build_model\n"
     )
     done = project.scopeline(
         *("run", "--set", "train.strategy=multi_worker_mirrored"),
