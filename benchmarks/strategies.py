@@ -36,10 +36,10 @@ TUTORIAL: dict[str, Any] = {
 }
 """https://www.tensorflow.org/tutorials/distribute/keras, as a config of ours."""
 LARGE: dict[str, Any] = {
-    "model": {"kind": "mlp", "hidden_units": [2048, 2048], "dropout": 0.0},
-    "train": {"epochs": 4, "batch_size": 1000, "learning_rate": 0.001},
+    "model": {"kind": "cnn", "filters": [64, 128], "hidden_units": [128], "dropout": 0.0},
+    "train": {"epochs": 4, "batch_size": 256, "learning_rate": 0.001},
 }
-"""Much arithmetic per step for the gradients that are exchanged and the memory that is read."""
+"""Much arithmetic per step for the gradients that are exchanged."""
 ONE_THREAD = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "OMP_NUM_THREADS": "1",
