@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import tensorflow as tf
@@ -161,6 +163,27 @@ class Progress(tf_keras.callbacks.Callback):
         report_progress(epoch + 1, self.params["epochs"], "epoch", detail)
 
 
+class EpochTimes(tf_keras.callbacks.Callback):
+    """Seconds that each epoch took, with its evaluation and backup."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun: list[float] = []
+
+    @property
+    def seconds(self) -> list[float]:
+        """Of the epochs since the last interruption."""
+        return [end - begin for begin, end in pairwise(self._begun)]
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Where one epoch ends, too."""
+        self._begun.append(time.monotonic())
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """The end of the last."""
+        self._begun.append(time.monotonic())
+
+
 def build_callbacks(
     train: TrainSettings,
     strategy: tf.distribute.Strategy,
@@ -183,6 +206,7 @@ def build_callbacks(
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
+        EpochTimes(),
         LearningRate(),
         StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
         Progress(),

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer_module.callbacks import EpochTimes
 from trainer_module.checkpoints import BestEpoch
 from trainer_module.drawn import read_counts
 from trainer_module.loops import Job
@@ -36,7 +37,7 @@ def describe(
     history, train = job.backup.history, job.train
     epochs = len(history["loss"])
     steps = epochs * train.steps
-    steps_here = steps - job.start_step
+    step_seconds = _step_seconds(job, seconds)
     per_worker = _examples_per_worker(runtime, job, steps)
     best = next(c.epoch for c in job.callbacks if isinstance(c, BestEpoch))
     return {
@@ -56,11 +57,23 @@ def describe(
         "resumed_at_step": job.start_step,
         "restarts": runtime.restarts,
         "seconds": round(seconds, 3),
-        "step_seconds": round(seconds / max(1, steps_here), 6),
-        "examples_per_second": round(steps_here * train.global_batch_size / seconds, 1),
+        "step_seconds": round(step_seconds, 6),
+        "examples_per_second": round(train.global_batch_size / step_seconds if step_seconds else 0, 1),
         "notes": list(_notes(settings, runtime, job, per_worker)),
         "history": history,
     }
+
+
+def _step_seconds(job: Job, seconds: float) -> float:
+    """Of a step, by the epochs after the first, where there are any: the first traces graphs.
+
+    0 if everything was done before the last interruption.
+    """
+    epochs = next(c.seconds for c in job.callbacks if isinstance(c, EpochTimes))
+    if len(epochs) > 1:
+        return sum(epochs[1:]) / (len(epochs[1:]) * job.train.steps)
+    steps = len(job.backup.history["loss"]) * job.train.steps - job.start_step
+    return seconds / steps if steps else 0.0
 
 
 def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
