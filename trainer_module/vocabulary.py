@@ -8,6 +8,8 @@ next, and in which the 1 of a 0/1 label is the positive class.
 from __future__ import annotations
 
 import collections
+import functools
+import json
 import os
 import re
 import zlib
@@ -19,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
+from tensorflow_transform import analyzer_nodes, nodes
 
 from trainer_module.errors import DataError
 
@@ -103,13 +106,7 @@ def compute_vocabularies(
     files = [
         f"{re.sub('[^A-Za-z0-9]', '_', name)}_{zlib.crc32(name.encode()):08x}" for name in columns
     ]
-    paths = tft.experimental.ptransform_analyzer(
-        inputs=list(columns.values()),
-        ptransform=_WriteVocabularies(files, [orders[name] for name in columns]),
-        output_dtypes=[tf.string] * len(columns),
-        output_shapes=[[]] * len(columns),
-        output_asset_default_values=[b"not analysed yet"] * len(columns),
-    )
+    paths = _analyze(list(columns.values()), files, [orders[name] for name in columns])
     for name, file in zip(columns, files, strict=True):
         tft.annotate_asset(name, file)
     return dict(zip(columns, paths, strict=True))
@@ -123,21 +120,94 @@ def read_classes(tft_output: tft.TFTransformOutput) -> tuple[str, ...]:
     return tuple(c.decode("utf-8", errors="backslashreplace") for c in classes)
 
 
+def _analyze(
+    columns: Sequence[tf.Tensor], files: Sequence[str], orders: Sequence[Order]
+) -> tuple[tf.Tensor, ...]:
+    """Paths of the vocabularies, as tensors; counts of datasets seen before come from the cache.
+
+    `tft.experimental.CacheablePTransformAnalyzer` has as many outputs when it counts as at its end,
+    and TFT caches one output alone: with it, every column would need an analyzer of its own. So
+    this builds what it would, counts in one output and paths in many, from the same parts.
+    """
+    asset = analyzer_nodes.TemporaryAssetInfo(b"not analysed yet", "text")
+    # TFT names an operation after its scope, once in a graph.
+    with tf.compat.v1.name_scope("count_values"):
+        counts = nodes.apply_operation(
+            analyzer_nodes.PTransform,
+            analyzer_nodes.get_input_tensors_value_nodes(tuple(columns)),
+            ptransform=_CountValues(len(columns)),
+            output_tensor_info_list=[analyzer_nodes.TensorInfo(tf.string, None, None)],
+            is_partitionable=True,
+            cache_coder=_CountsCoder(),
+        )
+    with tf.compat.v1.name_scope("write_vocabularies"):
+        paths = nodes.apply_multi_output_operation(
+            analyzer_nodes.PTransform,
+            counts,
+            ptransform=_WriteVocabularies(files, orders),
+            output_tensor_info_list=[analyzer_nodes.TensorInfo(tf.string, [], asset)]
+            * len(columns),
+            is_partitionable=False,
+        )
+        return tuple(analyzer_nodes.wrap_as_tensor(path) for path in paths)
+
+
+class _CountValues(beam.PTransform):
+    """From batches of all columns to one list: for each column, counts by value."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __repr__(self) -> str:
+        # Part of the cache's key: another number where other values are counted, or otherwise.
+        return "<CountValues 1>"
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        return (
+            batches
+            | "Count in batch" >> beam.Map(_count_batch)
+            | "Sum" >> beam.CombineGlobally(_SumCounts(self._columns)).without_defaults()
+        )
+
+
+class _CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
+    """Counts as JSON, in which every byte of a value is one character."""
+
+    def __repr__(self) -> str:
+        # Part of the cache's key: another number where the format is another.
+        return "<CountsCoder 1>"
+
+    def encode_cache(self, cache: list[dict[bytes, int]]) -> bytes:
+        """The same bytes for the same counts, whatever order they were found in."""
+        return json.dumps(
+            [
+                {value.decode("latin-1"): counts[value] for value in sorted(counts)}
+                for counts in cache
+            ]
+        ).encode()
+
+    def decode_cache(self, encoded_cache: bytes) -> list[dict[bytes, int]]:
+        """The opposite of `encode_cache`."""
+        return [
+            {value.encode("latin-1"): count for value, count in counts.items()}
+            for counts in json.loads(encoded_cache)
+        ]
+
+
 class _WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):
-    """From batches of all columns to the path of each column's vocabulary."""
+    """From counts, a list for each dataset, to the path of each column's vocabulary."""
 
     def __init__(self, files: Sequence[str], orders: Sequence[Order]) -> None:
         super().__init__()
         self._files = files
         self._orders = orders
 
-    def expand(self, batches: beam.PCollection) -> tuple[beam.PCollection, ...]:
+    def expand(self, counts: beam.PCollection) -> tuple[beam.PCollection, ...]:
         tags = [str(index) for index in range(len(self._files))]
         outputs = (
-            batches
-            | "Count in batch" >> beam.FlatMap(_count_batch)
-            | "Count" >> beam.CombinePerKey(sum)
-            | "Collect" >> beam.combiners.ToList()
+            counts
+            | "Sum" >> beam.CombineGlobally(_SumCounts(len(self._files)))
             | "Write"
             >> beam.FlatMap(
                 _write_vocabularies, self.base_temp_dir, self._files, self._orders
@@ -146,25 +216,54 @@ class _WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):
         return tuple(outputs[tag] for tag in tags)
 
 
-def _count_batch(columns: tuple[np.ndarray, ...]) -> Iterator[tuple[tuple[int, bytes], int]]:
-    for index, column in enumerate(columns):
-        for value, count in collections.Counter(column.ravel().tolist()).items():
-            if value and b"\n" not in value and b"\r" not in value:
-                yield (index, value), count
+class _SumCounts(beam.CombineFn):
+    """Adds up counts by value, column by column."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def create_accumulator(self) -> list[dict[bytes, int]]:
+        return [{} for _ in range(self._columns)]
+
+    def add_input(
+        self, accumulator: list[dict[bytes, int]], element: list[dict[bytes, int]]
+    ) -> list[dict[bytes, int]]:
+        for sums, counts in zip(accumulator, element, strict=True):
+            for value, count in counts.items():
+                sums[value] = sums.get(value, 0) + count
+        return accumulator
+
+    def merge_accumulators(
+        self, accumulators: Iterable[list[dict[bytes, int]]]
+    ) -> list[dict[bytes, int]]:
+        # Into a new one: Beam may still need those that it gives.
+        return functools.reduce(self.add_input, accumulators, self.create_accumulator())
+
+    def extract_output(self, accumulator: list[dict[bytes, int]]) -> list[dict[bytes, int]]:
+        return accumulator
+
+
+def _count_batch(columns: tuple[np.ndarray, ...]) -> list[dict[bytes, int]]:
+    return [
+        {
+            value: count
+            for value, count in collections.Counter(column.ravel().tolist()).items()
+            if value and b"\n" not in value and b"\r" not in value
+        }
+        for column in columns
+    ]
 
 
 def _write_vocabularies(
-    counts: Iterable[tuple[tuple[int, bytes], int]],
+    columns: list[dict[bytes, int]],
     directory: str,
     files: Sequence[str],
     orders: Sequence[Order],
 ) -> Iterator[beam.pvalue.TaggedOutput]:
-    by_column: list[list[tuple[bytes, int]]] = [[] for _ in files]
-    for (index, value), count in counts:
-        by_column[index].append((value, count))
     tf.io.gfile.makedirs(directory)
-    for index, (file, order, column) in enumerate(zip(files, orders, by_column, strict=True)):
+    for index, (file, order, counts) in enumerate(zip(files, orders, columns, strict=True)):
         path = os.path.join(directory, file)
         with tf.io.gfile.GFile(path, "wb") as output:
-            output.write(b"".join(value + b"\n" for value in order(column)))
+            output.write(b"".join(value + b"\n" for value in order(list(counts.items()))))
         yield beam.pvalue.TaggedOutput(str(index), np.array(path.encode()))
