@@ -16,15 +16,21 @@ INSTALL_REQUIRES = [
     "tf-keras>=2.21,<2.22",
     "tensorboard>=2.20,<3",
     # Everything else: see docs/dependencies.md for one line of why each.
+    "APScheduler>=3.11,<4",
+    "cronsim>=2.6,<3",
     "filelock>=3.16,<5",
     "numpy>=1.26,<3",
     "pillow>=10,<13",
     "psutil>=5.9,<8",
     "pyarrow>=14,<25",
     "pydantic>=2.9,<3",
+    "PyMySQL>=1.1,<2",
     "PyYAML>=6,<7",
     "rich>=13,<16",
+    "requests>=2.31,<3",
     "scikit-learn>=1.5,<2",
+    "SQLAlchemy>=2.0,<3",
+    "tzdata",
     "typer>=0.15,<1",
 ]
 

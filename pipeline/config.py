@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from components.example_gen.settings import DataFormat
+from pipeline.schedule.settings import DriftSettings, ScheduleSettings
 from trainer_module.settings import (
     Feature,
     ModelSettings,
@@ -97,6 +98,46 @@ class BeamSettings(Settings):
     """Beam pipeline options, such as `--runner=FlinkRunner`; default: in this process."""
 
 
+class Occasion(StrEnum):
+    """What a notification tells of."""
+
+    FAILED = "failed"
+    NOT_BLESSED = "not_blessed"
+    PUSHED = "pushed"
+    DRIFT = "drift"
+
+
+class WebhookSettings(Settings):
+    """A URL that is told by a POST of JSON."""
+
+    url: str = Field(pattern=r"^https?://")
+    secret_variable: str | None = None
+    """The environment variable with the key of the HMAC-SHA256 that signs the body."""
+
+
+class EmailSettings(Settings):
+    """A mail server that is told by SMTP."""
+
+    server: str
+    """`host` or `host:port`; 25 where there is no port."""
+    sender: str
+    to: list[str] = Field(min_length=1)
+    tls: bool = True
+    """Whether to insist on an encrypted connection (STARTTLS)."""
+    user: str | None = None
+    password_variable: str | None = None
+    """The environment variable with the user's password."""
+
+
+class NotifySettings(Settings):
+    """Who is told of what; a notification that cannot be delivered never fails a run."""
+
+    webhook: WebhookSettings | None = None
+    email: EmailSettings | None = None
+    on: list[Occasion] = list(Occasion)
+    """The occasions."""
+
+
 class PipelineConfig(Settings):
     """One pipeline: the whole YAML file."""
 
@@ -117,8 +158,17 @@ class PipelineConfig(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
+    schedule: ScheduleSettings | None = None
+    """When to retrain, on which spans, and what to keep."""
+    drift: DriftSettings = DriftSettings()
+    notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""
+
+    @property
+    def schedule_or_default(self) -> ScheduleSettings:
+        """The schedule; without one the latest span is trained on."""
+        return self.schedule or ScheduleSettings()
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
         """The columns that `features` declares to be of one of the kinds, in its order."""

@@ -21,16 +21,20 @@ def locate_data(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]
     Raises:
       DataError: no local file matches one of the globs.
     """
-    path = _absolute(data.path, layout)
-    globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
-    if globs:
-        base, patterns = path.rstrip("/"), globs
-    else:
-        base, pattern = resolve_input(path, data.format)
-        patterns = {ALL_FILES: pattern}
+    base, patterns = locate_patterns(data, layout)
     for pattern in patterns.values():
         check_files_exist(base, pattern)
     return base, patterns
+
+
+def locate_patterns(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]]:
+    """The same, whether or not a file is there."""
+    path = _absolute(data.path, layout)
+    globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
+    if globs:
+        return path.rstrip("/"), globs
+    base, pattern = resolve_input(path, data.format)
+    return base, {ALL_FILES: pattern}
 
 
 def _absolute(path: str, layout: Layout) -> str:

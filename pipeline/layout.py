@@ -58,6 +58,26 @@ class Layout:
         return self.root / ".lock"
 
     @property
+    def scheduled(self) -> Path:
+        """Held by the run that a scheduler started, from its first moment on."""
+        return self.root / ".scheduled"
+
+    @property
+    def scheduled_log(self) -> Path:
+        """What the runs that a scheduler started showed, one after another."""
+        return self.root / "scheduled.log"
+
+    @property
+    def ledger(self) -> Path:
+        """Every decision and what came of it."""
+        return self.root / "ledger.db"
+
+    @property
+    def scheduler(self) -> Path:
+        """The scheduler's store, one for all pipelines of the output folder."""
+        return self.output / "scheduler.db"
+
+    @property
     def builtin(self) -> Path:
         """Shipped data, unpacked."""
         return self.output / "builtin"

@@ -17,13 +17,15 @@ from pipeline.config import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
+from pipeline.metadata_url import parse_metadata_url
 from pipeline.metrics import METRICS
 from pipeline.problems import Problem, near_match
+from pipeline.schedule.rules import SCHEDULE_RULES
 from trainer_module.models import ZOO
 from trainer_module.settings import ImageFeature, Strategy, Task
 
 Rule = Callable[[PipelineConfig], Iterator[Problem]]
-_RULES: list[Rule] = []
+_RULES: list[Rule] = [*SCHEDULE_RULES]
 
 IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
 
@@ -174,10 +176,13 @@ def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Problem]:
 
 
 @_rule
-def metadata_is_sqlite(config: PipelineConfig) -> Iterator[Problem]:
-    """A database server is announced in the contract but cannot be used yet."""
+def metadata_names_a_database(config: PipelineConfig) -> Iterator[Problem]:
+    """A server's URL names user, host and database, and keeps the password to itself."""
     if config.metadata is not None:
-        yield Problem("metadata", f"found {config.metadata!r}; only null (SQLite) is supported yet")
+        try:
+            parse_metadata_url(config.metadata)
+        except ValueError as error:
+            yield Problem("metadata", str(error))
 
 
 @_rule

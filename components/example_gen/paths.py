@@ -29,6 +29,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def is_span_pattern(pattern: str) -> bool:
+    """Whether the pattern holds TFX's {SPAN} or a date."""
+    return bool(re.search(r"\{SPAN(?::\d+)?\}|\{YYYY\}", pattern))
+
+
 def is_hidden(path: str) -> bool:
     """Whether the name begins with `.` or `_`, which marks files that are no data."""
     return posixpath.basename(path).startswith((".", "_"))

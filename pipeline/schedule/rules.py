@@ -1,0 +1,63 @@
+"""What has to hold between `schedule:`, `drift:` and the rest of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.config import PipelineConfig
+from pipeline.problems import Problem
+from pipeline.schedule.settings import OnDrift
+from pipeline.schedule.spans import has_spans
+
+_SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
+
+
+def schedule_has_an_occasion(config: PipelineConfig) -> Iterator[Problem]:
+    """A schedule that nothing sets off would never run."""
+    schedule = config.schedule
+    drift = config.drift.on_drift is OnDrift.RETRAIN and config.drift.columns
+    if schedule is not None and not (schedule.cron or schedule.on_new_data or drift):
+        yield Problem(
+            "schedule",
+            "nothing ever sets it off; give it cron: 0 3 * * * or on_new_data: true, or let drift "
+            "do it with drift.on_drift: retrain and drift.columns",
+        )
+
+
+def windows_need_spans(config: PipelineConfig) -> Iterator[Problem]:
+    """Without spans there is one set of data, and all of it is trained on."""
+    if config.schedule is None or has_spans(config.data):
+        return
+    for key in ("window", "missing_span"):
+        if key in config.schedule.model_fields_set:
+            yield Problem(
+                f"schedule.{key}",
+                f"data.path has no spans; leave this out, or give it some, {_SPANS}",
+            )
+
+
+def drift_needs_spans(config: PipelineConfig) -> Iterator[Problem]:
+    """Drift is measured between the newest span and the one trained on last."""
+    if config.drift.columns and not has_spans(config.data):
+        yield Problem(
+            "drift.columns",
+            f"data.path has no spans to compare; leave this out, or give it some, {_SPANS}",
+        )
+
+
+def retraining_by_drift_has_thresholds(config: PipelineConfig) -> Iterator[Problem]:
+    """Drift is what passes a threshold."""
+    if config.drift.on_drift is OnDrift.RETRAIN and not config.drift.columns:
+        yield Problem(
+            "drift.columns",
+            "on_drift: retrain, but no column has a threshold; one is "
+            "{payment_type: {infinity_norm: 0.1}}",
+        )
+
+
+SCHEDULE_RULES = (
+    schedule_has_an_occasion,
+    windows_need_spans,
+    drift_needs_spans,
+    retraining_by_drift_has_thresholds,
+)

@@ -1,0 +1,183 @@
+"""The sections of a config that retraining by itself needs."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveInt,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from trainer_module.settings import Settings
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _parse_duration(value: Any) -> timedelta:
+    found = re.fullmatch(r"(\d+)\s*([smhd])", str(value))
+    if isinstance(value, timedelta):
+        return value
+    if found is None:
+        raise ValueError("a duration is a whole number with a unit, such as 30s, 5m, 4h or 1d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def show_duration(value: timedelta) -> str:
+    """A duration as a config writes it: `5m`."""
+    seconds = int(value.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_parse_duration),
+    PlainSerializer(show_duration, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+\s*[smhd]$"}),
+]
+
+
+class MissingSpan(StrEnum):
+    """What a gap in the window does, or a span that holds no example."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class WindowSettings(Settings):
+    """Which spans to train on, counted back from the newest; one of the three."""
+
+    last: PositiveInt | None = None
+    """So many consecutive spans, days where the path has a date."""
+    all: bool = False
+    """Every span there is."""
+    since: date | NonNegativeInt | None = None
+    """From this span on: a date where the path has one, else a number."""
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> WindowSettings:
+        given = [self.last is not None, self.all, self.since is not None]
+        if sum(given) != 1:
+            raise ValueError("give one of {last: 7}, {all: true} and {since: 2026-01-01}")
+        return self
+
+
+class RetrySettings(Settings):
+    """What happens after a run that failed; data or a config that is unusable is not retried."""
+
+    attempts: PositiveInt = 3
+    """Runs in all, the first included."""
+    backoff: Duration = timedelta(minutes=5)
+    """The wait before the second; it doubles each time."""
+
+
+class KeepSettings(Settings):
+    """What is not deleted; the model in service and what it is compared with always stay."""
+
+    versions: PositiveInt | None = None
+    """The newest pushed versions; default: all."""
+    runs: PositiveInt | None = None
+    """The newest runs, with their artifacts; default: all."""
+
+
+class ScheduleSettings(Settings):
+    """When to retrain, and on what."""
+
+    cron: str | None = None
+    """Five fields: minute, hour, day of month, month, day of week."""
+    on_new_data: bool = False
+    """Retrain when a span or a version of one is new at `data.path`, or its files have changed."""
+    poll: Duration = timedelta(minutes=5)
+    """How often to look for new data."""
+    settle: Duration = timedelta(minutes=1)
+    """Files changed more recently than this are still being written."""
+    timezone: str = "UTC"
+    """Of `cron`: a name such as Europe/Paris."""
+    window: WindowSettings = WindowSettings(last=1)
+    """Spans to train on."""
+    missing_span: MissingSpan = MissingSpan.FAIL
+    """What a gap in the window does."""
+    warm_start: bool = False
+    """Begin with the weights of the latest blessed model."""
+    retry: RetrySettings = RetrySettings()
+    timeout: Duration = timedelta(hours=24)
+    """A run that takes longer is stopped, and has failed."""
+    keep: KeepSettings = KeepSettings()
+
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, cron: str | None) -> str | None:
+        if cron is None:
+            return None
+        try:
+            next(CronSim(cron, datetime(2026, 1, 1)))
+        except CronSimError as error:
+            raise ValueError(
+                f"{error}; it has five fields: minute, hour, day of month, month and day of week, "
+                "such as `0 3 * * *` for 3 o'clock every night"
+            ) from None
+        except StopIteration:
+            raise ValueError("there is no such day in any year") from None
+        return cron
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_time_zone(cls, name: str) -> str:
+        if name not in available_timezones():
+            near = difflib.get_close_matches(name, available_timezones(), n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "one is Europe/Paris"
+            raise ValueError(f"there is no such time zone; {hint}")
+        return name
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of `cron`."""
+        return ZoneInfo(self.timezone)
+
+
+class OnDrift(StrEnum):
+    """What drift between the newest span and the last one trained on does."""
+
+    RETRAIN = "retrain"
+    """A run is due, also where neither the clock nor `on_new_data` asks for one."""
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class DriftThreshold(Settings):
+    """How far a column's distribution may move; TFDV measures it."""
+
+    infinity_norm: float | None = Field(default=None, gt=0, le=1)
+    """Categorical: the largest change of any value's share."""
+    jensen_shannon: float | None = Field(default=None, gt=0, le=1)
+    """Numeric or categorical: the Jensen-Shannon divergence."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> DriftThreshold:
+        if (self.infinity_norm is None) == (self.jensen_shannon is None):
+            raise ValueError("give one of infinity_norm and jensen_shannon")
+        return self
+
+
+class DriftSettings(Settings):
+    """Whether the newest span still looks like what the model was trained on."""
+
+    columns: dict[str, DriftThreshold] = {}
+    """Thresholds by column: {payment_type: {infinity_norm: 0.1}}."""
+    on_drift: OnDrift = OnDrift.WARN
+    """What happens when a threshold is passed."""
