@@ -12,7 +12,7 @@ ARGS ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run test lint format docs bench bench-strategies clean
+.PHONY: help setup run replay test lint format docs bench bench-strategies clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -22,8 +22,11 @@ setup: $(READY)  ## create .venv from uv.lock (the other commands do it by thems
 run: $(READY)  ## run the main job; CONFIG=configs/taxi.yaml runs another, ARGS="..." adds options
 	@$(PYTHON) local_runner.py run --config $(CONFIG) $(ARGS)
 
-test: $(READY)  ## run all tests; ARGS="-k name" picks some
-	@$(PYTHON) -m pytest $(ARGS)
+replay: $(READY)  ## play 30 days of scheduled retraining with a simulated clock; ARGS="--days 5"
+	@$(PYTHON) tools/replay.py $(ARGS)
+
+test: $(READY)  ## run all tests, on both cores; ARGS="-k name" picks some
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(READY)  ## check style, types and layers
 	@$(VENV)/bin/ruff check .

@@ -17,8 +17,12 @@ from pipeline.config import PipelineConfig
 from pipeline.config_file import load_config
 from pipeline.inspection import show_findings, show_plan
 from pipeline.reference import config_schema
+from pipeline.request import BY_HAND, RunRequest
 from pipeline.run import run_pipeline
+from pipeline.schedule_commands import history, schedule
 from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
+from pipeline.version_commands import roll_back_model, show_models, withdraw_model
+from pipeline.versions.rollback import Request
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
@@ -32,6 +36,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cluster_app, name="cluster")
+app.command()(schedule)
+app.command()(history)
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
@@ -46,6 +52,9 @@ OutputOption = Annotated[
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", help="Show everything that components say as well.")
 ]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")
+]
 OUTPUT = Path("output")
 
 
@@ -59,7 +68,7 @@ def default(
 ) -> None:
     """Without a command: run configs/digits.yaml."""
     if context.invoked_subcommand is None:
-        run(config, overrides, output, verbose)
+        raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose))
 
 
 @app.command()
@@ -68,13 +77,27 @@ def run(
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
+    through: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN", help="The span to end at: a date or a number, not the newest."
+        ),
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Read and check the data, and train nothing.")
+    ] = False,
+    because: Annotated[
+        str, typer.Option(metavar="TEXT", help="Why there is a run, for its history.")
+    ] = BY_HAND,
 ) -> None:
     """Run a pipeline: data in, a blessed model pushed.
 
-    Components with nothing new to do are taken from the cache. Exit code: 0 a model was pushed,
-    1 a component failed, 2 the config or the data is unusable, 3 the model was not blessed.
+    Components with nothing new to do are taken from the cache. Where the data comes in spans, only
+    new ones are read. Exit code: 0 a model was pushed, 1 a component failed, 2 the config or the
+    data is unusable, 3 the model was not blessed.
     """
-    raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose))
+    request = RunRequest(because, through, validate_only)
+    raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose, request))
 
 
 @app.command()
@@ -86,6 +109,51 @@ def plan(
 ) -> None:
     """Say what a run would do, what is cached and why, without running anything."""
     show_plan(_load(config, overrides), output, verbose)
+
+
+@app.command()
+def models(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    as_json: Annotated[bool, typer.Option("--json", help="Show them for programs.")] = False,
+    withdraw: Annotated[
+        int | None,
+        typer.Option(metavar="VERSION", help="Mark a version that does not serve as bad."),
+    ] = None,
+    reason: ReasonOption = None,
+) -> None:
+    """List the pushed versions, newest first: which one serves, its data, strategy and metrics.
+
+    A version that is withdrawn stays where it is, but no model is compared with it or begins from
+    its weights again, and no rollback goes back to it.
+    """
+    if withdraw is not None:
+        withdraw_model(_load(config, overrides), output, withdraw, reason)
+    else:
+        show_models(_load(config, overrides), output, as_json)
+
+
+@app.command()
+def rollback(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    to: Annotated[
+        int | None,
+        typer.Option(metavar="VERSION", help="The version to go back to; else the one before."),
+    ] = None,
+    reason: ReasonOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also to a version that was withdrawn.")
+    ] = False,
+) -> None:
+    """Put an earlier version in service, and withdraw those that came after it.
+
+    A copy of it becomes the newest version, which is the one that model servers load. Interrupted
+    at whatever moment, the old version serves or the new one; the same command then finishes.
+    """
+    roll_back_model(_load(config, overrides), output, Request(to, reason, force))
 
 
 @app.command()

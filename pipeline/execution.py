@@ -6,31 +6,22 @@ import logging
 import os
 import shutil
 import sys
-import time
-from datetime import datetime
 from pathlib import Path
 
-from ml_metadata.proto import metadata_store_pb2
-
-from components.example_gen.paths import is_remote
 from components.trainer.options import TrainerOptions
-from components.versions import push_version
 from pipeline.config import PipelineConfig
-from pipeline.failures import explain
-from pipeline.fingerprint import own_sources
-from pipeline.graph import create_pipeline
+from pipeline.graph import create_ingestion, create_pipeline
+from pipeline.journal import Journal
 from pipeline.layout import Layout, RunLayout
+from pipeline.ledger import Ledger
 from pipeline.local import LocalRunner
-from pipeline.results import RunResults
+from pipeline.metadata import connection_config
+from pipeline.recorder import Recorder
+from pipeline.request import RunRequest
+from pipeline.schedule.spans import Window, whole_data
 from pipeline.screen import Screen, shown
-from pipeline.summary import (
-    ComponentSummary,
-    ErrorSummary,
-    MetricSummary,
-    RunSummary,
-    State,
-    Status,
-)
+from pipeline.summary import RunSummary, State
+from pipeline.window import WindowReader, make_spans
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.settings import TrainSettings
 from trainer_module.strategies.automatic import check_available, choose_strategy
@@ -39,19 +30,42 @@ from trainer_module.tf_config import read_tf_config
 logger = logging.getLogger(__name__)
 
 
-def execute(config: PipelineConfig, layout: Layout, files: RunLayout, screen: Screen) -> int:
+def execute(
+    config: PipelineConfig,
+    layout: Layout,
+    files: RunLayout,
+    screen: Screen,
+    request: RunRequest,
+    window: Window | None,
+) -> int:
     """Runs the components, keeps `summary.json` current, and shows the outcome.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline.
+      files: of the run.
+      screen: where people look.
+      request: what the run is asked to do.
+      window: the spans to train on, where the data comes in spans.
 
     Returns:
       The exit code.
     """
-    pipeline = create_pipeline(config, layout)
-    recorder = _Recorder(config, pipeline.metadata_connection_config, files, screen)
+    ledger, run_id = Ledger(layout.ledger), files.root.name
+    data = list(window.spans) if window else [whole_data(config.data, layout)]
+    journal = Journal(ledger, config, run_id, data, request.because)
+    recorder = Recorder(config, connection_config(config, layout), files, screen, journal, window)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(screen)
     try:
         _prepare_training(config.train)
-        LocalRunner(files.root.name, recorder).run(pipeline)
+        spans = None
+        if window is not None:
+            reader = WindowReader(config, layout, ledger, journal, run_id)
+            usable = [window.newest] if request.validate_only else reader.read(window, screen)
+            spans = make_spans(window, ledger, usable)
+        create = create_ingestion if request.validate_only else create_pipeline
+        LocalRunner(run_id, recorder).run(create(config, layout, spans))
         error = None
     except (Exception, KeyboardInterrupt) as exception:
         logger.exception("The run ended early")
@@ -65,122 +79,6 @@ def execute(config: PipelineConfig, layout: Layout, files: RunLayout, screen: Sc
     recorder.conclude(error)
     screen.conclude(recorder.summary, _hints(recorder.summary, layout, files))
     return recorder.summary.status.exit_code
-
-
-class _Recorder:
-    """Watches the components: fills the summary, and tells the screen."""
-
-    def __init__(
-        self,
-        config: PipelineConfig,
-        connection: metadata_store_pb2.ConnectionConfig,
-        files: RunLayout,
-        screen: Screen,
-    ) -> None:
-        self._config = config
-        self._files = files
-        self._screen = screen
-        self._results = RunResults(connection, config)
-        self._began = time.monotonic()
-        self._current: str | None = None
-        self.summary = RunSummary(
-            run_id=files.root.name,
-            pipeline=config.name,
-            started=datetime.now().astimezone().isoformat(timespec="seconds"),
-            strategy=config.train.strategy.kind,
-        )
-        self.summary.write(files.summary)
-
-    def started(self, component: str) -> None:
-        """A component begins."""
-        self._current = component
-        self._screen.started(component)
-
-    def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
-        """A component ended: what it left is read at once."""
-        if execution is not None and state is not State.FAILED:
-            self._results.add(component, execution)
-        detail = self._read(component)
-        if component == "Pusher" and state is not State.FAILED and not self.summary.pushed:
-            state, detail = State.SKIPPED, "the model is not blessed"
-        self.summary.components.append(
-            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
-        )
-        self.summary.seconds = round(time.monotonic() - self._began, 3)
-        self.summary.write(self._files.summary)
-        self._screen.finished(component, state, seconds, detail)
-
-    def _read(self, component: str) -> str:
-        """Adds a component's results to the summary; gives the gist of them."""
-        reader = {
-            "StatisticsGen": self._read_statistics,
-            "ExampleValidator": self._read_anomalies,
-            "Trainer": self._read_training,
-            "Evaluator": self._read_evaluation,
-            "Pusher": self._read_push,
-        }.get(component)
-        return reader() if reader else ""
-
-    def _read_statistics(self) -> str:
-        self.summary.examples = self._results.examples_per_split()
-        return ", ".join(f"{split} {n:,}" for split, n in self.summary.examples.items())
-
-    def _read_anomalies(self) -> str:
-        self.summary.anomalies = [str(anomaly) for anomaly in self._results.anomalies()]
-        if not self.summary.anomalies:
-            return ""
-        more = len(self.summary.anomalies) - 1
-        return f"warning: {self.summary.anomalies[0]}" + (f" (and {more} more)" if more else "")
-
-    def _read_training(self) -> str:
-        training = self.summary.training = self._results.training()
-        if not training:
-            return ""
-        self.summary.strategy = training["strategy"]
-        self.summary.replicas = training["replicas"]
-        replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
-        if training["workers"] > 1:
-            replicas = f"{training['workers']} workers, {replicas}"
-        return (
-            f"{training['epochs']} epochs, best {training['best_epoch']}; "
-            f"{training['strategy']}, {replicas}; {training['examples_per_second']:,.0f} examples/s"
-        )
-
-    def _read_evaluation(self) -> str:
-        evaluation = self._results.evaluation()
-        if evaluation is None:
-            return ""
-        self.summary.blessed, self.summary.reason = evaluation.blessed, evaluation.reason
-        self.summary.metrics = {
-            m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
-            for m in evaluation.metrics
-        }
-        self.summary.slices = evaluation.slices
-        return "blessed" if evaluation.blessed else "not blessed"
-
-    def _read_push(self) -> str:
-        pushed = self._results.pushed_version()
-        if pushed is None:
-            return ""
-        self.summary.pushed = pushed.destination
-        if is_remote(pushed.destination) or Path(pushed.destination).exists():
-            return ""
-        # A cached push whose version was deleted since: Pusher's own copy serves again.
-        push_version(pushed.archive, Path(pushed.destination))
-        return "the served version was gone; pushed again"
-
-    def conclude(self, error: BaseException | None) -> None:
-        """Settles the status, from what was pushed or from what went wrong."""
-        if error is None:
-            pushed = self.summary.pushed is not None
-            self.summary.status = Status.PUSHED if pushed else Status.NOT_BLESSED
-        else:
-            self.summary.status, message = explain(error, own_sources(self._config))
-            self.summary.error = ErrorSummary(
-                component=self._current, message=message, log=str(self._files.log)
-            )
-        self.summary.seconds = round(time.monotonic() - self._began, 3)
-        self.summary.write(self._files.summary)
 
 
 def _prepare_training(train: TrainSettings) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from ml_metadata.proto import metadata_store_pb2
 from tfx import types
 from tfx.components import Evaluator, Pusher, StatisticsGen, Trainer, Transform
 from tfx.dsl.components.base import base_node, executor_spec
@@ -14,16 +14,26 @@ from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 
 import trainer_module
-from components.baseline import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
+from components.baseline import (
+    CANDIDATE_KEY,
+    LatestOtherBlessedModelStrategy,
+    WarmStartModelStrategy,
+)
 from components.example_validator import ExampleValidator
 from components.pusher import AtomicPushExecutor
 from components.schema_gen import SchemaGen
+from components.spans import (
+    OlderAnalyzerCacheStrategy,
+    SpanWindowStrategy,
+    StatisticsOfSpanStrategy,
+)
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.config import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.fingerprint import CODE_KEY, code_fingerprint
-from pipeline.ingestion import make_example_gen
+from pipeline.ingestion import EXAMPLE_GEN, make_example_gen
 from pipeline.layout import Layout
+from pipeline.metadata import connection_config
 from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
@@ -37,53 +47,58 @@ DEFAULT_BEAM_ARGS = [
 without the name of an image, which nothing here uses, TFX would package its sources for workers."""
 
 
-def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline:
+@dataclass(frozen=True)
+class Spans:
+    """Which spans a run reads and trains on, by number."""
+
+    newest: int
+    """The one that is read in this run, and evaluated on."""
+    window: tuple[int, ...] = ()
+    """Those that are trained on; the older ones have been read before."""
+    trained: int | None = None
+    """The one before the newest that was trained on last: what drift is measured from."""
+
+
+def create_pipeline(
+    config: PipelineConfig, layout: Layout, spans: Spans | None = None
+) -> pipeline.Pipeline:
     """Wires the components of a config; nothing runs yet.
 
     Args:
       config: a checked config.
       layout: where artifacts, metadata and the pushed model go.
+      spans: what to read and to train on, where the data comes in spans.
     """
-    # Reads the data, whatever its format, into splits of tf.Examples.
-    example_gen = make_example_gen(config, layout)
-    examples = example_gen.outputs["examples"]
-
-    # Counts what is in every column of every split.
-    statistics_gen = StatisticsGen(examples=examples)
-    statistics = statistics_gen.outputs["statistics"]
-
-    # Says what the data has to look like: curated, or inferred from the first data and kept.
-    schema_gen = SchemaGen(
-        statistics=statistics,
-        curated=Path(config.schema_file).resolve() if config.schema_file else None,
-        kept=layout.schema,
-        label=config.data.label,
-        task=config.task,
-        images=config.columns_of(ImageFeature),
-    )
-    schema = schema_gen.outputs["schema"]
-
-    # Compares the two; stops the run before a model learns from broken data.
-    example_validator = ExampleValidator(
-        statistics=statistics,
-        schema=schema,
-        label=config.data.label,
-        ignored=config.columns_of(IgnoredFeature),
-        on_anomaly=config.on_anomaly.value,
-        named=_named_columns(config),
-    )
+    data = _create_data_components(config, layout, spans)
+    examples, schema = data.examples, data.schema
+    components = list(data.components)
+    window, analyzer_cache = examples, None
+    if spans is not None:
+        # All spans of the window; what Transform found in those that it has seen before.
+        window_resolver = _resolve_window(spans, data.example_gen)
+        window = window_resolver.outputs["examples"]
+        cache_resolver = _resolve_analyzer_cache(window)
+        analyzer_cache = cache_resolver.outputs["analyzer_cache"]
+        components += [window_resolver, cache_resolver]
 
     # Turns columns into model inputs, by a graph that serving uses as well.
     transform = Transform(
-        examples=examples,
+        examples=window,
         schema=schema,
         preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
         custom_config=_custom_config(_transform_settings(config), config.preprocessing),
-        # Statistics of what goes in and comes out would double its time, and the analyzer cache
-        # costs more than it saves while every run analyses one span.
+        # Statistics of what goes in and comes out would double its time; the cache costs more than
+        # it saves where no span comes up again.
         disable_statistics=True,
-        disable_analyzer_cache=True,
+        disable_analyzer_cache=analyzer_cache is None,
+        analyzer_cache=analyzer_cache,
     )
+
+    # Finds the model whose weights training begins with.
+    warm_start = None
+    if config.schedule_or_default.warm_start:
+        warm_start = _resolve_warm_start(window)
+        components.append(warm_start)
 
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
@@ -91,6 +106,7 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
+        base_model=warm_start.outputs["model"] if warm_start else None,
         train_args=trainer_pb2.TrainArgs(splits=["train"]),
         eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
         custom_config=_custom_config(
@@ -108,7 +124,8 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         **{CANDIDATE_KEY: model},
     ).with_id(BASELINE_RESOLVER)
 
-    # Measures both, and blesses the new one if it keeps the thresholds and is not worse.
+    # Measures both on the newest data, and blesses the new one if it keeps the thresholds and is
+    # not worse.
     evaluator = Evaluator(
         examples=examples,
         model=model,
@@ -126,36 +143,115 @@ def create_pipeline(config: PipelineConfig, layout: Layout) -> pipeline.Pipeline
         ),
         custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
     )
+    return _pipeline(config, layout, [*components, transform, trainer, baseline, evaluator, pusher])
 
-    components: list[base_node.BaseNode] = [
-        example_gen,
-        statistics_gen,
-        schema_gen,
-        example_validator,
-        transform,
-        trainer,
-        baseline,
-        evaluator,
-        pusher,
-    ]
+
+def create_ingestion(
+    config: PipelineConfig, layout: Layout, spans: Spans | None
+) -> pipeline.Pipeline:
+    """The components that read, count and check one span, or the data, and no more."""
+    return _pipeline(config, layout, _create_data_components(config, layout, spans).components)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The components that look at the data itself, and what they give."""
+
+    components: list[base_node.BaseNode]
+    example_gen: base_node.BaseNode
+    examples: types.BaseChannel
+    schema: types.BaseChannel
+
+
+def _create_data_components(config: PipelineConfig, layout: Layout, spans: Spans | None) -> _Data:
+    # Reads the data, whatever its format, into splits of tf.Examples.
+    example_gen = make_example_gen(config, layout, spans.newest if spans else None)
+    examples = example_gen.outputs["examples"]
+
+    # Counts what is in every column of every split.
+    statistics_gen = StatisticsGen(examples=examples)
+    statistics = statistics_gen.outputs["statistics"]
+
+    # Says what the data has to look like: curated, or inferred from the first data and kept.
+    schema_gen = SchemaGen(
+        statistics=statistics,
+        curated=Path(config.schema_file).resolve() if config.schema_file else None,
+        kept=layout.schema,
+        label=config.data.label,
+        task=config.task,
+        images=config.columns_of(ImageFeature),
+    )
+    schema = schema_gen.outputs["schema"]
+
+    # Finds what the data looked like when a model was trained last.
+    previous = None
+    if spans is not None and spans.trained is not None and config.drift.columns:
+        previous = _resolve_statistics(spans.trained, statistics_gen)
+
+    # Compares; stops the run before a model learns from broken data.
+    example_validator = ExampleValidator(
+        statistics=statistics,
+        schema=schema,
+        label=config.data.label,
+        ignored=config.columns_of(IgnoredFeature),
+        on_anomaly=config.on_anomaly.value,
+        named=_named_columns(config),
+        drift=config.drift.model_dump_json() if config.drift.columns else "",
+        previous_statistics=previous.outputs["statistics"] if previous else None,
+    )
+    components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
+    return _Data([c for c in components if c is not None], example_gen, examples, schema)
+
+
+def _resolve_window(spans: Spans, example_gen: base_node.BaseNode) -> Resolver:
+    resolver = Resolver(
+        strategy_class=SpanWindowStrategy,
+        config={"spans": list(spans.window)},
+        examples=types.Channel(type=standard_artifacts.Examples, producer_component_id=EXAMPLE_GEN),
+    ).with_id("WindowResolver")
+    resolver.add_upstream_node(example_gen)
+    return resolver
+
+
+def _resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
+    return Resolver(
+        strategy_class=OlderAnalyzerCacheStrategy,
+        examples=window,
+        analyzer_cache=types.Channel(type=standard_artifacts.TransformCache),
+    ).with_id("AnalyzerCacheResolver")
+
+
+def _resolve_statistics(span: int, statistics_gen: base_node.BaseNode) -> Resolver:
+    return Resolver(
+        strategy_class=StatisticsOfSpanStrategy,
+        config={"span": span},
+        examples=types.Channel(type=standard_artifacts.Examples, producer_component_id=EXAMPLE_GEN),
+        statistics=types.Channel(
+            type=standard_artifacts.ExampleStatistics, producer_component_id=statistics_gen.id
+        ),
+    ).with_id("PreviousStatisticsResolver")
+
+
+def _resolve_warm_start(window: types.BaseChannel) -> Resolver:
+    return Resolver(
+        strategy_class=WarmStartModelStrategy,
+        examples=window,
+        model=types.Channel(type=standard_artifacts.Model),
+        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id("WarmStartResolver")
+
+
+def _pipeline(
+    config: PipelineConfig, layout: Layout, components: list[base_node.BaseNode]
+) -> pipeline.Pipeline:
     return pipeline.Pipeline(
         pipeline_name=config.name,
         pipeline_root=str(layout.pipeline_root),
         components=components,
         enable_cache=True,
-        metadata_connection_config=sqlite_connection(layout.metadata),
+        metadata_connection_config=connection_config(config, layout),
         beam_pipeline_args=config.beam.args or DEFAULT_BEAM_ARGS,
     )
-
-
-def sqlite_connection(path: Path) -> metadata_store_pb2.ConnectionConfig:
-    """A metadata store in a file, which is made when it is first opened."""
-    connection = metadata_store_pb2.ConnectionConfig()
-    connection.sqlite.filename_uri = str(path)
-    connection.sqlite.connection_mode = (
-        metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
-    )
-    return connection
 
 
 def _named_columns(config: PipelineConfig) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfx.proto import example_gen_pb2
+from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.settings import ExampleGenSettings
@@ -11,9 +11,19 @@ from pipeline.data_location import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import CategoricalFeature, IgnoredFeature
 
+EXAMPLE_GEN = "ExampleGen"
+"""The component's id: stock names would follow the class."""
 
-def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
+
+def make_example_gen(
+    config: PipelineConfig, layout: Layout, span: int | None = None
+) -> ArrowExampleGen:
     """The component that reads the config's data.
+
+    Args:
+      config: a checked config.
+      layout: where shipped data is unpacked.
+      span: the span to read, in its latest version; default: the latest span there is.
 
     Raises:
       DataError: no local file matches the path.
@@ -34,8 +44,15 @@ def make_example_gen(config: PipelineConfig, layout: Layout) -> ArrowExampleGen:
             ]
         ),
         output_config=_output_config(config.data),
+        range_config=None if span is None else _only(span),
     )
-    return component.with_id("ExampleGen")
+    return component.with_id(EXAMPLE_GEN)
+
+
+def _only(span: int) -> range_config_pb2.RangeConfig:
+    return range_config_pb2.RangeConfig(
+        static_range=range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
+    )
 
 
 def _output_config(data: DataSettings) -> example_gen_pb2.Output:

@@ -14,18 +14,21 @@ from pipeline.config import PipelineConfig
 from pipeline.doctor import Level, examine
 from pipeline.layout import Layout
 from pipeline.logs import captured
+from pipeline.metadata import check_store
 
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
     """Shows what a run would do: a line per component, with the reason."""
+    layout = Layout.of(config, output)
+    check_store(config, layout)
     with _quiet(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.plan import make_plan
 
         runs = 0
-        for component in make_plan(config, Layout.of(config, output)):
+        for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
             console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")

@@ -7,7 +7,6 @@ directed to a scratch folder and an executor that only says that it would have r
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2
-from tfx.dsl.compiler import compiler
+from tfx.dsl.compiler import compiler, constants
 from tfx.orchestration.portable import base_executor_operator, data_types
 from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
@@ -23,10 +22,15 @@ from tfx.utils import json_utils
 
 from pipeline.config import PipelineConfig
 from pipeline.fingerprint import CODE_KEY
-from pipeline.graph import create_pipeline, sqlite_connection
+from pipeline.graph import Spans, create_pipeline
 from pipeline.layout import Layout
+from pipeline.ledger import Ledger
 from pipeline.local import Node, compiled_nodes, launch
+from pipeline.metadata import copy_to_sqlite, sqlite_connection
+from pipeline.request import RunRequest
+from pipeline.run import find_window
 from pipeline.summary import State
+from pipeline.window import make_spans
 from trainer_module.settings import SETTINGS_KEY
 
 UNTELLING = {"input_config", "module_path", "span", "version"}
@@ -94,9 +98,8 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
     """
     with tempfile.TemporaryDirectory(prefix="scopeline-plan-") as scratch:
         copy = Path(scratch) / "metadata.db"
-        if layout.metadata.exists():
-            shutil.copyfile(layout.metadata, copy)
-        pipeline = create_pipeline(config, layout)
+        copy_to_sqlite(config, layout, copy)
+        pipeline = create_pipeline(config, layout, _spans(config, layout))
         pipeline.metadata_connection_config = sqlite_connection(copy)
         compiled = compiler.Compiler().compile(pipeline)
         would_run: set[str] = set()
@@ -107,6 +110,12 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
             if planned.runs:
                 would_run.add(node.id)
             yield planned
+
+
+def _spans(config: PipelineConfig, layout: Layout) -> Spans | None:
+    """What a run would read and train on now."""
+    window = find_window(config, layout, RunRequest())
+    return None if window is None else make_spans(window, Ledger(layout.ledger))
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
@@ -129,9 +138,15 @@ def _why(node: Node, signal: _WouldRunError) -> str:
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
         kind = node.launcher_arguments["pipeline_node"].node_info.type.name
-        executions = store.get_executions_by_type(kind)
+        # Of this pipeline: a server's database may hold others as well.
+        pipeline = node.launcher_arguments["pipeline_info"].id
+        context = store.get_context_by_type_and_name(constants.PIPELINE_CONTEXT_TYPE_NAME, pipeline)
         done = [
-            e for e in executions if e.id != signal.execution_id and e.last_known_state in _DONE
+            execution
+            for execution in store.get_executions_by_context(context.id)
+            if execution.type == kind
+            and execution.id != signal.execution_id
+            and execution.last_known_state in _DONE
         ]
         if not done:
             return "it has not run yet"

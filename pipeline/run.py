@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import datetime
 from pathlib import Path
 
 from pipeline.config import PipelineConfig
@@ -11,21 +12,39 @@ from pipeline.data_location import locate_data
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.logs import captured
+from pipeline.metadata import check_store
+from pipeline.notify import check_secrets
+from pipeline.request import RunRequest
+from pipeline.schedule.spans import (
+    Window,
+    choose_window,
+    has_spans,
+    is_dated,
+    list_spans,
+    parse_span,
+)
 from pipeline.screen import Screen
-from trainer_module.errors import InternalError, ScopelineError
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
 from trainer_module.tf_config import read_tf_config
 
 
-def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) -> int:
+def run_pipeline(
+    config: PipelineConfig,
+    output: Path,
+    verbose: bool = False,
+    request: RunRequest = RunRequest(),  # noqa: B008 - it does not change
+) -> int:
     """Runs a pipeline and shows it on the screen.
 
     Args:
       config: a checked config.
       output: the output folder.
       verbose: whether everything that components say is shown as well.
+      request: why, up to which span, and how far.
 
     Returns:
-      The exit code: 0 pushed, 1 a component failed, 2 the data is unusable, 3 not blessed.
+      The exit code: 0 pushed (or validated, if that was asked for), 1 a component failed, 2 the
+      data is unusable, 3 not blessed.
 
     Raises:
       ConfigError: the output folder or TF_CONFIG cannot be used, or another run of the pipeline is
@@ -34,21 +53,24 @@ def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) ->
       InternalError: the run broke outside of its components.
     """
     read_tf_config(os.environ)  # Refused now if it cannot be used.
+    check_secrets(config)
     layout = Layout.of(config, output)
     with one_at_a_time(layout):
-        locate_data(config.data, layout)
+        check_store(config, layout)
+        window = find_window(config, layout, request)
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
         with captured(files.log, verbose) as stream:
             screen = Screen(stream, verbose)
-            screen.begin(f"{config.name}, run {files.root.name}")
+            title = f"{config.name}, run {files.root.name}"
+            screen.begin(title if window is None else f"{title}, {window}")
             screen.started("starting TFX")
             try:
                 # Imported only now: what needs no TensorFlow has been checked, and its chatter
                 # goes to the log.
                 from pipeline.execution import execute
 
-                return execute(config, layout, files, screen)
+                return execute(config, layout, files, screen, request, window)
             except ScopelineError:
                 raise
             except Exception as error:
@@ -58,3 +80,27 @@ def run_pipeline(config: PipelineConfig, output: Path, verbose: bool = False) ->
                 ) from error
             finally:
                 screen.stop()
+
+
+def find_window(config: PipelineConfig, layout: Layout, request: RunRequest) -> Window | None:
+    """The spans to train on; None if the data does not come in spans.
+
+    Raises:
+      ConfigError: the span that is asked for is none.
+      DataError: there is no data, or the window has a gap.
+    """
+    if not has_spans(config.data):
+        locate_data(config.data, layout)
+        return None
+    through = None
+    if request.through is not None:
+        dated = is_dated(config.data)
+        try:
+            through = parse_span(request.through, dated)
+        except ValueError:
+            right = "a date, such as 2026-01-05" if dated else "a number"
+            raise ConfigError(
+                f"--through {request.through}: the spans at data.path are {right}"
+            ) from None
+    spans = list_spans(config.data, layout)
+    return choose_window(spans, config.schedule_or_default, datetime.now().astimezone(), through)

@@ -117,10 +117,10 @@ class Screen(logging.Handler):
 
 
 def _notes(summary: RunSummary) -> list[str]:
-    """What was out of the ordinary in training."""
+    """What was out of the ordinary, with the window or in training."""
     training = summary.training
     restarts = [f"{what}, and training went on" for what in training.get("restarts", [])]
-    return [*training.get("notes", []), *restarts]
+    return [*summary.notes, *training.get("notes", []), *restarts]
 
 
 def _metrics_table(summary: RunSummary) -> Table:
@@ -168,6 +168,8 @@ def _verdict(summary: RunSummary) -> str:
         if all(component.state is State.CACHED for component in summary.components):
             return f"[cyan]nothing has changed[/cyan]; an earlier run pushed {pushed}"
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
+    if summary.status is Status.VALIDATED:
+        return "[green]validated[/green]: the data was read and checked"
     if summary.status is Status.NOT_BLESSED:
         return f"[red]not blessed[/red], nothing was pushed: {reason}"
     if summary.error is not None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, PlainSerializer
 
+from pipeline.schedule.spans import Window
+
 EXIT_PUSHED, EXIT_FAILED, EXIT_UNUSABLE, EXIT_NOT_BLESSED = 0, 1, 2, 3
 EXIT_INTERRUPTED = 130
 """What a shell gives for a command that Ctrl-C ended."""
@@ -25,6 +27,8 @@ class Status(StrEnum):
     RUNNING = "running"
     """It has not ended; or it was killed, if nothing runs any more."""
     PUSHED = "pushed"
+    VALIDATED = "validated"
+    """The data was read and checked; no more was asked for."""
     NOT_BLESSED = "not_blessed"
     FAILED = "failed"
     UNUSABLE = "unusable"
@@ -35,6 +39,7 @@ class Status(StrEnum):
         """What the command line returns."""
         return {
             Status.PUSHED: EXIT_PUSHED,
+            Status.VALIDATED: EXIT_PUSHED,
             Status.NOT_BLESSED: EXIT_NOT_BLESSED,
             Status.UNUSABLE: EXIT_UNUSABLE,
             Status.INTERRUPTED: EXIT_INTERRUPTED,
@@ -67,6 +72,18 @@ class MetricSummary(BaseModel):
     ok: bool
 
 
+class WindowSummary(BaseModel):
+    """The spans that the run trains on, by date or number."""
+
+    spans: list[str]
+    newest: str
+
+    @classmethod
+    def of(cls, window: Window) -> WindowSummary:
+        """The summary of a window."""
+        return cls(spans=[span.name for span in window.spans], newest=str(window.newest))
+
+
 class ErrorSummary(BaseModel):
     """Why a run ended early."""
 
@@ -86,8 +103,12 @@ class RunSummary(BaseModel):
     strategy: str
     replicas: int | None = None
     components: list[ComponentSummary] = []
+    window: WindowSummary | None = None
     examples: dict[str, int] = {}
+    """By split, of the newest span where the data comes in spans."""
     anomalies: list[str] = []
+    drift: list[str] = []
+    notes: list[str] = []
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}

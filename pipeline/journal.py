@@ -1,0 +1,155 @@
+"""What a run tells the ledger, and those who want to be told."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import PurePosixPath
+from typing import Any
+
+from pipeline.config import Occasion, PipelineConfig
+from pipeline.ledger import Kind, Ledger
+from pipeline.notify import notify
+from pipeline.schedule.spans import Span
+from pipeline.summary import RunSummary, State, Status
+
+ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
+
+
+def config_fingerprint(config: PipelineConfig) -> str:
+    """Changes with any value of the config."""
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+
+
+def span_states(spans: list[Span], ledger: Ledger) -> dict[str, dict[str, str]]:
+    """By number, each span's signature and digest; one that is known already is not read again."""
+    known = {}
+    for event in ledger.events(Kind.FINISHED):
+        for state in event.details.get("spans", {}).values():
+            known[state["signature"]] = state["digest"]
+    return {
+        str(span.number): {
+            "signature": span.signature,
+            "digest": known.get(span.signature) or span.digest(),
+        }
+        for span in spans
+    }
+
+
+class Journal:
+    """Writes down one run."""
+
+    def __init__(
+        self, ledger: Ledger, config: PipelineConfig, run_id: str, data: list[Span], because: str
+    ) -> None:
+        """Writes nothing yet.
+
+        Args:
+          ledger: of the pipeline.
+          config: of the run.
+          run_id: of the run.
+          data: the spans that it trains on, oldest first; data without spans counts as one.
+          because: why there is a run.
+        """
+        self._ledger = ledger
+        self._config = config
+        self._run = run_id
+        self._data = data
+        self._because = because
+        self._has_begun = False
+
+    def started(self) -> None:
+        """The first component begins; further calls do nothing."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._record(
+                Kind.STARTED,
+                self._because,
+                window=[span.number for span in self._data],
+                newest=str(self._data[-1]),
+                warm_start=self._config.schedule_or_default.warm_start,
+            )
+
+    def ingested(self, span: Span, examples: dict[str, int]) -> None:
+        """A span has been read, counted and checked."""
+        counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
+        self._record(
+            Kind.INGESTED,
+            f"span {span}: {counts}",
+            span=span.number,
+            signature=span.signature,
+            examples=examples,
+        )
+
+    def unusable(self, span: Span, message: str) -> None:
+        """A span cannot be used, and the run goes on without."""
+        self._record(
+            Kind.UNUSABLE_SPAN,
+            f"span {span}: {message}",
+            span=span.number,
+            signature=span.signature,
+        )
+
+    def concluded(self, summary: RunSummary, model: str | None) -> None:
+        """The run ended, well or not.
+
+        Args:
+          summary: in its final state.
+          model: the uri of the Model artifact, if there is one.
+        """
+        if cached := [c.name for c in summary.components if c.state is State.CACHED]:
+            self._record(Kind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
+        for anomaly in summary.anomalies:
+            self._record(Kind.ANOMALY, anomaly)
+        for drift in summary.drift:
+            self._record(Kind.DRIFT, drift, span=self._data[-1].number)
+        if summary.drift:
+            self._tell(Occasion.DRIFT, "; ".join(summary.drift))
+        if summary.blessed is not None:
+            kind = Kind.BLESSED if summary.blessed else Kind.NOT_BLESSED
+            self._record(kind, summary.reason or "")
+        if summary.pushed is not None:
+            self._pushed(summary, summary.pushed, model)
+        self._ended(summary)
+
+    def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
+        """Writes a version down, once: also if an earlier run that made it was killed."""
+        pushed = [event.details["path"] for event in self._ledger.events(Kind.PUSHED)]
+        if path in pushed:
+            return
+        metrics = {name: metric.value for name, metric in summary.metrics.items()}
+        self._record(
+            Kind.PUSHED,
+            f"to {path}",
+            version=PurePosixPath(path).name,
+            path=path,
+            model=model,
+            metrics=metrics,
+            window=[span.number for span in self._data],
+            strategy=summary.strategy,
+        )
+        self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=metrics)
+
+    def _ended(self, summary: RunSummary) -> None:
+        status = summary.status
+        details: dict[str, Any] = {"status": status.value, "exit_code": status.exit_code}
+        if status in ENDED_WELL:
+            details |= {
+                "window": [span.number for span in self._data],
+                "spans": span_states(self._data, self._ledger),
+                "config": config_fingerprint(self._config),
+            }
+            self._record(Kind.FINISHED, summary.reason or status.value, **details)
+            if status is Status.NOT_BLESSED:
+                self._tell(Occasion.NOT_BLESSED, summary.reason or "")
+            return
+        error = summary.error
+        where = f"{error.component}: " if error and error.component else ""
+        message = where + (error.message if error else status.value)
+        self._record(Kind.FAILED, message, **details)
+        self._tell(Occasion.FAILED, message)
+
+    def _record(self, kind: Kind, message: str, **details: Any) -> None:
+        self._ledger.record(kind, message, run=self._run, **details)
+
+    def _tell(self, occasion: Occasion, message: str, **details: Any) -> None:
+        notify(self._config, occasion, message, details, self._ledger, run=self._run)

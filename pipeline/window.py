@@ -1,0 +1,141 @@
+"""Reads the spans of a window that have not been read yet, one after another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.components.example_gen.utils import FINGERPRINT_PROPERTY_NAME, SPAN_PROPERTY_NAME
+from tfx.orchestration import metadata
+
+from pipeline.config import PipelineConfig
+from pipeline.failures import explain
+from pipeline.graph import Spans, create_ingestion
+from pipeline.journal import Journal
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.local import LocalRunner
+from pipeline.metadata import connection_config
+from pipeline.results import RunResults
+from pipeline.schedule.settings import MissingSpan
+from pipeline.schedule.spans import Span, Window
+from pipeline.screen import Screen
+from pipeline.summary import State, Status
+
+logger = logging.getLogger(__name__)
+
+
+def make_spans(window: Window, ledger: Ledger, usable: Iterable[Span] | None = None) -> Spans:
+    """What the graph is told of a window.
+
+    Args:
+      window: of the run.
+      ledger: knows what was trained on before.
+      usable: those of the window's spans to train on; default: all.
+    """
+    newest = window.newest.number
+    # Of earlier nights alone: a rerun of this one has to find the same.
+    trained = [
+        event.details["window"][-1]
+        for event in ledger.events(Kind.FINISHED)
+        if event.details["status"] != Status.VALIDATED and event.details["window"][-1] < newest
+    ]
+    chosen = tuple(span.number for span in (window.spans if usable is None else usable))
+    return Spans(newest, chosen, max(trained, default=None))
+
+
+class WindowReader:
+    """Reads, counts and checks the older spans of a window; what is cached costs nothing."""
+
+    def __init__(
+        self, config: PipelineConfig, layout: Layout, ledger: Ledger, journal: Journal, run_id: str
+    ) -> None:
+        """Reads nothing yet; `journal` and `run_id` are those of the run."""
+        self._config = config
+        self._layout = layout
+        self._ledger = ledger
+        self._journal = journal
+        self._run_id = run_id
+
+    def read(self, window: Window, screen: Screen) -> list[Span]:
+        """Reads what is new but for the newest span, which the run itself begins with.
+
+        Returns:
+          The spans to train on: those of the window, but for those that cannot be used.
+
+        Raises:
+          ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
+            failed for another reason than the data.
+        """
+        ingested = self._signatures(Kind.INGESTED)
+        broken = self._signatures(Kind.UNUSABLE_SPAN)
+        present = self._present() if ingested else set()
+        skips = self._config.schedule_or_default.missing_span is MissingSpan.SKIP
+        usable = []
+        for span in window.spans[:-1]:
+            if skips and broken.get(span.number) == span.signature:
+                continue
+            known = ingested.get(span.number) == span.signature and span.number in present
+            if known or self._ingest(span, screen, skips):
+                usable.append(span)
+        return [*usable, window.newest]
+
+    def _ingest(self, span: Span, screen: Screen, skips: bool) -> bool:
+        """Whether the span can be used."""
+        title, began = f"span {span.name}", time.monotonic()
+        connection = connection_config(self._config, self._layout)
+        observer = _Observer(RunResults(connection, self._config))
+        self._journal.started()
+        screen.started(title)
+        pipeline = create_ingestion(self._config, self._layout, Spans(span.number))
+        try:
+            LocalRunner(f"{self._run_id}.{span.name}", observer).run(pipeline)
+        except Exception as error:
+            status, message = explain(error)
+            screen.finished(title, State.FAILED, time.monotonic() - began, message)
+            if status is not Status.UNUSABLE or not skips:
+                raise
+            logger.warning("Span %s is left out: %s", span, message)
+            self._journal.unusable(span, message)
+            return False
+        examples = observer.results.examples_per_split()
+        self._journal.ingested(span, examples)
+        counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
+        screen.finished(title, observer.state, time.monotonic() - began, counts)
+        return True
+
+    def _signatures(self, kind: Kind) -> dict[int, str]:
+        """By span, the files that an event was about; later ones count."""
+        events = self._ledger.events(kind)
+        return {event.details["span"]: event.details["signature"] for event in events}
+
+    def _present(self) -> set[int]:
+        """The spans whose examples are there."""
+        with metadata.Metadata(connection_config(self._config, self._layout)) as handle:
+            artifacts = handle.store.get_artifacts_by_type("Examples")
+        return {
+            artifact.custom_properties[SPAN_PROPERTY_NAME].int_value
+            for artifact in artifacts
+            if artifact.state == metadata_store_pb2.Artifact.LIVE
+            and FINGERPRINT_PROPERTY_NAME in artifact.custom_properties
+        }
+
+
+class _Observer:
+    """Notes what the components of one span's reading left."""
+
+    def __init__(self, results: RunResults) -> None:
+        self.results = results
+        self.state = State.CACHED
+
+    def started(self, component: str) -> None:
+        """Is of no interest."""
+
+    def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
+        """A component ended."""
+        if state is not State.CACHED:
+            self.state = state
+        if execution is not None and state is not State.FAILED:
+            self.results.add(component, execution)

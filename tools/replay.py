@@ -1,0 +1,202 @@
+"""Plays days of taxi data through the scheduler with a simulated clock, as in docs/scheduling.md.
+
+Each day the day's trips arrive, the clock shows a quarter past three, and `schedule --once` does
+what is due. Some days bring nothing, and one brings trips whose labels are shuffled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rich.console import Console
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pipeline.builtin_data import BUILTIN_DATA  # noqa: E402
+from pipeline.ledger import Event, Kind, Ledger  # noqa: E402
+
+CONFIG = ROOT / "configs" / "taxi_daily.yaml"
+NAME = "taxi_daily"
+LABEL = "big_tipper"
+FIRST_DAY = date(2024, 1, 1)
+ZONE = ZoneInfo("America/Chicago")
+RARE = 0.01
+"""A column that fewer trips than this part of them lack is taken to be always there."""
+ARRIVAL = time(1, tzinfo=ZONE)
+"""When the trips of the day before come."""
+TICK = time(3, 15, tzinfo=ZONE)
+"""When `schedule --once` is called, a little after the config's clock fired."""
+
+
+class Replay:
+    """A folder of days, and an output that their models go to."""
+
+    def __init__(
+        self, folder: Path, days: int, quiet: set[int], poisoned: int | None, *settings: str
+    ) -> None:
+        """Prepares the trips of all days.
+
+        Args:
+          folder: for the days' files and the output.
+          days: how many.
+          quiet: days, counted from 1, on which nothing arrives.
+          poisoned: the day whose labels are shuffled.
+          settings: changes of the config, `key=value` each.
+        """
+        self.folder = folder
+        self.output = folder / "output"
+        self.days = days
+        self._quiet = quiet
+        self._poisoned = poisoned
+        self._settings = settings
+        self._trips = list(_deal(_read_trips(self.output / "builtin"), days))
+
+    def day(self, number: int) -> date:
+        """The date of a day, counted from 1."""
+        return FIRST_DAY + timedelta(days=number - 1)
+
+    def deliver(self, number: int) -> None:
+        """The trips of a day arrive, at one o'clock of the night after it."""
+        if number in self._quiet:
+            return
+        rows = self._trips[number - 1]
+        if number == self._poisoned:
+            labels = [row[LABEL] for row in rows]
+            random.Random(number).shuffle(labels)  # noqa: S311 - data, no secret
+            rows = [row | {LABEL: label} for row, label in zip(rows, labels, strict=True)]
+        path = self.folder / "days" / self.day(number).isoformat() / "trips.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        arrived = datetime.combine(self.day(number + 1), ARRIVAL).timestamp()
+        os.utime(path, (arrived, arrived))
+
+    def command(self, number: int) -> list[str]:
+        """`schedule --once` in the night after a day."""
+        now = datetime.combine(self.day(number + 1), TICK)
+        path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
+        settings = [f"data.path={path}", *self._settings]
+        return [
+            *(sys.executable, str(ROOT / "local_runner.py"), "schedule", "--once"),
+            *("--config", str(CONFIG), "--output", str(self.output), "--now", now.isoformat()),
+            *(part for setting in settings for part in ("--set", setting)),
+        ]
+
+    def play(self, number: int) -> subprocess.CompletedProcess[str]:
+        """A day and the night after it."""
+        self.deliver(number)
+        return subprocess.run(self.command(number), capture_output=True, text=True, check=False)
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was decided, and what came of it."""
+        return Ledger(self.output / NAME / "ledger.db")
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions that are there to be served, oldest first."""
+        return sorted(p.name for p in (self.output / NAME / "serving" / NAME).glob("[0-9]*"))
+
+    def summary(self) -> dict[str, Any]:
+        """The summary of the newest run."""
+        newest = max((self.output / NAME / "runs").iterdir())
+        return dict(json.loads((newest / "summary.json").read_text()))
+
+
+def steps_to_reach(summary: dict[str, Any], loss: float) -> int | None:
+    """Optimizer steps until the evaluation loss was that low; None if it never was."""
+    training = summary["training"]
+    per_epoch = training["steps"] // training["epochs"]
+    for epoch, found in enumerate(training["history"]["val_loss"], 1):
+        if found <= loss:
+            return int(epoch * per_epoch)
+    return None
+
+
+def _read_trips(unpacked: Path) -> list[dict[str, str]]:
+    path = Path(BUILTIN_DATA["taxi"].locate(unpacked))
+    files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
+    rows = []
+    for file in files:
+        with file.open(newline="") as opened:
+            rows += list(csv.DictReader(opened))
+    # The schema is inferred from the first day, where what a few trips of thousands lack is lacking
+    # in none: it would be an anomaly on the day that it is.
+    missing = Counter(column for row in rows for column, value in row.items() if not value)
+    rare = [column for column, count in missing.items() if count < RARE * len(rows)]
+    rows = [row for row in rows if all(row[column] for column in rare)]
+    random.Random(0).shuffle(rows)  # noqa: S311 - data, no secret
+    return rows
+
+
+def _deal(rows: list[dict[str, str]], days: int) -> Iterator[list[dict[str, str]]]:
+    for day in range(days):
+        yield rows[day * len(rows) // days : (day + 1) * len(rows) // days]
+
+
+def _what_happened(events: list[Event]) -> str:
+    """The outcome of a day, from what its night added to the ledger."""
+    outcomes = (Kind.PUSHED, Kind.NOT_BLESSED, Kind.FAILED, Kind.SKIPPED)
+    found = [event for event in events if event.kind in outcomes]
+    if not found:
+        return "nothing"
+    event = found[0]
+    return event.kind.value if event.kind is Kind.PUSHED else f"{event.kind.value}: {event.message}"
+
+
+def main() -> None:
+    """Plays all days, and shows a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--quiet", type=int, nargs="*", default=[10, 11], help="without trips")
+    parser.add_argument("--poisoned", type=int, default=15, help="with shuffled labels")
+    parser.add_argument("--folder", type=Path, default=Path("output/replay"))
+    options = parser.parse_args()
+    shutil.rmtree(options.folder, ignore_errors=True)
+    quiet = set(options.quiet)
+    replay = Replay(options.folder.resolve(), options.days, quiet, options.poisoned)
+    console = Console(soft_wrap=True)
+    columns = ("day", "window", "rows read", "steps", "serves", "what happened")
+    line = "{:<12}{:>7}{:>11}{:>7}{:>12}  {}"
+    console.print(line.format(*columns))
+    seen, goal = 0, None
+    for number in range(1, options.days + 1):
+        done = replay.play(number)
+        events = [event for event in replay.ledger.events() if event.id > seen]
+        seen = max((event.id for event in events), default=seen)
+        ran = any(event.kind is Kind.STARTED for event in events)
+        summary = replay.summary() if ran else {}
+        if goal is None and summary.get("training"):
+            goal = min(summary["training"]["history"]["val_loss"])
+        steps = steps_to_reach(summary, goal) if goal and summary.get("training") else None
+        read = sum(sum(e.details["examples"].values()) for e in events if e.kind is Kind.INGESTED)
+        values = (
+            replay.day(number).isoformat(),
+            len(summary["window"]["spans"]) if ran else "-",
+            read or "-",
+            steps or "-",
+            replay.versions[-1] if replay.versions else "-",
+            _what_happened(events) if done.returncode in (0, 3) else done.stdout + done.stderr,
+        )
+        console.print(line.format(*values))
+    console.print("rows read: of new spans; steps: until the loss of day 1 was reached")
+
+
+if __name__ == "__main__":
+    main()
