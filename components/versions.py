@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
-import itertools
+import json
 import os
 import shutil
 import time
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 INCOMING_PREFIX = ".incoming-"
 """Model servers look at folders that are numbers; what is being copied has no such name."""
+OUTGOING_PREFIX = ".deleted-"
+"""What is being deleted has no such name either."""
+WITHDRAWN_PROPERTY = "withdrawn"
+"""A custom property of a Model artifact: 1 if the model must not be used again."""
+PROVENANCE_FILE = "assets.extra/pushed.json"
+"""In a version's folder. Model servers and loaders leave `assets.extra` alone."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a version comes from."""
+
+    model: str | None
+    """The uri of the Model artifact."""
+    model_id: int | None = None
+    model_created: int | None = None
+    """When the artifact was recorded, in milliseconds since 1970: after a new start with empty
+    metadata, uris and ids come up again."""
+    run: str | None = None
+    pushed_at: str = ""
+    """ISO 8601."""
+    copy_of: int | None = None
+    """The version that a rollback put in service again."""
+
+    def is_of(self, other: Provenance) -> bool:
+        """Whether both are of the same model artifact."""
+        return (self.model, self.model_id, self.model_created) == (
+            other.model,
+            other.model_id,
+            other.model_created,
+        )
+
+
+def now() -> str:
+    """The time for a provenance."""
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+def list_versions(base: Path) -> list[Path]:
+    """The versions in a serving folder, oldest first; a server loads the last."""
+    if not base.is_dir():
+        return []
+    found = [path for path in base.iterdir() if _is_version(path)]
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def _is_version(path: Path) -> bool:
+    return path.name.isascii() and path.name.isdigit() and path.is_dir()
+
+
+def read_provenance(version: Path) -> Provenance | None:
+    """What a version's folder says of itself; None where it says nothing that can be read."""
+    try:
+        content: dict[str, Any] = json.loads((version / PROVENANCE_FILE).read_text())
+        return Provenance(**content)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def free_version(base: Path) -> Path:
-    """The folder of a new version: named by the time in seconds, later if that is taken."""
-    now = int(time.time())
-    return next(base / str(v) for v in itertools.count(now) if not (base / str(v)).exists())
+    """The folder of a new version, higher than all others, or it would not be served.
+
+    It is named by the time in seconds, or later if the newest is from this second or the future.
+    """
+    newest = max((int(path.name) for path in list_versions(base)), default=0)
+    return base / str(max(int(time.time()), newest + 1))
 
 
-def push_version(model: Path, version: Path) -> None:
+def push_version(model: Path, version: Path, provenance: Provenance | None = None) -> None:
     """Copies a SavedModel into a serving folder as a version, whole or not at all.
 
     Args:
       model: the SavedModel's folder.
       version: the folder it gets, below the serving folder, which is made if need be.
+      provenance: is in the version from the first moment; without, it keeps what `model` has.
     """
     base = version.parent
     base.mkdir(parents=True, exist_ok=True)
@@ -32,12 +96,30 @@ def push_version(model: Path, version: Path) -> None:
     incoming = base / f"{INCOMING_PREFIX}{os.getpid()}"
     try:
         shutil.copytree(model, incoming)
+        if provenance is not None:
+            file = incoming / PROVENANCE_FILE
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps(asdict(provenance)))
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
         incoming.rename(version)
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     _flush(base)
+
+
+def delete_version(version: Path) -> None:
+    """Deletes a version: a server sees it whole, or not at all."""
+    outgoing = version.with_name(f"{OUTGOING_PREFIX}{version.name}")
+    version.rename(outgoing)
+    _flush(version.parent)
+    shutil.rmtree(outgoing)
+
+
+def delete_abandoned(base: Path) -> None:
+    """Deletes what a killed `delete_version` has left."""
+    for outgoing in base.glob(f"{OUTGOING_PREFIX}*"):
+        shutil.rmtree(outgoing)
 
 
 def _flush(path: Path) -> None:

@@ -21,7 +21,9 @@ from pipeline.request import RunRequest
 from pipeline.schedule.spans import Window, whole_data
 from pipeline.screen import Screen, shown
 from pipeline.summary import RunSummary, State
+from pipeline.versions.retention import apply_retention
 from pipeline.window import WindowReader, make_spans
+from trainer_module.errors import ScopelineError
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.settings import TrainSettings
 from trainer_module.strategies.automatic import check_available, choose_strategy
@@ -77,8 +79,18 @@ def execute(
         shutil.rmtree(files.root)
         return 0
     recorder.conclude(error)
+    _delete_what_is_old(config, layout, ledger)
     screen.conclude(recorder.summary, _hints(recorder.summary, layout, files))
     return recorder.summary.status.exit_code
+
+
+def _delete_what_is_old(config: PipelineConfig, layout: Layout, ledger: Ledger) -> None:
+    """What could not be deleted, the next run deletes: it is no reason for this one to fail."""
+    try:
+        for deleted in apply_retention(config, layout, ledger):
+            logger.info("Deleted: %s", deleted)
+    except (OSError, ScopelineError):
+        logger.exception("Old versions or runs could not be deleted")
 
 
 def _prepare_training(train: TrainSettings) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,7 +32,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
+    if isinstance(cause, OSError) and _says_full(cause):
         return Status.FAILED, (
             f"the disk is full ({cause.filename or 'no file named'}); "
             "make room, or give another folder with --output"
@@ -43,6 +45,13 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     said = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
     frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(cause.__traceback__)]
     return Status.FAILED, _place(frames, sources) + said
+
+
+def _says_full(error: OSError) -> bool:
+    """Also where several files could not be copied, which shutil puts into one error."""
+    return error.errno == errno.ENOSPC or (
+        isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
+    )
 
 
 def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:

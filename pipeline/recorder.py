@@ -9,7 +9,7 @@ from pathlib import Path
 from ml_metadata.proto import metadata_store_pb2
 
 from components.example_gen.paths import is_remote
-from components.versions import push_version
+from components.versions import WITHDRAWN_PROPERTY, push_version
 from pipeline.config import PipelineConfig
 from pipeline.failures import explain
 from pipeline.fingerprint import own_sources
@@ -81,7 +81,7 @@ class Recorder:
             self._results.add(component, execution)
         detail = self._read(component)
         if component == "Pusher" and state is not State.FAILED and not self.summary.pushed:
-            state, detail = State.SKIPPED, "the model is not blessed"
+            state, detail = State.SKIPPED, detail or "the model is not blessed"
         self.summary.components.append(
             ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
         )
@@ -142,6 +142,10 @@ class Recorder:
         return "blessed" if evaluation.blessed else "not blessed"
 
     def _read_push(self) -> str:
+        models = self._results.outputs("Trainer", "model")
+        if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
+            self.summary.reason = "the model was withdrawn"
+            return self.summary.reason
         pushed = self._results.pushed_version()
         if pushed is None:
             return ""

@@ -1,8 +1,10 @@
-"""A push is whole or not at all, whenever it is killed."""
+"""A push is whole or not at all, whenever it is killed, and is not done twice."""
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +12,18 @@ import time
 from pathlib import Path
 
 import pytest
+from tfx.types import standard_artifacts
 
-from components.versions import INCOMING_PREFIX, free_version, push_version
+from components.pusher import AtomicPushExecutor
+from components.versions import (
+    INCOMING_PREFIX,
+    WITHDRAWN_PROPERTY,
+    delete_version,
+    free_version,
+    list_versions,
+    push_version,
+    read_provenance,
+)
 
 FILES, FILE_SIZE = 40, 2**20
 PUSH = """
@@ -96,3 +108,105 @@ def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: P
     assert abandoned, "no kill fell into a copy; the model has to be larger"
     push_version(model, free_version(base))
     assert not list(base.glob(f"{INCOMING_PREFIX}*"))
+
+
+def test_new_version_is_higher_than_all_others(tmp_path: Path) -> None:
+    future = tmp_path / str(int(time.time()) + 10**6)
+    future.mkdir()
+    (tmp_path / "notes").mkdir()
+    assert int(free_version(tmp_path).name) == int(future.name) + 1
+
+
+def test_deleted_version_vanishes_at_once(model: Path, tmp_path: Path) -> None:
+    version = free_version(tmp_path)
+    push_version(model, version)
+    delete_version(version)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Push:
+    """Pusher's executor on a model that Trainer exported."""
+
+    def __init__(self, folder: Path, exported: Path) -> None:
+        self.serving = folder / "serving"
+        self.model = standard_artifacts.Model()
+        self.model.uri = str(folder / "model")
+        self.model.id = 7
+        shutil.copytree(exported, folder / "model" / "Format-Serving")
+        self.blessing = standard_artifacts.ModelBlessing()
+        self.blessing.uri = str(folder / "blessing")
+        (folder / "blessing").mkdir()
+        (folder / "blessing" / "BLESSED").touch()
+        self.blessing.set_int_custom_property("blessed", 1)
+        self.pushed = standard_artifacts.PushedModel()
+        self.pushed.uri = str(folder / "pushed")
+
+    def __call__(self) -> list[Path]:
+        """Pushes; returns the versions that are there."""
+        destination = {"filesystem": {"base_directory": str(self.serving)}}
+        AtomicPushExecutor().Do(
+            {"model": [self.model], "model_blessing": [self.blessing]},
+            {"pushed_model": [self.pushed]},
+            {"push_destination": json.dumps(destination)},
+        )
+        return list_versions(self.serving)
+
+    @property
+    def is_pushed(self) -> bool:
+        return bool(self.pushed.get_int_custom_property("pushed"))
+
+
+def test_model_is_pushed_once(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    extra = tmp_path / "model" / "Format-Serving" / "assets.extra" / "layout.json"
+    extra.parent.mkdir()
+    extra.write_text("{}")
+    (version,) = push()
+    assert push.is_pushed
+    provenance = read_provenance(version)
+    assert provenance is not None
+    assert (provenance.model, provenance.model_id) == (push.model.uri, 7)
+    assert (version / "assets.extra" / "layout.json").read_text() == "{}"
+    assert contents(Path(push.pushed.uri)) == contents(version)
+
+    # As after a kill between the push and its record in the metadata.
+    shutil.rmtree(push.pushed.uri)
+    assert push() == [version]
+    assert push.pushed.get_string_custom_property("pushed_version") == version.name
+    assert contents(Path(push.pushed.uri)) == contents(version)
+
+    # Another model of the same uri and id: the metadata began anew.
+    push.model.mlmd_artifact.create_time_since_epoch = 5
+    assert len(push()) == 2
+
+
+def test_model_is_pushed_again_when_another_one_came_between(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    push()
+    push_version(model, free_version(push.serving))
+    assert len(push()) == 3
+
+
+def test_withdrawn_model_is_not_pushed_however_blessed(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 1)
+    assert push() == []
+    assert not push.is_pushed
+    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 0)
+    assert len(push()) == 1
+
+
+def test_version_that_is_pushed_again_keeps_its_provenance(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    (version,) = push()
+    before = read_provenance(version)
+    delete_version(version)
+    push_version(Path(push.pushed.uri), version)
+    assert read_provenance(version) == before is not None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"other": 1}', "null"])
+def test_provenance_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "assets.extra" / "pushed.json").write_text(text)
+    assert read_provenance(tmp_path) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import importlib
 from pathlib import Path
 
@@ -38,6 +39,11 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
             caused_by(OSError(errno.ENOSPC, "No space left on device", "/out/x")),
             Status.FAILED,
             "the disk is full (/out/x); make room, or give another folder with --output",
+        ),
+        (
+            caused_by(shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")])),
+            Status.FAILED,
+            "the disk is full (no file named); make room, or give another folder with --output",
         ),
         (caused_by(ValueError("first\nlast line")), Status.FAILED, "ValueError: last line"),
         (caused_by(ValueError()), Status.FAILED, "ValueError: no message"),

@@ -1,0 +1,168 @@
+"""Artifacts that no run needs any more: out of the metadata's sight first, then off the disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from components.versions import WITHDRAWN_PROPERTY
+from pipeline.config import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.metadata import connection_config
+
+
+@dataclass
+class Freed:
+    """What was deleted."""
+
+    artifacts: int = 0
+    """Those that were retired in the metadata, and those whose files a killed run left."""
+    bytes: int = 0
+
+
+@dataclass
+class _Metadata:
+    """The part of the metadata that is about this pipeline's artifacts."""
+
+    store: Any
+    """A `ml_metadata.MetadataStore`."""
+    artifacts: dict[int, Any]
+    """By id, those below the pipeline's root: others' files are not ours to delete."""
+    kept_executions: set[int]
+    """Of the runs to keep."""
+    users: dict[int, set[int]] = field(default_factory=dict)
+    """By an artifact's id, all executions that made, took or resolved it."""
+    inputs: dict[int, set[int]] = field(default_factory=dict)
+    """By an execution's id, what it took."""
+    makers: dict[int, set[int]] = field(default_factory=dict)
+    """By an artifact's id, the executions that gave it, anew or from the cache."""
+
+
+def delete_artifacts(
+    config: PipelineConfig, layout: Layout, runs: Set[str], models: Set[str]
+) -> Freed:
+    """Deletes the artifacts that only other runs have used.
+
+    Their state in the metadata is DELETED before a file of theirs is: TFX takes only what is LIVE,
+    from the cache or for a resolver, so nothing is ever taken whose files are gone. Killed in
+    between, the next call finds state and files, and deletes the files.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      runs: the ids of the runs to keep.
+      models: the uris of Model artifacts to keep in any case.
+    """
+    metadata = _read(config, layout, runs)
+    kept = _kept(metadata, models)
+    _retire(metadata, kept)
+    live = {a.uri for a in metadata.artifacts.values() if a.state != a.DELETED}
+    freed = Freed()
+    for artifact in metadata.artifacts.values():
+        path = Path(artifact.uri)
+        if artifact.state == artifact.DELETED and artifact.uri not in live and path.exists():
+            freed.artifacts += 1
+            freed.bytes += size_of(path)
+            shutil.rmtree(path)
+    freed.bytes += _delete_traces(layout, metadata.kept_executions)
+    return freed
+
+
+def size_of(folder: Path) -> int:
+    """The bytes of all files below a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def _read(config: PipelineConfig, layout: Layout, runs: Set[str]) -> _Metadata:
+    import ml_metadata as mlmd
+
+    store = mlmd.MetadataStore(connection_config(config, layout))
+    root = f"{layout.pipeline_root}/"
+    metadata = _Metadata(
+        store=store,
+        artifacts={a.id: a for a in store.get_artifacts() if a.uri.startswith(root)},
+        kept_executions={
+            execution.id
+            for context in store.get_contexts_by_type("pipeline_run")
+            # A run that reads older spans first adds their names to its id.
+            if any(context.name == run or context.name.startswith(f"{run}.") for run in runs)
+            for execution in store.get_executions_by_context(context.id)
+        },
+    )
+    if metadata.artifacts:
+        for event in store.get_events_by_artifact_ids(list(metadata.artifacts)):
+            artifact, execution = event.artifact_id, event.execution_id
+            metadata.users.setdefault(artifact, set()).add(execution)
+            if event.type == event.INPUT:
+                metadata.inputs.setdefault(execution, set()).add(artifact)
+            elif event.type == event.OUTPUT:
+                metadata.makers.setdefault(artifact, set()).add(execution)
+    return metadata
+
+
+def _kept(metadata: _Metadata, models: Set[str]) -> set[int]:
+    """The ids of the artifacts to keep.
+
+    What a run to keep has made, taken (also from the cache) or resolved; the models, the latest
+    blessed one and their blessings; the statistics of the examples, which a later run compares its
+    own with.
+    """
+    kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
+    live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
+    blessings = {
+        _property(a, "current_model_id"): a.id
+        for a in live
+        if a.type == "ModelBlessing" and _property(a, "blessed")
+    }
+    blessed = [
+        a.id
+        for a in live
+        if a.type == "Model" and a.id in blessings and not _property(a, WITHDRAWN_PROPERTY)
+    ]
+    kept |= {a.id for a in live if a.type == "Model" and a.uri in models}
+    kept |= set(sorted(blessed)[-1:])
+    kept |= {blessing for model, blessing in blessings.items() if model in kept}
+    examples = {a.id for a in live if a.type == "Examples" and a.id in kept}
+    kept |= {
+        a.id
+        for a in live
+        if a.type == "ExampleStatistics"
+        and any(
+            metadata.inputs.get(maker, set()) & examples
+            for maker in metadata.makers.get(a.id, set())
+        )
+    }
+    return kept
+
+
+def _property(artifact: Any, name: str) -> int:
+    """A custom property; 0 if there is none."""
+    # Asking the message for a key that it lacks would add it.
+    found = name in artifact.custom_properties
+    return artifact.custom_properties[name].int_value if found else 0
+
+
+def _retire(metadata: _Metadata, kept: Iterable[int]) -> None:
+    """Sets the state of all others to DELETED, in one transaction."""
+    retired = [
+        artifact
+        for artifact in metadata.artifacts.values()
+        if artifact.id not in kept and artifact.state != artifact.DELETED
+    ]
+    for artifact in retired:
+        artifact.state = artifact.DELETED
+    if retired:
+        metadata.store.put_artifacts(retired)
+
+
+def _delete_traces(layout: Layout, executions: Set[int]) -> int:
+    """Deletes what TFX keeps of executions besides their artifacts; returns the bytes."""
+    freed = 0
+    for folder in layout.pipeline_root.glob("*/.system/executor_execution/*"):
+        if folder.name.isdigit() and int(folder.name) not in executions:
+            freed += size_of(folder)
+            shutil.rmtree(folder)
+    return freed

@@ -1,0 +1,111 @@
+"""Deletes old versions, and old runs with their artifacts, as `schedule.keep` says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from components.example_gen.paths import is_remote
+from components.versions import delete_abandoned, delete_version
+from pipeline.config import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.summary import Status
+from pipeline.versions.artifacts import Freed, delete_artifacts, size_of
+from pipeline.versions.catalog import read_catalog
+
+
+def apply_retention(config: PipelineConfig, layout: Layout, ledger: Ledger) -> list[str]:
+    """Deletes what a pipeline need not keep; what was deleted is in the ledger.
+
+    The version that serves stays, the models behind versions that are there, the latest blessed
+    model, the latest run that came to its end, and with it the spans that it was trained on. A
+    remote serving folder is left alone: its versions are for the store's own rules to delete.
+
+    Killed at whatever moment, the next call goes on.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline; its lock is held.
+      ledger: of the pipeline.
+
+    Returns:
+      What was deleted, in sentences for people; empty if nothing was.
+    """
+    keep = config.schedule_or_default.keep
+    lines = []
+    if keep.versions is not None and not is_remote(layout.serving):
+        lines += _delete_versions(layout, ledger, keep.versions)
+    if keep.runs is not None:
+        lines += _delete_runs(config, layout, ledger, keep.runs)
+    return lines
+
+
+def _delete_versions(layout: Layout, ledger: Ledger, keep: int) -> list[str]:
+    """Deletes all but the newest versions that a rollback may go to.
+
+    Withdrawn ones do not count, and go with the good ones of their time: what there is to go back
+    to is not pushed out by what went wrong.
+    """
+    delete_abandoned(Path(layout.serving))
+    catalog = read_catalog(layout, ledger)
+    good = [version.number for version in catalog if not version.withdrawn][:keep]
+    oldest = min([version.number for version in catalog if version.serves] + good, default=0)
+    old = [version for version in catalog if version.number < oldest and version.is_ours]
+    size = sum(size_of(Path(version.path)) for version in old)
+    for version in old:
+        delete_version(Path(version.path))
+    if not old:
+        return []
+    names = ", ".join(str(version.number) for version in old)
+    message = f"{_count(len(old), 'version')} deleted ({names}), {_megabytes(size)}"
+    ledger.record(Kind.DELETED, message, versions=[v.number for v in old], bytes=size)
+    return [message]
+
+
+def _delete_runs(config: PipelineConfig, layout: Layout, ledger: Ledger, keep: int) -> list[str]:
+    """Deletes all but the newest runs, and the artifacts that only those have used."""
+    folder = layout.run("").root
+    runs = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    kept = set(runs[-keep:]) | _last_finished(ledger)
+    models = {v.model for v in read_catalog(layout, ledger) if v.model is not None}
+    freed = Freed()
+    if config.metadata is not None or layout.metadata.exists():
+        freed = delete_artifacts(config, layout, kept, models)
+    old = [layout.run(run).root for run in runs if run not in kept]
+    for run in old:
+        freed.bytes += size_of(run)
+        shutil.rmtree(run)
+    if not old and not freed.artifacts:
+        return []
+    message = (
+        f"{_count(len(old), 'run')} and {_count(freed.artifacts, 'artifact')} deleted, "
+        f"{_megabytes(freed.bytes)}"
+    )
+    ledger.record(
+        Kind.DELETED,
+        message,
+        runs=[run.name for run in old],
+        artifacts=freed.artifacts,
+        bytes=freed.bytes,
+    )
+    return [message]
+
+
+def _last_finished(ledger: Ledger) -> set[str]:
+    """The last run that trained on a window, or found it trained on already.
+
+    What it used is what the next one goes on from, though newer runs may have failed early.
+    """
+    for event in reversed(ledger.events(Kind.FINISHED)):
+        if event.run is not None and event.details["status"] != Status.VALIDATED:
+            return {event.run}
+    return set()
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"

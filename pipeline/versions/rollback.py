@@ -1,0 +1,161 @@
+"""Puts an earlier version in service again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from components.example_gen.paths import is_remote
+from components.versions import free_version, now, push_version
+from pipeline.config import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.lock import one_at_a_time
+from pipeline.versions.catalog import Version, find_version, listed, read_catalog
+from pipeline.versions.withdrawal import mark_models, record_withdrawn
+from trainer_module.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a rollback is asked to do."""
+
+    to: int | None = None
+    """The version to go back to; default: the one that served before, of another model."""
+    reason: str | None = None
+    """Why, for people."""
+    force: bool = False
+    """Also to a version that was withdrawn, as after a rollback by mistake: the mark is lifted."""
+
+
+def roll_back(
+    config: PipelineConfig, layout: Layout, ledger: Ledger, request: Request
+) -> list[str]:
+    """Puts an earlier version in service and withdraws the versions that came after it.
+
+    Model servers load the highest number, so going back is a push: of a copy of the earlier version
+    as a new one, by a rename like any push. Deleting the versions after it instead would leave
+    moments at which some of them are gone, and nothing to look into.
+
+    The models are marked first, then the copy goes into service, then the ledger is written. Killed
+    in between, the next call finishes what this one began: the copy says what it is.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      ledger: of the pipeline.
+      request: where to, and why.
+
+    Returns:
+      What was done, line by line.
+
+    Raises:
+      ConfigError: there is no such version, or none before the one that serves; the serving folder
+        is remote or full; a run is under way; the metadata cannot be used.
+    """
+    if is_remote(layout.serving):
+        raise ConfigError(
+            f"push.directory: {layout.serving} is no folder of this machine, and only there can a "
+            "version be put in place whole; copy the earlier version to a new, higher number with "
+            "the store's own tools, and `models --withdraw` those that came after it"
+        )
+    if not read_catalog(layout, ledger):
+        raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
+    with one_at_a_time(layout):
+        lines = []
+        for copy in reversed(read_catalog(layout, ledger)):
+            if not copy.is_recorded:
+                lines += _finish(config, layout, ledger, copy, request.reason)
+        catalog = read_catalog(layout, ledger)
+        if lines and _is_done(catalog, request):
+            return lines
+        target = _choose(catalog, request)
+        if target.identity == catalog[0].identity:
+            return [*lines, f"version {catalog[0].number} serves this model already"]
+        mark_models(config, layout, _newer(catalog, target), withdrawn=True)
+        return lines + _finish(config, layout, ledger, _copy(layout, target), request.reason)
+
+
+def _is_done(catalog: list[Version], request: Request) -> bool:
+    """Whether a rollback that was finished just now is the one that is asked for."""
+    serving = catalog[0]
+    if serving.provenance.copy_of is None:
+        return False
+    asked = [v for v in catalog if v.number == request.to and v.identity == serving.identity]
+    return request.to is None or request.to == serving.origin or bool(asked)
+
+
+def _choose(catalog: list[Version], request: Request) -> Version:
+    """The version to go back to."""
+    if request.to is not None:
+        target = find_version(catalog, request.to, "--to")
+        if target.withdrawn and not request.force:
+            why = f" ({target.reason})" if target.reason else ""
+            raise ConfigError(
+                f"--to {request.to}: this version was withdrawn{why}; --force puts it in service "
+                f"all the same, and lifts the mark; {listed(catalog)}"
+            )
+        return target
+    for version in catalog[1:]:
+        if not version.withdrawn and version.identity != catalog[0].identity:
+            return version
+    raise ConfigError(f"there is no version to go back to: {listed(catalog)}")
+
+
+def _newer(catalog: list[Version], target: Version) -> list[Version]:
+    """The versions to withdraw: of all models that were pushed after the target's.
+
+    A copy counts as what it is a copy of: a rollback that is taken back was to a good version.
+    """
+    later = {v.identity for v in catalog if v.origin > target.origin} - {target.identity}
+    return [version for version in catalog if version.identity in later]
+
+
+def _copy(layout: Layout, target: Version) -> Version:
+    """Puts a copy of a version in service; returns it as it is in the catalog."""
+    version = free_version(Path(layout.serving))
+    provenance = replace(target.provenance, run=None, pushed_at=now(), copy_of=target.origin)
+    try:
+        push_version(Path(target.path), version, provenance)
+    except OSError as error:
+        raise ConfigError(
+            f"{layout.serving}: version {target.number} cannot be copied ({_why(error)}); what "
+            "served before still serves; mend that, and repeat the command"
+        ) from None
+    return replace(
+        target, number=int(version.name), path=str(version), provenance=provenance, serves=True
+    )
+
+
+def _why(error: OSError) -> str:
+    """The reason; copying a folder collects one per file."""
+    if isinstance(error, shutil.Error):
+        return str(error.args[0][0][2])
+    return error.strerror or str(error)
+
+
+def _finish(
+    config: PipelineConfig, layout: Layout, ledger: Ledger, copy: Version, reason: str | None
+) -> list[str]:
+    """Writes down a rollback whose copy is in the serving folder; may be done again.
+
+    What was pushed after the copy has nothing to do with it.
+    """
+    catalog = [v for v in read_catalog(layout, ledger) if v.number <= copy.number]
+    newer = _newer(catalog, copy)
+    lifted = [v for v in catalog if v.identity == copy.identity and v.withdrawn]
+    lines = mark_models(config, layout, newer, withdrawn=True)
+    lines += mark_models(config, layout, lifted, withdrawn=False)
+    lines += record_withdrawn(ledger, newer, reason)
+    message = f"version {copy.number} serves now, a copy of version {copy.origin}"
+    ledger.record(
+        Kind.ROLLED_BACK,
+        message + (f": {reason}" if reason else ""),
+        version=copy.number,
+        copy_of=copy.origin,
+        model=copy.model,
+        reason=reason,
+        reinstated=[version.number for version in lifted],
+    )
+    return [*lines, message]

@@ -1,0 +1,127 @@
+"""Marks models as bad where the pipeline's resolvers see it: in ML Metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from components.versions import WITHDRAWN_PROPERTY
+from pipeline.config import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.lock import one_at_a_time
+from pipeline.metadata import check_store, connection_config
+from pipeline.versions.catalog import Version, find_version, read_catalog
+from trainer_module.errors import ConfigError
+
+
+def withdraw(
+    config: PipelineConfig, layout: Layout, ledger: Ledger, number: int, reason: str | None = None
+) -> list[str]:
+    """Gives a version up that does not serve: its model is never compared with or begun from again.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      ledger: of the pipeline.
+      number: of the version.
+      reason: why, for people.
+
+    Returns:
+      What was done, line by line.
+
+    Raises:
+      ConfigError: there is no such version, or its model serves; a run is under way; the metadata
+        cannot be used.
+    """
+    find_version(read_catalog(layout, ledger), number, "--withdraw")
+    with one_at_a_time(layout):
+        catalog = read_catalog(layout, ledger)
+        version = find_version(catalog, number, "--withdraw")
+        same = [other for other in catalog if other.identity == version.identity]
+        serving = [other for other in same if other.serves]
+        if serving:
+            which = "serves" if version.serves else f"serves, as version {serving[0].number}"
+            raise ConfigError(
+                f"--withdraw {number}: its model {which}; `rollback` puts another in service and "
+                "withdraws this one"
+            )
+        lines = mark_models(config, layout, same, withdrawn=True)
+        lines += record_withdrawn(ledger, same, reason)
+    return lines or [f"version {number} was withdrawn before"]
+
+
+def record_withdrawn(ledger: Ledger, versions: Iterable[Version], reason: str | None) -> list[str]:
+    """Writes down those that were not withdrawn before; says which."""
+    lines = []
+    for version in versions:
+        if not version.withdrawn:
+            message = f"version {version.number} was withdrawn"
+            message += f": {reason}" if reason else ""
+            ledger.record(
+                Kind.WITHDRAWN,
+                message,
+                version=version.number,
+                model=version.model,
+                reason=reason,
+            )
+            lines.append(message)
+    return lines
+
+
+def mark_models(
+    config: PipelineConfig, layout: Layout, versions: Iterable[Version], withdrawn: bool
+) -> list[str]:
+    """Sets or lifts the mark on the models behind versions, on all or on none.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      versions: all that are of these models.
+      withdrawn: the mark.
+
+    Returns:
+      A line for each version whose model is not in the metadata, and so is not used anyway.
+
+    Raises:
+      ConfigError: the metadata cannot be used.
+    """
+    versions = list(versions)
+    if not versions:
+        return []
+    found: dict[tuple[object, ...], list[int]] = {}
+    check_store(config, layout)
+    if config.metadata is not None or layout.metadata.exists():
+        found = _mark(config, layout, versions, withdrawn)
+    return [
+        f"version {version.number}: its model is not in the pipeline's metadata, where there is "
+        "nothing to mark"
+        for version in versions
+        if not found.get(version.identity)
+    ]
+
+
+def _mark(
+    config: PipelineConfig, layout: Layout, versions: list[Version], withdrawn: bool
+) -> dict[tuple[object, ...], list[int]]:
+    """Marks; returns the ids of the Model artifacts by the identity of the versions."""
+    import ml_metadata as mlmd
+
+    store = mlmd.MetadataStore(connection_config(config, layout))
+    changed, found = {}, {}
+    for version in {v.identity: v for v in versions if v.model is not None}.values():
+        created = version.provenance.model_created
+        artifacts = [
+            artifact
+            for artifact in store.get_artifacts_by_uri(version.model)
+            if artifact.type == "Model" and created in (None, artifact.create_time_since_epoch)
+        ]
+        found[version.identity] = [artifact.id for artifact in artifacts]
+        for artifact in artifacts:
+            mark = artifact.custom_properties[WITHDRAWN_PROPERTY]
+            # A change is a new input to whatever took the model: none where there is none.
+            if bool(mark.int_value) != withdrawn:
+                mark.int_value = int(withdrawn)
+                changed[artifact.id] = artifact
+    if changed:
+        store.put_artifacts(list(changed.values()))  # One transaction.
+    return found

@@ -1,0 +1,191 @@
+"""Versions of real runs: a push that was killed, a rollback, what a rerun does, what is deleted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import ml_metadata as mlmd
+import pytest
+from e2e.conftest import ROOT, Project
+from ml_metadata.proto import metadata_store_pb2 as pb
+
+from components.versions import list_versions, read_provenance
+from pipeline.config_file import load_config
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.metadata import sqlite_connection
+from pipeline.versions.retention import apply_retention
+
+CONFIG = ROOT / "configs" / "digits.yaml"
+EASY = ("--set", "evaluate.thresholds={accuracy: {tolerance: 1}}")
+
+
+def run_with(epochs: int) -> tuple[str, ...]:
+    return ("run", *EASY, "--set", f"train.epochs={epochs}")
+
+
+@pytest.fixture(scope="module")
+def layout(project: Project) -> Layout:
+    return Layout.of(load_config(CONFIG), project.output)
+
+
+@pytest.fixture(scope="module")
+def pushed(project: Project, layout: Layout) -> list[Path]:
+    """Two runs that pushed; the second was killed as soon as its version was there."""
+    first = project.scopeline(*run_with(1))
+    assert first.returncode == 0, first.stdout + first.stderr
+    serving = Path(layout.serving)
+    process = project.start(*run_with(2))
+    deadline = time.monotonic() + 400
+    while len(list_versions(serving)) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    return list_versions(serving)
+
+
+def models(project: Project) -> list[dict[str, Any]]:
+    return list(json.loads(project.scopeline("models", "--json").stdout))
+
+
+def artifacts(layout: Layout, *kinds: str) -> list[pb.Artifact]:
+    store = mlmd.MetadataStore(sqlite_connection(layout.metadata))
+    found: Iterable[pb.Artifact] = store.get_artifacts()
+    return [artifact for artifact in found if not kinds or artifact.type in kinds]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files, but for what a version says of itself."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "pushed.json"
+    }
+
+
+def test_version_of_a_killed_run_is_not_pushed_again(
+    project: Project, layout: Layout, pushed: list[Path]
+) -> None:
+    assert project.summary("digits")["status"] == "running"
+    listed = models(project)
+    assert [v["serves"] for v in listed] == [True, False]
+    assert listed[0]["metrics"] == {}, "the run had written its push down before it was killed"
+
+    again = project.scopeline(*run_with(2))
+
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert project.states("digits")["Trainer"] == "cached"
+    assert project.summary("digits")["pushed"] == str(pushed[-1])
+    assert list_versions(Path(layout.serving)) == pushed
+    newest = models(project)[0]
+    assert newest["metrics"]["accuracy"] > 0
+    assert newest["strategy"] == "mirrored"
+    provenance = read_provenance(pushed[-1])
+    assert provenance is not None
+    (model,) = [a for a in artifacts(layout, "Model") if a.uri == provenance.model]
+    assert provenance.model_id == model.id
+    assert provenance.model_created == model.create_time_since_epoch
+    assert contents(pushed[-1]) == contents(Path(model.uri) / "Format-Serving")
+
+
+def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
+    project: Project, layout: Layout, pushed: list[Path]
+) -> None:
+    done = project.scopeline("rollback", "--reason", "complaints")
+    assert done.returncode == 0, done.stderr
+    *old, serving = list_versions(Path(layout.serving))
+    assert old == pushed
+    assert contents(serving) == contents(pushed[0])
+    bad = read_provenance(pushed[1])
+    assert bad is not None
+    marks = {a.uri: a.custom_properties["withdrawn"].int_value for a in artifacts(layout, "Model")}
+    assert [uri for uri, mark in marks.items() if mark] == [bad.model]
+
+    # The config still trains the model that was withdrawn: from the cache, up to the push.
+    rerun = project.scopeline(*run_with(2))
+    assert rerun.returncode == 3, rerun.stdout + rerun.stderr
+    states = project.states("digits")
+    assert (states["Trainer"], states["Pusher"]) == ("cached", "skipped")
+    assert list_versions(Path(layout.serving)) == [*pushed, serving]
+
+    # A new model is compared with the one in service, not with the one that was withdrawn.
+    third = project.scopeline(*run_with(3))
+    assert third.returncode == 0, third.stdout + third.stderr
+    first = models(project)[-1]["metrics"]["accuracy"]
+    compared = project.summary("digits")["metrics"]["accuracy"]["in_service"]
+    assert compared == pytest.approx(first, abs=1e-4)
+
+
+def test_old_runs_are_deleted_and_the_last_one_stays_cached(
+    project: Project, layout: Layout, pushed: list[Path]
+) -> None:
+    config = load_config(CONFIG, ["schedule={cron: 0 3 * * *, keep: {runs: 1}}"])
+    ledger = Ledger(layout.ledger)
+    behind = {v["model"] for v in models(project)}
+    before = {a.id: a.uri for a in artifacts(layout)}
+
+    (line,) = apply_retention(config, layout, ledger)
+
+    deleted = [a for a in artifacts(layout) if a.state == pb.Artifact.DELETED]
+    live = [a for a in artifacts(layout) if a.state == pb.Artifact.LIVE]
+    assert deleted
+    assert all(Path(before[a.id]).exists() is False for a in deleted)
+    assert all(Path(a.uri).exists() for a in live)
+    assert {a.uri for a in live if a.type == "Model"} == behind
+    assert {a.type for a in live} >= {"Examples", "ExampleStatistics", "Schema", "ModelBlessing"}
+    assert len(list((layout.root / "runs").iterdir())) == 1
+    event = ledger.last(Kind.DELETED)
+    assert event is not None
+    assert event.message == line
+    assert event.details["artifacts"] == len(deleted)
+    assert event.details["bytes"] > 0
+    assert apply_retention(config, layout, ledger) == []
+
+    rerun = project.scopeline(*run_with(3))
+    assert rerun.returncode == 0, rerun.stdout + rerun.stderr
+    assert set(project.states("digits").values()) == {"cached"}
+
+
+def test_older_config_does_not_hit_what_was_deleted(
+    project: Project, layout: Layout, pushed: list[Path]
+) -> None:
+    """Its executions are in the metadata, but not all that they gave is there."""
+    gone = [a.uri for a in artifacts(layout) if a.state == pb.Artifact.DELETED]
+    assert any("/Trainer/model_run/" in uri for uri in gone)
+    back = project.scopeline(*run_with(1))
+    assert back.returncode == 0, back.stdout + back.stderr
+    states = project.states("digits")
+    assert states["Transform"] == "cached"
+    assert (states["Trainer"], states["Evaluator"], states["Pusher"]) == ("ran", "ran", "ran")
+    assert all(Path(a.uri).exists() for a in artifacts(layout) if a.state == pb.Artifact.LIVE)
+
+
+def test_killed_deletion_is_finished_by_the_next(
+    project: Project, layout: Layout, pushed: list[Path]
+) -> None:
+    """Killed after the metadata was changed, and before the files were deleted."""
+    config = load_config(CONFIG, ["schedule={cron: 0 3 * * *, keep: {versions: 1, runs: 1}}"])
+    ledger = Ledger(layout.ledger)
+    store = mlmd.MetadataStore(sqlite_connection(layout.metadata))
+    old = next(a for a in artifacts(layout, "PushedModel") if a.state == pb.Artifact.LIVE)
+    old.state = pb.Artifact.DELETED
+    store.put_artifacts([old])
+    assert Path(old.uri).exists()
+
+    apply_retention(config, layout, ledger)
+
+    assert not Path(old.uri).exists()
+    (serving,) = list_versions(Path(layout.serving))
+    (left,) = models(project)
+    assert (left["path"], left["serves"]) == (str(serving), True)
+    assert all(Path(a.uri).exists() for a in artifacts(layout) if a.state == pb.Artifact.LIVE)
+    rerun = project.scopeline(*run_with(1))
+    assert rerun.returncode == 0, rerun.stdout + rerun.stderr
+    assert project.states("digits")["Trainer"] == "cached"
+    assert list_versions(Path(layout.serving)) == [serving]

@@ -1,0 +1,13 @@
+"""What these tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pipeline_service import Service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    return Service(tmp_path)

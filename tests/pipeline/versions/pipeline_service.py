@@ -1,0 +1,116 @@
+"""A pipeline that has pushed: real folders, ledger and metadata, but no training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_metadata as mlmd
+from ml_metadata.proto import metadata_store_pb2 as pb
+
+from components.versions import (
+    WITHDRAWN_PROPERTY,
+    Provenance,
+    free_version,
+    list_versions,
+    push_version,
+)
+from pipeline.config_file import load_config
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.metadata import sqlite_connection
+from pipeline.versions.rollback import Request, roll_back
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "configs" / "digits.yaml"
+
+
+@dataclass
+class Service:
+    """A pipeline that has pushed: its output folder, ledger and metadata."""
+
+    output: Path
+
+    def __post_init__(self) -> None:
+        self.config = load_config(DIGITS)
+        self.layout = Layout.of(self.config, self.output)
+        self.layout.root.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(self.layout.ledger)
+        self.store = mlmd.MetadataStore(sqlite_connection(self.layout.metadata))
+        self.kind = self.store.put_artifact_type(pb.ArtifactType(name="Model"))
+
+    def push(self, content: str, *, recorded: bool = True) -> int:
+        """Pushes a model as a run does; one whose content was pushed before is the same model."""
+        folder = self.layout.pipeline_root / "Trainer" / "model" / content
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            (folder / "saved_model.pb").write_text(content)
+            artifact = pb.Artifact(type_id=self.kind, uri=str(folder), state=pb.Artifact.LIVE)
+            self.store.put_artifacts([artifact])
+        model = self.model(content)
+        version = free_version(Path(self.layout.serving))
+        provenance = Provenance(
+            model=str(folder),
+            model_id=model.id,
+            model_created=model.create_time_since_epoch,
+            run="a-run",
+            pushed_at="2026-01-05T10:00:00+00:00",
+        )
+        push_version(folder, version, provenance)
+        if recorded:
+            self.ledger.record(
+                Kind.PUSHED,
+                f"to {version}",
+                run="a-run",
+                version=version.name,
+                path=str(version),
+                model=str(folder),
+                metrics={"accuracy": 0.5},
+                window=[0],
+                strategy=f"strategy of {content}",
+            )
+        return int(version.name)
+
+    def model(self, content: str) -> pb.Artifact:
+        """The Model artifact of a content."""
+        uri = str(self.layout.pipeline_root / "Trainer" / "model" / content)
+        (artifact,) = self.store.get_artifacts_by_uri(uri)
+        return artifact
+
+    def marks(self) -> dict[str, int]:
+        """The mark of each model."""
+        return {
+            Path(a.uri).name: a.custom_properties[WITHDRAWN_PROPERTY].int_value
+            for a in self.store.get_artifacts_by_type("Model")
+        }
+
+    def serving(self) -> str:
+        """The content of what a server loads."""
+        newest = list_versions(Path(self.layout.serving))[-1]
+        return (newest / "saved_model.pb").read_text()
+
+    def count(self) -> int:
+        return len(list_versions(Path(self.layout.serving)))
+
+    def rollback(self, *args: Any, **kwargs: Any) -> list[str]:
+        return roll_back(self.config, self.layout, self.ledger, Request(*args, **kwargs))
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        runner = [sys.executable, str(ROOT / "local_runner.py"), *arguments]
+        return subprocess.run(
+            [*runner, "--output", str(self.output)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=self.output,
+        )
+
+    def models(self) -> list[dict[str, Any]]:
+        """What `models --json` says."""
+        done = self.command("models", "--json")
+        assert done.returncode == 0, done.stderr
+        return list(json.loads(done.stdout))

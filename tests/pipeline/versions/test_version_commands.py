@@ -1,0 +1,116 @@
+"""Versions without TFX: listing, giving up, deleting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_metadata as mlmd
+from ml_metadata.proto import metadata_store_pb2 as pb
+from pipeline_service import DIGITS, ROOT, Service
+
+from components.versions import list_versions
+from pipeline.config_file import load_config
+from pipeline.ledger import Kind
+from pipeline.metadata import sqlite_connection
+from pipeline.versions.retention import apply_retention
+
+
+def test_models_are_listed_without_tensorflow(service: Service) -> None:
+    assert "no version has been pushed yet" in service.command("models").stdout
+    first = service.push("first")
+    second = service.push("second")
+    unknown = Path(service.layout.serving) / str(second + 10)
+    unknown.mkdir()
+
+    script = (
+        "import sys, local_runner\n"
+        "sys.argv = sys.argv[1:]\n"
+        "try: local_runner.main()\n"
+        "finally: print(sorted({'tensorflow', 'tfx', 'ml_metadata'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "scopeline", "models", "--output", str(service.output)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    header, newest, *others, imported = done.stdout.splitlines()
+    assert header.split() == ["version", "pushed", "state", "strategy", "metrics"]
+    assert newest.startswith(str(unknown.name))
+    assert newest.endswith("serves, not pushed by this pipeline")
+    assert [line.split()[0] for line in others] == [str(second), str(first)]
+    assert "2026-01-05" in others[0]
+    assert "strategy of second  accuracy 0.5" in others[0]
+    assert imported == "[]"
+
+
+def test_version_that_the_ledger_does_not_know_is_listed(service: Service) -> None:
+    version = service.push("first", recorded=False)
+    (shown,) = service.models()
+    assert (shown["version"], shown["serves"], shown["metrics"]) == (version, True, {})
+    assert shown["model"] == service.model("first").uri
+    assert shown["run"] == "a-run"
+
+
+def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
+    first, second = service.push("first"), service.push("second")
+    refused = service.command("models", "--withdraw", str(second))
+    assert refused.returncode == 2
+    assert f"--withdraw {second}: its model serves; `rollback`" in refused.stderr
+    assert "there is no such version" in service.command("models", "--withdraw", "7").stderr
+    assert service.marks() == {"first": 0, "second": 0}
+
+    done = service.command("models", "--withdraw", str(first), "--reason", "leaked test data")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"version {first} was withdrawn: leaked test data\n"
+    assert service.marks() == {"first": 1, "second": 0}
+    updated = service.model("first").last_update_time_since_epoch
+    again = service.command("models", "--withdraw", str(first))
+    assert again.stdout == f"version {first} was withdrawn before\n"
+    assert service.model("first").last_update_time_since_epoch == updated
+    assert len(service.ledger.events(Kind.WITHDRAWN)) == 1
+    assert "withdrawn: leaked test data" in service.command("models").stdout
+    assert service.command("rollback").returncode == 2
+
+
+def test_model_of_lost_metadata_is_said_and_not_mistaken(service: Service) -> None:
+    first, second = service.push("first"), service.push("second")
+    service.layout.metadata.unlink()
+    # The same uri comes up again after a new start: another model.
+    service.store = mlmd.MetadataStore(sqlite_connection(service.layout.metadata))
+    service.kind = service.store.put_artifact_type(pb.ArtifactType(name="Model"))
+    uri = str(service.layout.pipeline_root / "Trainer" / "model" / "second")
+    service.store.put_artifacts([pb.Artifact(type_id=service.kind, uri=uri)])
+    lines = service.rollback()
+    assert f"version {second}: its model is not in the pipeline's metadata" in lines[0]
+    assert service.marks() == {"second": 0}
+    assert service.serving() == "first"
+    assert first < second
+
+
+def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) -> None:
+    numbers = [service.push(c) for c in ("first", "second", "third", "fourth")]
+    foreign = Path(service.layout.serving) / "5"
+    foreign.mkdir()
+    service.rollback()  # To the third: the fourth is withdrawn and does not count.
+    config = load_config(DIGITS, ["schedule={cron: 0 3 * * *, keep: {versions: 2}}"])
+    # A deletion that was killed.
+    abandoned = Path(service.layout.serving) / ".deleted-17"
+    abandoned.mkdir()
+
+    (line,) = apply_retention(config, service.layout, service.ledger)
+
+    left = [int(path.name) for path in list_versions(Path(service.layout.serving))]
+    assert left == [5, *numbers[2:], left[-1]]
+    assert service.serving() == "third"
+    assert not abandoned.exists()
+    assert line.startswith(f"2 versions deleted ({numbers[1]}, {numbers[0]}), ")
+    event = service.ledger.last(Kind.DELETED)
+    assert event is not None
+    assert event.details["versions"] == [numbers[1], numbers[0]]
+    assert event.details["bytes"] > len("first" + "second")
+    assert apply_retention(config, service.layout, service.ledger) == []
