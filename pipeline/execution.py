@@ -65,7 +65,7 @@ def execute(
         if window is not None:
             reader = WindowReader(config, layout, ledger, journal, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, screen)
-            spans = make_spans(window, ledger, usable)
+            spans = make_spans(usable, ledger)
         create = create_ingestion if request.validate_only else create_pipeline
         LocalRunner(run_id, recorder).run(create(config, layout, spans))
         error = None

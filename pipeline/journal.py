@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline.config import Occasion, PipelineConfig
 from pipeline.ledger import Kind, Ledger
 from pipeline.notify import notify
+from pipeline.schedule.settings import ScheduleSettings
 from pipeline.schedule.spans import Span
 from pipeline.summary import RunSummary, State, Status
+
+NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
+    "window",
+    "missing_span",
+    "warm_start",
+}
+"""Keys of `schedule` that say when and how often, not what comes of it."""
 
 ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
 
 
 def config_fingerprint(config: PipelineConfig) -> str:
-    """Changes with any value of the config."""
-    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+    """Changes with what may change the model, or where it goes."""
+    text = config.model_dump_json(exclude={"notify": True, "schedule": NOT_ABOUT_THE_MODEL})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def span_states(spans: list[Span], ledger: Ledger) -> dict[str, dict[str, str]]:
@@ -54,6 +64,7 @@ class Journal:
         self._config = config
         self._run = run_id
         self._data = data
+        self._window = [span.number for span in data]
         self._because = because
         self._has_begun = False
 
@@ -64,10 +75,14 @@ class Journal:
             self._record(
                 Kind.STARTED,
                 self._because,
-                window=[span.number for span in self._data],
+                window=self._window,
                 newest=str(self._data[-1]),
                 warm_start=self._config.schedule_or_default.warm_start,
             )
+
+    def trains_on(self, spans: Sequence[Span]) -> None:
+        """Which of the spans could be used."""
+        self._window = [span.number for span in spans]
 
     def ingested(self, span: Span, examples: dict[str, int]) -> None:
         """A span has been read, counted and checked."""
@@ -124,7 +139,7 @@ class Journal:
             path=path,
             model=model,
             metrics=metrics,
-            window=[span.number for span in self._data],
+            window=self._window,
             strategy=summary.strategy,
         )
         self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=metrics)
@@ -134,7 +149,7 @@ class Journal:
         details: dict[str, Any] = {"status": status.value, "exit_code": status.exit_code}
         if status in ENDED_WELL:
             details |= {
-                "window": [span.number for span in self._data],
+                "window": self._window,
                 "spans": span_states(self._data, self._ledger),
                 "config": config_fingerprint(self._config),
             }

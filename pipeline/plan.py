@@ -30,7 +30,7 @@ from pipeline.metadata import copy_to_sqlite, sqlite_connection
 from pipeline.request import RunRequest
 from pipeline.run import find_window
 from pipeline.summary import State
-from pipeline.window import make_spans
+from pipeline.window import make_spans, usable_spans
 from trainer_module.settings import SETTINGS_KEY
 
 UNTELLING = {"input_config", "module_path", "span", "version"}
@@ -115,7 +115,10 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
 def _spans(config: PipelineConfig, layout: Layout) -> Spans | None:
     """What a run would read and train on now."""
     window = find_window(config, layout, RunRequest())
-    return None if window is None else make_spans(window, Ledger(layout.ledger))
+    if window is None:
+        return None
+    ledger = Ledger(layout.ledger)
+    return make_spans(usable_spans(window, config, ledger), ledger)
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.example_gen.utils import FINGERPRINT_PROPERTY_NAME, SPAN_PROPERTY_NAME
@@ -27,23 +27,35 @@ from pipeline.summary import State, Status
 logger = logging.getLogger(__name__)
 
 
-def make_spans(window: Window, ledger: Ledger, usable: Iterable[Span] | None = None) -> Spans:
-    """What the graph is told of a window.
+def usable_spans(window: Window, config: PipelineConfig, ledger: Ledger) -> list[Span]:
+    """The spans of a window but for those that earlier runs could not use, and may leave out."""
+    if config.schedule_or_default.missing_span is MissingSpan.FAIL:
+        return list(window.spans)
+    broken = _signatures(ledger, Kind.UNUSABLE_SPAN)
+    older = [span for span in window.spans[:-1] if broken.get(span.number) != span.signature]
+    return [*older, window.newest]
+
+
+def make_spans(usable: Sequence[Span], ledger: Ledger) -> Spans:
+    """What the graph is told of the spans to train on, oldest first.
 
     Args:
-      window: of the run.
+      usable: spans of the window.
       ledger: knows what was trained on before.
-      usable: those of the window's spans to train on; default: all.
     """
-    newest = window.newest.number
+    newest = usable[-1].number
     # Of earlier nights alone: a rerun of this one has to find the same.
     trained = [
         event.details["window"][-1]
         for event in ledger.events(Kind.FINISHED)
         if event.details["status"] != Status.VALIDATED and event.details["window"][-1] < newest
     ]
-    chosen = tuple(span.number for span in (window.spans if usable is None else usable))
-    return Spans(newest, chosen, max(trained, default=None))
+    return Spans(newest, tuple(span.number for span in usable), max(trained, default=None))
+
+
+def _signatures(ledger: Ledger, kind: Kind) -> dict[int, str]:
+    """By span, the files that an event was about; later ones count."""
+    return {e.details["span"]: e.details["signature"] for e in ledger.events(kind)}
 
 
 class WindowReader:
@@ -69,21 +81,20 @@ class WindowReader:
           ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
             failed for another reason than the data.
         """
-        ingested = self._signatures(Kind.INGESTED)
-        broken = self._signatures(Kind.UNUSABLE_SPAN)
+        ingested = _signatures(self._ledger, Kind.INGESTED)
         present = self._present() if ingested else set()
-        skips = self._config.schedule_or_default.missing_span is MissingSpan.SKIP
         usable = []
-        for span in window.spans[:-1]:
-            if skips and broken.get(span.number) == span.signature:
-                continue
+        for span in usable_spans(window, self._config, self._ledger)[:-1]:
             known = ingested.get(span.number) == span.signature and span.number in present
-            if known or self._ingest(span, screen, skips):
+            if known or self._ingest(span, screen):
                 usable.append(span)
-        return [*usable, window.newest]
+        usable.append(window.newest)
+        self._journal.trains_on(usable)
+        return usable
 
-    def _ingest(self, span: Span, screen: Screen, skips: bool) -> bool:
+    def _ingest(self, span: Span, screen: Screen) -> bool:
         """Whether the span can be used."""
+        skips = self._config.schedule_or_default.missing_span is MissingSpan.SKIP
         title, began = f"span {span.name}", time.monotonic()
         connection = connection_config(self._config, self._layout)
         observer = _Observer(RunResults(connection, self._config))
@@ -105,11 +116,6 @@ class WindowReader:
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
         screen.finished(title, observer.state, time.monotonic() - began, counts)
         return True
-
-    def _signatures(self, kind: Kind) -> dict[int, str]:
-        """By span, the files that an event was about; later ones count."""
-        events = self._ledger.events(kind)
-        return {event.details["span"]: event.details["signature"] for event in events}
 
     def _present(self) -> set[int]:
         """The spans whose examples are there."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from trainer_module.description import describe_model, write_description
 from trainer_module.problem import Problem
 from trainer_module.settings import IgnoredFeature, Task, TrainerSettings
 
@@ -43,7 +44,11 @@ def export_model(
     settings: TrainerSettings,
     directory: str,
 ) -> None:
-    """Saves the model with its signatures; the transform graph becomes a part of it."""
+    """Saves the model with its signatures; the transform graph becomes a part of it.
+
+    Beside them lies what its weights stand for, so that another training can go on from them.
+    """
+    description = describe_model(model, problem, tft_output, settings.model.kind)
     # As an attribute of the model, the layer has its vocabularies saved with the model.
     model.tft_layer = tft_output.transform_features_layer()
     signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
@@ -51,6 +56,7 @@ def export_model(
     # rebuilt from its config, and serving uses the signatures.
     traces = settings.model.is_custom
     model.save(directory, save_format="tf", signatures=signatures, save_traces=traces)
+    write_description(description, directory)
 
 
 def build_signatures(

@@ -54,11 +54,14 @@ def describe(
         "examples_per_worker": per_worker,
         "source": train.source,
         "steps": steps,
+        "warm_start": job.base_model,
         "resumed_at_step": job.start_step,
         "restarts": runtime.restarts,
         "seconds": round(seconds, 3),
         "step_seconds": round(step_seconds, 6),
-        "examples_per_second": round(train.global_batch_size / step_seconds if step_seconds else 0, 1),
+        "examples_per_second": round(
+            train.global_batch_size / step_seconds if step_seconds else 0, 1
+        ),
         "notes": list(_notes(settings, runtime, job, per_worker)),
         "history": history,
     }
@@ -104,6 +107,7 @@ def _notes(
 ) -> Iterator[str]:
     """What the one who reads the summary should know."""
     train = job.train
+    yield from job.notes
     if runtime.reason:
         yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     if train.batch_size < settings.train.batch_size:

@@ -24,6 +24,7 @@ from trainer_module.runtime import RUNTIME_KEY, Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
+from trainer_module.warm_start import warm_start
 
 
 def run_fn(fn_args: Any) -> None:
@@ -110,10 +111,20 @@ def make_job(
     strategy: tf.distribute.Strategy,
     data: Data,
 ) -> Job:
-    """The model in the state of its latest backup, and how to train it."""
+    """The model in the state of its latest backup, or with the base model's weights, if any.
+
+    Raises:
+        TrainingError: if the model cannot be built, or the base model not be read.
+    """
     train = settings.train
     execution = train.steps_per_execution or steps_per_execution(data.train.steps * train.epochs)
     model = build_model(data.problem, settings, strategy, data.train.steps, execution)
+    base_model = getattr(fn_args, "base_model", None)
+    notes = []
+    if base_model:
+        tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+        with strategy.scope():
+            notes = warm_start(model, data.problem, tft_output, base_model)
     backup_directory = runtime.backup_directory or os.path.join(
         fn_args.model_run_dir, "checkpoints"
     )
@@ -139,4 +150,6 @@ def make_job(
         steps_per_execution=execution,
         callbacks=[*callbacks, backup],
         backup=backup,
+        base_model=base_model,
+        notes=notes,
     )

@@ -9,19 +9,27 @@ from pipeline.problems import Problem
 from pipeline.schedule.settings import OnDrift
 from pipeline.schedule.spans import has_spans
 
+OCCASIONS = (
+    "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
+    "and drift.columns"
+)
 _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
 
 def schedule_has_an_occasion(config: PipelineConfig) -> Iterator[Problem]:
-    """A schedule that nothing sets off would never run."""
+    """A schedule that nothing sets off would never run; runs by hand have windows as well."""
     schedule = config.schedule
-    drift = config.drift.on_drift is OnDrift.RETRAIN and config.drift.columns
-    if schedule is not None and not (schedule.cron or schedule.on_new_data or drift):
-        yield Problem(
-            "schedule",
-            "nothing ever sets it off; give it cron: 0 3 * * * or on_new_data: true, or let drift "
-            "do it with drift.on_drift: retrain and drift.columns",
-        )
+    by_hand = {"window", "missing_span", "warm_start", "keep"}
+    if schedule is None or has_occasion(config) or schedule.model_fields_set <= by_hand:
+        return
+    yield Problem("schedule", f"nothing ever sets it off; {OCCASIONS}")
+
+
+def has_occasion(config: PipelineConfig) -> bool:
+    """Whether anything sets the schedule off."""
+    schedule, drift = config.schedule_or_default, config.drift
+    by_drift = drift.on_drift is OnDrift.RETRAIN and bool(drift.columns)
+    return schedule.cron is not None or schedule.on_new_data or by_drift
 
 
 def windows_need_spans(config: PipelineConfig) -> Iterator[Problem]:

@@ -23,6 +23,12 @@ from pydantic import (
 
 from trainer_module.settings import Settings
 
+CRON_FIELDS = 5
+CRON_HELP = (
+    "right are five: minute, hour, day of month, month and day of week, such as `0 3 * * *` for "
+    "3 o'clock every night"
+)
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -124,13 +130,12 @@ class ScheduleSettings(Settings):
     def _is_cron(cls, cron: str | None) -> str | None:
         if cron is None:
             return None
+        if len(cron.split()) != CRON_FIELDS:
+            raise ValueError(f"it has {len(cron.split())} fields; {CRON_HELP}")
         try:
             next(CronSim(cron, datetime(2026, 1, 1)))
         except CronSimError as error:
-            raise ValueError(
-                f"{error}; it has five fields: minute, hour, day of month, month and day of week, "
-                "such as `0 3 * * *` for 3 o'clock every night"
-            ) from None
+            raise ValueError(f"{error}; {CRON_HELP}") from None
         except StopIteration:
             raise ValueError("there is no such day in any year") from None
         return cron

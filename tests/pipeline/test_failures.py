@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import shutil
 import importlib
+import shutil
 from pathlib import Path
 
 import pytest

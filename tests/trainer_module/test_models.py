@@ -52,6 +52,18 @@ def test_every_model_takes_every_feature_for_every_task(kind: str, task: Task) -
     assert task is Task.REGRESSION or (output.min() >= 0 and output.max() <= 1)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+def test_columns_may_be_called_anything(kind: str, tmp_path: Path) -> None:
+    names = ("my area", "my_area", "_area", "Größe (m²)", "a/b")
+    features = tuple(TransformedFeature(n, "categorical", (1,), vocabulary_size=5) for n in names)
+    problem = make_problem(features=features)
+    model = load_builder(kind)(problem, ModelSettings(kind=kind))
+    output = model(make_batch(problem))
+    model.save(tmp_path / "model", save_format="tf")
+    again = tf_keras.models.load_model(tmp_path / "model", compile=False)
+    np.testing.assert_allclose(again(make_batch(problem)), output)
+
+
 @pytest.mark.parametrize("feature", MIXED, ids=lambda feature: feature.kind)
 @pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
 def test_one_feature_alone_is_enough(kind: str, feature: TransformedFeature) -> None:

@@ -106,6 +106,7 @@ def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
         "examples_per_worker": [3 * 15 * 32],
         "source": "memory",
         "steps": 3 * 15,
+        "warm_start": None,
         "resumed_at_step": 0,
         "restarts": [],
         "notes": [],

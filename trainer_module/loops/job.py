@@ -26,6 +26,10 @@ class Job:
     callbacks: Sequence[tf_keras.callbacks.Callback]
     backup: Backup
     """The last of the callbacks."""
+    base_model: str | None = None
+    """Path of the model whose weights the model began with; None if it began from scratch."""
+    notes: Sequence[str] = ()
+    """What the one who reads the summary should know of how it began."""
 
     @property
     def start(self) -> Position:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
@@ -18,7 +20,7 @@ def encode(
 ) -> list[tf.Tensor]:
     """Each feature as [batch, n] float32: categorical ones embedded, images flattened."""
     return [
-        tf_keras.layers.Flatten(name=f"{feature.name}_flat")(
+        tf_keras.layers.Flatten(name=layer_name(feature, "flat"))(
             embed(feature, inputs[feature.name], embedding_size)
             if feature.kind == "categorical"
             else inputs[feature.name]
@@ -29,8 +31,18 @@ def encode(
 
 def embed(feature: TransformedFeature, indices: tf.Tensor, size: int) -> tf.Tensor:
     """The learnt vector of each value: [batch, n, size]."""
-    name = f"{feature.name}_embedding"
-    return tf_keras.layers.Embedding(feature.vocabulary_size, size, name=name)(indices)
+    return tf_keras.layers.Embedding(
+        feature.vocabulary_size, size, name=layer_name(feature, "embedding")
+    )(indices)
+
+
+def layer_name(feature: TransformedFeature, role: str) -> str:
+    """A name that TensorFlow allows, whatever the column is called."""
+    safe = re.sub(r"[^A-Za-z0-9_.-]|^[^A-Za-z0-9.]", "_", feature.name)
+    if safe != feature.name:
+        # Keeps columns apart that differ in the rest alone; a name begins with a letter.
+        safe = f"column{safe}_{zlib.crc32(feature.name.encode()):08x}"
+    return f"{safe}_{role}"
 
 
 def concatenate(tensors: list[tf.Tensor]) -> tf.Tensor:

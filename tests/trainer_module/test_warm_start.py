@@ -1,0 +1,192 @@
+"""Weights that go on from an exported model: they follow values, classes and columns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trainer_data import Transformed
+from warm_data import (
+    ODD,
+    dense,
+    export,
+    first_loss,
+    layer,
+    load,
+    make_orders_before,
+    make_orders_later,
+    prepare,
+    using,
+)
+
+from trainer_module.description import (
+    DESCRIPTION_FILE,
+)
+from trainer_module.runtime import Runtime
+from trainer_module.settings import TrainerSettings
+from trainer_module.trainer import load_data, make_job, open_strategy
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    return make_orders_before(tmp_path_factory.mktemp("orders"))
+
+
+@pytest.fixture(scope="module")
+def later_orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    return make_orders_later(tmp_path_factory.mktemp("later_orders"))
+
+
+@pytest.fixture(scope="module")
+def orders_model(orders: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return export(orders, tmp_path_factory.mktemp("orders_model"))
+
+
+@pytest.mark.parametrize(
+    ("fixture", "kind", "trained_under", "strategy"),
+    [
+        ("orders", "mlp", "default", "mirrored"),
+        ("orders", "wide_deep", "mirrored", "default"),
+        ("shades", "cnn", "central_storage", "mirrored"),
+        ("houses", "mlp", "mirrored", "central_storage"),
+    ],
+)
+def test_same_data_goes_on_where_it_ended(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    fixture: str,
+    kind: str,
+    trained_under: str,
+    strategy: str,
+) -> None:
+    data = using(request.getfixturevalue(fixture), kind)
+    base = export(data, tmp_path / "base", epochs=8, strategy=trained_under)
+    job = prepare(data, tmp_path / "warm", base, strategy=strategy, epochs=1)
+    assert job.notes == [f"warm start: from {base}, all weights"]
+    for new, old in zip(job.model.get_weights(), load(base).get_weights(), strict=True):
+        np.testing.assert_array_equal(new, old)
+    cold = first_loss(prepare(data, tmp_path / "cold", None, strategy=strategy, epochs=1))
+    assert first_loss(job) < cold / 2
+    copies = [job.strategy.experimental_local_results(w) for w in job.model.trainable_weights]
+    assert {len(values) for values in copies} == {2 if strategy == "mirrored" else 1}
+    for values in copies:
+        np.testing.assert_array_equal(values[0], values[-1])
+
+
+@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+def test_rows_follow_their_values_classes_and_columns(
+    orders: Transformed, later_orders: Transformed, tmp_path: Path, kind: str
+) -> None:
+    orders, later_orders = using(orders, kind), using(later_orders, kind)
+    base = export(orders, tmp_path / "base")
+    fresh = prepare(later_orders, tmp_path / "fresh", None).model
+    job = prepare(later_orders, tmp_path / "warm", base)
+    old, new = load(base), job.model
+
+    before = [*orders.tft_output.vocabulary_by_name("company"), "out of vocabulary"]
+    now = [*later_orders.tft_output.vocabulary_by_name("company"), "out of vocabulary"]
+    assert before == [b"Ace", ODD, b"Best", "out of vocabulary"]
+    assert now == [b"Best", b"New", ODD, b"Ace", "out of vocabulary"]
+    (was,), (start,), (rows,) = (layer(m, "company_embedding") for m in (old, fresh, new))
+    for index, value in enumerate(now):
+        expected = was[before.index(value)] if value in before else start[index]
+        np.testing.assert_array_equal(rows[index], expected, str(value))
+
+    # amount, bonus, company (8 numbers), zip; it was amount, company, old, zip.
+    (was, _), (start, _), (rows, bias) = (dense(m)[0] for m in (old, fresh, new))
+    np.testing.assert_array_equal(rows[[0, *range(2, 11)]], was[[*range(9), 10]])
+    np.testing.assert_array_equal(rows[1], start[1])
+    np.testing.assert_array_equal(bias, dense(old)[0][1])
+    np.testing.assert_array_equal(dense(new)[1][0], dense(old)[1][0])
+
+    assert (orders.problem.classes, later_orders.problem.classes) == (
+        ("ham", "news", "urgent"),
+        ("ham", "news", "spam", "urgent"),
+    )
+    output = "output" if kind == "mlp" else "deep"
+    for was, start, rows in zip(*(layer(m, output) for m in (old, fresh, new)), strict=True):
+        np.testing.assert_array_equal(rows[..., [0, 1, 3]], was)
+        np.testing.assert_array_equal(rows[..., 2], start[..., 2])
+    if kind == "wide_deep":
+        (was,), (rows,) = (layer(m, "company_wide") for m in (old, new))
+        np.testing.assert_array_equal(rows[np.ix_([3, 2, 0], [0, 1, 3])], was[:3])
+        assert not rows[1].any()
+        assert not rows[:, 2].any()
+        (was, _), (rows, _) = (layer(m, "wide") for m in (old, new))
+        np.testing.assert_array_equal(rows[np.ix_([0, 2], [0, 1, 3])], was[[0, 2]])
+
+    headline, *notes = job.notes
+    assert headline.startswith(f"warm start: from {base}, ")
+    assert headline.endswith("% of the weights")
+    assert notes == [
+        "warm start: the output: class `spam` is new, starts fresh",
+        "warm start: column `bonus` is new, starts fresh",
+        "warm start: embedding of `company`: 3 of 4 values kept, a new one starts fresh",
+        "warm start: column `old` is gone",
+    ]
+
+
+def test_a_layer_of_another_size_starts_fresh(
+    orders: Transformed, orders_model: str, tmp_path: Path
+) -> None:
+    changed = using(orders, "mlp", hidden_units=[16, 12])
+    job = prepare(changed, tmp_path, orders_model)
+    old = load(orders_model)
+    np.testing.assert_array_equal(dense(job.model)[0][0], dense(old)[0][0])
+    assert not dense(job.model)[1][1].any(), "a fresh bias"
+    _, second = (x.name for x in job.model.layers if x.name.startswith("dense"))
+    assert job.notes[1:] == [
+        f"warm start: layer {second} has another shape (8 -> 12), starts fresh",
+        "warm start: layer output has another shape (8 -> 12), starts fresh",
+    ]
+
+
+def test_another_kind_of_model_takes_what_means_the_same(
+    orders: Transformed, orders_model: str, tmp_path: Path
+) -> None:
+    job = prepare(using(orders, "wide_deep", hidden_units=[4]), tmp_path, orders_model)
+    for new, old in zip(
+        layer(job.model, "company_embedding"), layer(load(orders_model), "company_embedding"),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_array_equal(new, old)
+    for name in ("company_wide", "deep", "wide"):
+        assert f"warm start: layer {name} is new, starts fresh" in job.notes
+
+
+def test_other_classes_of_a_binary_label(trips: Transformed, tmp_path: Path) -> None:
+    base = export(trips, tmp_path / "base", epochs=1)
+    path = Path(base) / DESCRIPTION_FILE
+    described = json.loads(path.read_text())
+    assert described["classes"] == ["0", "1"]
+    path.write_text(json.dumps({**described, "classes": ["1", "2"]}))
+    job = prepare(trips, tmp_path / "warm", base)
+    assert not layer(job.model, "output")[1].any(), "a fresh bias"
+    np.testing.assert_array_equal(dense(job.model)[0][0], dense(load(base))[0][0])
+    assert job.notes[1:] == [
+        "warm start: the classes were `1` and `2`, and are `0` and `1`: the output starts fresh",
+        "warm start: layer output has other classes to tell apart, starts fresh",
+    ]
+
+
+def test_a_number_keeps_the_scale_of_its_own_data(houses: Transformed, tmp_path: Path) -> None:
+    """The same weights give, for a label ten times as large, predictions ten times as large."""
+    base = export(houses, tmp_path / "base")
+    settings = TrainerSettings.from_custom_config(houses.fn_args(tmp_path).custom_config)
+    strategy = open_strategy(settings)
+    fn_args = houses.fn_args(tmp_path / "warm")
+    fn_args.base_model = base
+    loaded = load_data(fn_args, houses.tft_output, settings, strategy, 1)
+    problem = replace(
+        loaded.problem,
+        label_mean=10 * loaded.problem.label_mean,
+        label_deviation=10 * loaded.problem.label_deviation,
+    )
+    job = make_job(fn_args, settings, Runtime(), strategy, replace(loaded, problem=problem))
+    transformed = houses.transform(houses.evaluation)
+    transformed.pop("price")
+    found = job.model.predict(transformed, verbose=0)
+    np.testing.assert_allclose(found, 10 * load(base).predict(transformed, verbose=0), rtol=1e-4)

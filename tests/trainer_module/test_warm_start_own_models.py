@@ -1,0 +1,177 @@
+"""Warm start of models that are not of the zoo: what names and graphs tell of their weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trainer_data import Transformed
+from warm_data import (
+    export,
+    first_loss,
+    layer,
+    load,
+    make_orders_before,
+    make_orders_later,
+    prepare,
+    using,
+)
+
+from trainer_module.record import RECORD_FILE
+from trainer_module.trainer import run_fn
+from trainer_module.weights import stable_names
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    return make_orders_before(tmp_path_factory.mktemp("orders"))
+
+
+@pytest.fixture(scope="module")
+def later_orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    return make_orders_later(tmp_path_factory.mktemp("later_orders"))
+
+
+CUSTOM = """
+import tf_keras
+
+class Block(tf_keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first = tf_keras.layers.Dense(8, "relu")
+        self.second = tf_keras.layers.Dense(8, "relu")
+        self.norm = tf_keras.layers.BatchNormalization()
+
+    def build(self, shape):
+        self.scale = self.add_weight(name="scale", shape=(8,), initializer="ones")
+        self.constant = self.add_weight(
+            name="constant", shape=(), trainable=False,
+            initializer=lambda shape, dtype: __import__("tensorflow").constant(CONSTANT, dtype),
+        )
+
+    def call(self, x):
+        return self.norm(self.first(x) * self.scale + self.second(x)) * self.constant
+
+class Model(tf_keras.Model):
+    def __init__(self, problem):
+        super().__init__()
+        size = problem.of_kind("categorical")[0].vocabulary_size
+        self.embedding = tf_keras.layers.Embedding(size, 4, name="value")
+        self.blocks = [Block(), Block()]
+        self.answer = problem.make_output_layer()
+
+    def call(self, x):
+        hidden = tf_keras.layers.Concatenate()([x["amount"], self.embedding(x["company"])[:, 0]])
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.answer(hidden)
+
+def build_graph(problem, settings):
+    inputs = problem.make_inputs()
+    vectors = tf_keras.layers.Embedding(
+        problem.of_kind("categorical")[0].vocabulary_size, 4, name="value"
+    )(inputs["company"])
+    hidden = tf_keras.layers.Concatenate()([inputs["amount"], tf_keras.layers.Flatten()(vectors)])
+    for _ in range(2):
+        hidden = Block()(hidden)
+    return tf_keras.Model(inputs, problem.make_output_layer()(hidden))
+
+def build_subclass(problem, settings):
+    return Model(problem)
+
+CONSTANT = 0.5
+"""
+
+
+@pytest.mark.parametrize(
+    ("builder", "strategy"), [("build_graph", "default"), ("build_subclass", "mirrored")]
+)
+def test_models_of_ones_own(
+    orders: Transformed,
+    later_orders: Transformed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    builder: str,
+    strategy: str,
+) -> None:
+    (tmp_path / "warm_custom.py").write_text(CUSTOM)
+    monkeypatch.syspath_prepend(tmp_path)
+    data = using(orders, f"warm_custom.{builder}")
+    base = export(data, tmp_path / "base", epochs=6, strategy=strategy)
+    cold = first_loss(prepare(data, tmp_path / "cold", None, strategy=strategy))
+    monkeypatch.setattr("warm_custom.CONSTANT", 0.25)
+    job = prepare(data, tmp_path / "warm", base, strategy=strategy)
+    assert job.notes == [f"warm start: from {base}, all weights"]
+    old = {w.name.rpartition("/")[2]: w.numpy() for w in load(base).weights}
+    new = {w.name.rpartition("/")[2]: w.numpy() for w in job.model.weights}
+    np.testing.assert_array_equal(new["moving_mean:0"], old["moving_mean:0"])
+    assert old["moving_mean:0"].any()
+    assert (old["constant:0"], new["constant:0"]) == (0.5, 0.25)
+    monkeypatch.setattr("warm_custom.CONSTANT", 0.5)
+    fn_args = data.fn_args(tmp_path / "again", train={"strategy": strategy})
+    fn_args.base_model = base
+    run_fn(fn_args)
+    record = json.loads((tmp_path / "again" / "model_run" / RECORD_FILE).read_text())
+    assert record["history"]["loss"][0] < cold / 2
+    base = fn_args.serving_model_dir
+
+    changed = using(later_orders, f"warm_custom.{builder}")
+    job = prepare(changed, tmp_path / "later", base, strategy=strategy)
+    was, now = load(base).get_layer("value").get_weights()[0], layer(job.model, "value")[0]
+    if builder == "build_graph":
+        np.testing.assert_array_equal(now[[3, 2, 0]], was[:3])
+    else:
+        # A model without a graph does not say which column the layer is for.
+        fresh = prepare(changed, tmp_path / "fresh", None, strategy=strategy).model
+        fresh(changed.problem.make_inputs())
+        np.testing.assert_array_equal(now, layer(fresh, "value")[0])
+        assert any("value may stand for values or classes" in note for note in job.notes)
+
+
+UNNAMED = """
+import tensorflow as tf
+import tf_keras
+
+class Unnamed(tf_keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = tf.Variable([1.0]), tf.Variable([2.0])
+
+    def call(self, x):
+        return x * self.first * self.second
+
+def build_model(problem, settings):
+    inputs = problem.make_inputs()
+    amount = Unnamed()(inputs["amount"])
+    twice = tf_keras.layers.Concatenate()([amount, amount, inputs["zip"]])
+    return tf_keras.Model(inputs, problem.make_output_layer()(twice))
+"""
+
+
+def test_weights_that_share_a_name_start_fresh(
+    orders: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "warm_unnamed.py").write_text(UNNAMED)
+    monkeypatch.syspath_prepend(tmp_path)
+    data = using(orders, "warm_unnamed.build_model")
+    base = export(data, tmp_path / "base")
+    job = prepare(data, tmp_path / "warm", base)
+    assert job.notes == [
+        f"warm start: from {base}, 99% of the weights",
+        "warm start: several weights are called Variable: they start fresh",
+    ]
+    np.testing.assert_array_equal(layer(job.model, "output")[0], layer(load(base), "output")[0])
+    assert [float(w[0]) for w in job.model.weights[:2]] == [1.0, 2.0]
+
+
+def test_made_up_names_count_from_0() -> None:
+    names = ["dense_7/kernel", "dense_10/kernel", "b/dense_3/w", "block_2/w", "dense_9x/w"]
+    assert list(stable_names(names, {"dense"}).values()) == [
+        "dense#0/kernel",
+        "dense#1/kernel",
+        "b/dense#0/w",
+        "block_2/w",
+        "dense_9x/w",
+    ]

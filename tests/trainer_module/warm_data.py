@@ -1,0 +1,102 @@
+"""Data that has moved on since a model was trained, and the start of a training on it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow_transform as tft
+import tf_keras
+from trainer_data import Row, Transformed, run_transform
+
+from trainer_module.loops import LOOPS, Job
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Loop, ModelSettings, TrainerSettings
+from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
+
+ODD = b"caf\xe9"
+"""A value that is no UTF-8."""
+
+
+def make_orders(
+    root: Path, companies: list[Any], kinds: list[str], **columns: float
+) -> Transformed:
+    """Multiclass: `kind` follows `company` and `amount`; the first companies are more frequent."""
+    generator = random.Random(7)  # noqa: S311
+
+    def make_row(index: int) -> Row:
+        # The first company comes up most often, then the second: their order in the vocabulary.
+        company = generator.choices(companies, [2.0**-i for i in range(len(companies))])[0]
+        amount = generator.uniform(0, 10)
+        kind = kinds[(companies.index(company) + int(amount > 5)) % len(kinds)]
+        return {"amount": amount, "company": company, "kind": kind, **columns, "zip": float(index)}
+
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "kind",
+            "task": "multiclass",
+            "features": {"company": {"type": "categorical", "vocabulary_size": 10}},
+            "model": {"kind": "mlp", "hidden_units": [16, 8]},
+            "train": {"epochs": 3, "batch_size": 32, "learning_rate": 0.02},
+        }
+    )
+    rows = [make_row(index) for index in range(400)]
+    return run_transform(root, rows[:320], rows[320:], settings)
+
+
+def make_orders_before(root: Path) -> Transformed:
+    """What the old model is trained on."""
+    return make_orders(root, ["Ace", ODD, "Best"], ["ham", "urgent", "news"], old=1.0)
+
+
+def make_orders_later(root: Path) -> Transformed:
+    """Other companies lead, one is new; so is a class between the others; a column has gone."""
+    kinds = ["ham", "urgent", "news", "spam"]
+    return make_orders(root, ["Best", "New", ODD, "Ace"], kinds, bonus=2.0)
+
+
+def using(data: Transformed, kind: str, **model: Any) -> Transformed:
+    """The same data for another model."""
+    values = {**data.settings.model.model_dump(), "kind": kind, **model}
+    model_settings = ModelSettings.model_validate(values)
+    return replace(data, settings=data.settings.model_copy(update={"model": model_settings}))
+
+
+def export(data: Transformed, directory: Path, **train: Any) -> str:
+    """Trains from scratch; the path of the exported model."""
+    fn_args = data.fn_args(directory, train=train)
+    run_fn(fn_args)
+    return str(fn_args.serving_model_dir)
+
+
+def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> Job:
+    """All that happens before the first step."""
+    fn_args = data.fn_args(directory, train=train)
+    fn_args.base_model = base
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    strategy = open_strategy(settings)
+    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    loaded = load_data(fn_args, tft_output, settings, strategy, 1)
+    return make_job(fn_args, settings, Runtime(), strategy, loaded)
+
+
+def first_loss(job: Job) -> float:
+    LOOPS[Loop.FIT](job)
+    return job.backup.history["loss"][0]
+
+
+def load(path: str) -> tf_keras.Model:
+    return tf_keras.models.load_model(path, compile=False)
+
+
+def layer(model: tf_keras.Model, name: str) -> list[np.ndarray]:
+    return model.get_layer(name).get_weights()
+
+
+def dense(model: tf_keras.Model) -> list[list[np.ndarray]]:
+    """The weights of the hidden layers, in order."""
+    layers = [x for x in model.layers if isinstance(x, tf_keras.layers.Dense)]
+    return [x.get_weights() for x in layers if x.name.startswith("dense")]
