@@ -38,11 +38,12 @@ def embed(feature: TransformedFeature, indices: tf.Tensor, size: int) -> tf.Tens
 
 def layer_name(feature: TransformedFeature, role: str) -> str:
     """A name that TensorFlow allows, whatever the column is called."""
-    safe = re.sub(r"[^A-Za-z0-9_.-]|^[^A-Za-z0-9.]", "_", feature.name)
-    if safe != feature.name:
-        # Keeps columns apart that differ in the rest alone; a name begins with a letter.
-        safe = f"column{safe}_{zlib.crc32(feature.name.encode()):08x}"
-    return f"{safe}_{role}"
+    name = feature.name
+    if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
+        safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+        # The hash keeps columns apart that differ in the rest alone.
+        name = f"column_{safe}_{zlib.crc32(name.encode()):08x}"
+    return f"{name}_{role}"
 
 
 def concatenate(tensors: list[tf.Tensor]) -> tf.Tensor:
