@@ -118,7 +118,7 @@ class _Case:
     def fired(self) -> str:
         """Which firings are pending, in words."""
         last, missed = self.firings[-1], len(self.firings) - 1
-        more = f", and {missed} missed before" if missed else ""
+        more = f", and {missed} missed before" if missed and not self.is_first_look else ""
         return f"the clock fired at {show_time(last, self.settings)}{more}"
 
     def handled(self) -> dict[str, Any]:
