@@ -134,8 +134,8 @@ class NotifySettings(Settings):
 
     webhook: WebhookSettings | None = None
     email: EmailSettings | None = None
-    on: list[Occasion] = list(Occasion)
-    """The occasions."""
+    occasions: list[Occasion] = list(Occasion)
+    """What they are told of."""
 
 
 class PipelineConfig(Settings):

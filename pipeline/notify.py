@@ -92,7 +92,7 @@ def notify(
       run: the id of the run it is about.
     """
     settings = config.notify
-    if occasion not in settings.on:
+    if occasion not in settings.occasions:
         return
     content = {
         "pipeline": config.name,

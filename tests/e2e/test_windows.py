@@ -26,7 +26,7 @@ schedule:
   missing_span: skip
   warm_start: true
 drift:
-  columns: {plan: {infinity_norm: 0.3}}
+  columns: {price plan: {infinity_norm: 0.3}}
   on_drift: fail
 """
 
@@ -38,7 +38,7 @@ def write_span(folder: Path, number: int, gold: float = 0.5, rows: int = 200) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["age", "plan", "label"])
+        writer.writerow(["age", "price plan", "label"])
         for _ in range(rows):
             age = generator.uniform(20, 80)
             plan = "gold" if generator.random() < gold else "basic"
@@ -106,7 +106,7 @@ def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
     write_span(runs.project.folder, 4, gold=1.0)
     code, said, summary = runs.run("--validate-only")
     assert code == 2
-    assert "plan" in said
+    assert "price plan" in said
     assert summary["status"] == "unusable"
     assert [c["name"] for c in summary["components"]][-1] == "ExampleValidator"
 
@@ -116,7 +116,7 @@ def test_drift_can_be_a_warning(runs: Runs) -> None:
     code, said, summary = runs.run("--validate-only", "--set", "drift.on_drift=warn")
     assert code == 0
     assert summary["status"] == "validated"
-    assert "plan" in summary["drift"][0]
+    assert "price plan" in summary["drift"][0]
     assert "validated: the data was read and checked" in said
     assert runs.history("drift")[-1]["details"]["span"] == 4
 

@@ -116,7 +116,7 @@ def test_without_a_key_nothing_is_signed(ledger: Ledger) -> None:
 
 def test_other_occasions_are_silent(ledger: Ledger) -> None:
     with hook() as server:
-        config = with_webhook(server.url, on="[drift]")
+        config = with_webhook(server.url, occasions="[drift]")
         tell(config, ledger, Occasion.PUSHED)
         assert server.requests == []
         tell(config, ledger, Occasion.DRIFT)
