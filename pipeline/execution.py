@@ -11,6 +11,7 @@ from pathlib import Path
 from components.trainer.options import TrainerOptions
 from pipeline.config import PipelineConfig
 from pipeline.graph import create_ingestion, create_pipeline
+from pipeline.ingestion import ingestion_fingerprint
 from pipeline.journal import Journal
 from pipeline.layout import Layout, RunLayout
 from pipeline.ledger import Ledger
@@ -56,7 +57,10 @@ def execute(
     ledger, run_id = Ledger(layout.ledger), files.root.name
     data = list(window.spans) if window else [whole_data(config.data, layout)]
     journal = Journal(ledger, config, run_id, data, request.because)
-    recorder = Recorder(config, connection_config(config, layout), files, screen, journal, window)
+    ingestion = ingestion_fingerprint(config, layout)
+    recorder = Recorder(
+        config, connection_config(config, layout), files, screen, journal, window, ingestion
+    )
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(screen)
     try:

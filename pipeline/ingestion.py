@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.settings import ExampleGenSettings
+from components.schema_gen import schema_revision
 from pipeline.config import DataSettings, PipelineConfig
 from pipeline.data_location import locate_data
 from pipeline.layout import Layout
@@ -30,13 +34,7 @@ def make_example_gen(
     """
     base, patterns = locate_data(config.data, layout)
     component = ArrowExampleGen(
-        settings=ExampleGenSettings(
-            format=config.data.format,
-            label=config.data.label,
-            task=config.task,
-            # Where the config says what a column is, it may hold numbers and text.
-            mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
-        ),
+        settings=_settings(config, layout),
         input_base=base,
         input_config=example_gen_pb2.Input(
             splits=[
@@ -47,6 +45,25 @@ def make_example_gen(
         range_config=None if span is None else _only(span),
     )
     return component.with_id(EXAMPLE_GEN)
+
+
+def ingestion_fingerprint(config: PipelineConfig, layout: Layout) -> str:
+    """Changes with what decides how files become examples, but for the files."""
+    settings = _settings(config, layout).model_dump_json()
+    return hashlib.sha256(f"{settings} {config.data.model_dump_json()}".encode()).hexdigest()[:16]
+
+
+def _settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettings:
+    curated = Path(config.schema_file).resolve() if config.schema_file else None
+    return ExampleGenSettings(
+        format=config.data.format,
+        label=config.data.label,
+        task=config.task,
+        # Where the config says what a column is, it may hold numbers and text.
+        mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
+        schema_file=str(curated or layout.schema),
+        schema_revision=schema_revision(curated, layout.schema),
+    )
 
 
 def _only(span: int) -> range_config_pb2.RangeConfig:

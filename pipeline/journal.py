@@ -84,24 +84,26 @@ class Journal:
         """Which of the spans could be used."""
         self._window = [span.number for span in spans]
 
-    def ingested(self, span: Span, examples: dict[str, int]) -> None:
-        """A span has been read, counted and checked."""
+    def ingested(self, span: Span, examples: dict[str, int], settings: str) -> None:
+        """A span has been read, counted and checked, by settings with that fingerprint."""
         counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
         self._record(
             Kind.INGESTED,
             f"span {span}: {counts}",
             span=span.number,
             signature=span.signature,
+            settings=settings,
             examples=examples,
         )
 
-    def unusable(self, span: Span, message: str) -> None:
-        """A span cannot be used, and the run goes on without."""
+    def unusable(self, span: Span, message: str, settings: str) -> None:
+        """A span cannot be used by settings with that fingerprint; the run goes on without."""
         self._record(
             Kind.UNUSABLE_SPAN,
             f"span {span}: {message}",
             span=span.number,
             signature=span.signature,
+            settings=settings,
         )
 
     def concluded(self, summary: RunSummary, model: str | None) -> None:

@@ -118,7 +118,7 @@ def _spans(config: PipelineConfig, layout: Layout) -> Spans | None:
     if window is None:
         return None
     ledger = Ledger(layout.ledger)
-    return make_spans(usable_spans(window, config, ledger), ledger)
+    return make_spans(usable_spans(window, config, layout, ledger), ledger)
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:

@@ -40,6 +40,7 @@ class Recorder:
         screen: Screen,
         journal: Journal,
         window: Window | None,
+        ingestion: str,
     ) -> None:
         """Begins the summary.
 
@@ -50,12 +51,14 @@ class Recorder:
           screen: where people look.
           journal: of the run, for the ledger.
           window: of the run, where its data comes in spans.
+          ingestion: the fingerprint of what decides how files become examples.
         """
         self._config = config
         self._files = files
         self._screen = screen
         self._journal = journal
         self._window = window
+        self._ingestion = ingestion
         self._results = RunResults(connection, config)
         self._began = time.monotonic()
         self._current: str | None = None
@@ -89,7 +92,7 @@ class Recorder:
         self.summary.write(self._files.summary)
         self._screen.finished(component, state, seconds, detail)
         if component == "ExampleValidator" and state is not State.FAILED and self._window:
-            self._journal.ingested(self._window.newest, self.summary.examples)
+            self._journal.ingested(self._window.newest, self.summary.examples, self._ingestion)
 
     def _read(self, component: str) -> str:
         """Adds a component's results to the summary; gives the gist of them."""

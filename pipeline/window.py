@@ -13,6 +13,7 @@ from tfx.orchestration import metadata
 from pipeline.config import PipelineConfig
 from pipeline.failures import explain
 from pipeline.graph import Spans, create_ingestion
+from pipeline.ingestion import ingestion_fingerprint
 from pipeline.journal import Journal
 from pipeline.layout import Layout
 from pipeline.ledger import Kind, Ledger
@@ -27,12 +28,21 @@ from pipeline.summary import State, Status
 logger = logging.getLogger(__name__)
 
 
-def usable_spans(window: Window, config: PipelineConfig, ledger: Ledger) -> list[Span]:
+Look = tuple[str, str]
+"""At which files, by which settings: their signature and the settings' fingerprint."""
+
+
+def usable_spans(
+    window: Window, config: PipelineConfig, layout: Layout, ledger: Ledger
+) -> list[Span]:
     """The spans of a window but for those that earlier runs could not use, and may leave out."""
+    settings = ingestion_fingerprint(config, layout)
     if config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
-    broken = _signatures(ledger, Kind.UNUSABLE_SPAN)
-    older = [span for span in window.spans[:-1] if broken.get(span.number) != span.signature]
+    broken = _looks(ledger, Kind.UNUSABLE_SPAN)
+    older = [
+        span for span in window.spans[:-1] if broken.get(span.number) != (span.signature, settings)
+    ]
     return [*older, window.newest]
 
 
@@ -53,9 +63,12 @@ def make_spans(usable: Sequence[Span], ledger: Ledger) -> Spans:
     return Spans(newest, tuple(span.number for span in usable), max(trained, default=None))
 
 
-def _signatures(ledger: Ledger, kind: Kind) -> dict[int, str]:
-    """By span, the files that an event was about; later ones count."""
-    return {e.details["span"]: e.details["signature"] for e in ledger.events(kind)}
+def _looks(ledger: Ledger, kind: Kind) -> dict[int, Look]:
+    """By span, what the last event of a kind was about."""
+    return {
+        event.details["span"]: (event.details["signature"], event.details["settings"])
+        for event in ledger.events(kind)
+    }
 
 
 class WindowReader:
@@ -70,6 +83,7 @@ class WindowReader:
         self._ledger = ledger
         self._journal = journal
         self._run_id = run_id
+        self._settings = ingestion_fingerprint(config, layout)
 
     def read(self, window: Window, screen: Screen) -> list[Span]:
         """Reads what is new but for the newest span, which the run itself begins with.
@@ -81,12 +95,12 @@ class WindowReader:
           ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
             failed for another reason than the data.
         """
-        ingested = _signatures(self._ledger, Kind.INGESTED)
+        ingested = _looks(self._ledger, Kind.INGESTED)
         present = self._present() if ingested else set()
         usable = []
-        for span in usable_spans(window, self._config, self._ledger)[:-1]:
-            known = ingested.get(span.number) == span.signature and span.number in present
-            if known or self._ingest(span, screen):
+        for span in usable_spans(window, self._config, self._layout, self._ledger)[:-1]:
+            is_read = ingested.get(span.number) == (span.signature, self._settings)
+            if (is_read and span.number in present) or self._ingest(span, screen):
                 usable.append(span)
         usable.append(window.newest)
         self._journal.trains_on(usable)
@@ -109,10 +123,10 @@ class WindowReader:
             if status is not Status.UNUSABLE or not skips:
                 raise
             logger.warning("Span %s is left out: %s", span, message)
-            self._journal.unusable(span, message)
+            self._journal.unusable(span, message, self._settings)
             return False
         examples = observer.results.examples_per_split()
-        self._journal.ingested(span, examples)
+        self._journal.ingested(span, examples, self._settings)
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
         screen.finished(title, observer.state, time.monotonic() - began, counts)
         return True

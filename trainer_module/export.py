@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import zlib
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -151,8 +153,19 @@ def raw_tensor_specs(spec: FeatureSpec) -> dict[str, tf.TensorSpec]:
             tf.float64 if _is_optional(column) and column.dtype.is_integer else column.dtype,
             name=name,
         )
-        for name, column in spec.items()
+        for name, column in zip(_request_names(spec), spec.values(), strict=True)
     }
+
+
+def _request_names(columns: Iterable[str]) -> list[str]:
+    """What requests call the columns: letters, digits and _, as TensorFlow allows no more."""
+    names: list[str] = []
+    for column in columns:
+        safe = re.sub(r"[^A-Za-z0-9_]", "_", column)
+        name = safe if safe[:1].isalpha() else f"column_{safe}"
+        taken = name in names
+        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if taken else name)
+    return names
 
 
 def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
@@ -169,7 +182,10 @@ def _is_optional(column: object) -> bool:
 
 def _to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
     """From tensors of one column each to what parsing a tf.Example would have given."""
-    return {name: _to_raw_feature(columns[name], column) for name, column in spec.items()}
+    return {
+        column: _to_raw_feature(columns[name], spec[column])
+        for name, column in zip(_request_names(spec), spec, strict=True)
+    }
 
 
 def _to_raw_feature(

@@ -31,6 +31,11 @@ class ExampleGenSettings(Settings):
     task: Task
     mixed_columns: tuple[str, ...] = ()
     """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
+    schema_file: str = ""
+    """A schema, if it is there, whose types a CSV column keeps on days when its values would also
+    do as something simpler, or are all missing."""
+    schema_revision: str = ""
+    """Changes when somebody edits that schema."""
 
     @field_validator("label")
     @classmethod

@@ -14,6 +14,7 @@ from tfx.dsl.io import fileio
 
 from components.example_gen.checks import check_column, check_label_column, show_names
 from components.example_gen.columns import Cell, Column, Kind
+from components.example_gen.known_kinds import read_known_kinds
 from components.example_gen.settings import ExampleGenSettings
 from trainer_module.errors import DataError
 
@@ -73,7 +74,9 @@ class Source(abc.ABC):
 
 
 def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> dict[str, Kind]:
-    """The kind of each column over all files.
+    """The kind of each column over all files, and not less than the schema has for it.
+
+    A day on which all prices happen to be whole numbers is no change of their type.
 
     Raises:
       DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
@@ -88,7 +91,8 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         total = {name: column.merge(survey.columns[name]) for name, column in total.items()}
     for name, column in total.items():
         check_column(name, column, settings)
-    return {name: column.kind for name, column in total.items()}
+    known = read_known_kinds(settings.schema_file)
+    return {name: max(column.kind, known.get(name, Kind.UNKNOWN)) for name, column in total.items()}
 
 
 def _check_same_columns(one: Survey, other: Survey) -> None:

@@ -133,9 +133,14 @@ def read_rows() -> Callable[..., list[dict[str, Any]]]:
         label: str = "label",
         task: str = "multiclass",
         mixed_columns: tuple[str, ...] = (),
+        schema_file: str = "",
     ) -> list[dict[str, Any]]:
         settings = ExampleGenSettings(
-            format=data_format, label=label, task=task, mixed_columns=mixed_columns
+            format=data_format,
+            label=label,
+            task=task,
+            mixed_columns=mixed_columns,
+            schema_file=schema_file,
         )
         source = make_source(settings)
         groups = source.plan(sorted(str(file) for file in folder.glob(pattern)))

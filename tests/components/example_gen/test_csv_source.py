@@ -223,3 +223,33 @@ def test_blank_lines_before_the_header_are_skipped(tmp_path, read_rows):
     rows = read_rows(tmp_path)
     (tmp_path / "a.csv").write_text("\n\n" + (tmp_path / "a.csv").read_text())
     assert read_rows(tmp_path) == rows
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [("FLOAT", [5.0]), ("BYTES", [b"5"]), ("INT", [5])],
+)
+def test_a_column_keeps_the_type_that_the_schema_has(known, expected, tmp_path, read_rows):
+    """On a day when its values would do as whole numbers."""
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(f'feature {{ name: "x" type: {known} }}')
+    folder = write_csv(tmp_path / "data.csv", "label,x", ["1,5", "0,"])
+    rows = read_rows(folder, pattern="*.csv", schema_file=str(schema))
+    assert rows[0]["x"] == expected
+    assert type(rows[0]["x"][0]) is type(expected[0])
+    assert rows[1]["x"] == []
+
+
+def test_text_is_no_number_whatever_the_schema_says(tmp_path, read_rows):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text('feature { name: "x" type: FLOAT }')
+    folder = write_csv(tmp_path / "data.csv", "label,x", ["1,many"])
+    assert read_rows(folder, pattern="*.csv", schema_file=str(schema))[0]["x"] == [b"many"]
+
+
+def test_what_is_no_schema_is_said(tmp_path, read_error):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text("a schema")
+    folder = write_csv(tmp_path / "data.csv", "label,x", ["1,5"])
+    said = read_error(folder, pattern="*.csv", schema_file=str(schema))
+    assert f"{schema} is no schema in text format" in said

@@ -1,0 +1,34 @@
+"""The types that earlier data gave its columns."""
+
+from __future__ import annotations
+
+import os
+
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.example_gen.columns import Kind
+from trainer_module.errors import DataError
+
+_KINDS = {
+    schema_pb2.INT: Kind.INT,
+    schema_pb2.FLOAT: Kind.FLOAT,
+    schema_pb2.BYTES: Kind.BYTES,
+}
+
+
+def read_known_kinds(path: str) -> dict[str, Kind]:
+    """The kind of each column of a schema in text format; none if there is no such file.
+
+    Raises:
+      DataError: the file is no schema.
+    """
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        schema = text_format.Parse(text, schema_pb2.Schema())
+    except text_format.ParseError as error:
+        raise DataError(f"{path} is no schema in text format: {error}") from None
+    return {f.name: _KINDS[f.type] for f in schema.feature if f.type in _KINDS}
