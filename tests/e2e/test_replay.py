@@ -15,7 +15,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.ledger import Event, Kind
-from tools.replay import NAME, ROOT, Replay
+from tools.replay import NAME, ROOT, Replay, steps_to_reach
 
 DAYS, QUIET, POISONED = 5, 3, 4
 WINDOW = 3
@@ -24,6 +24,8 @@ NIGHTS = [(1,), (1, 2), (2, 4), (4, 5)]
 """The days that each training takes."""
 ALL_DAYS = 10
 """The trips are dealt to more days than are played, to keep them small."""
+FORMAT = "/Format-Serving"
+"""Where the SavedModel is in a Model artifact."""
 TRANSFORM = "tfx.components.transform.component.Transform"
 
 
@@ -35,6 +37,7 @@ class Played:
         self.said: list[str] = []
         self.events: list[list[Event]] = []
         self.served: list[list[str]] = []
+        self.summaries: list[dict[str, Any]] = []
 
     def play(self, day: int) -> None:
         """A day and its night."""
@@ -43,6 +46,7 @@ class Played:
         self.said.append(done.stdout + done.stderr)
         self.events.append([e for e in self.replay.ledger.events() if e.id not in known])
         self.served.append(self.replay.versions)
+        self.summaries.append(self.replay.summary())
 
     def kinds(self, day: int) -> set[Kind]:
         return {event.kind for event in self.events[day - 1]}
@@ -127,6 +131,17 @@ def test_a_poisoned_day_does_not_reach_service(played: Played, store: mlmd.Metad
     assert [a.uri for a in artifacts(store, evaluator, "baseline_model")] == [of_day_2]
     trainer = executions(store, "tfx.components.trainer.component.Trainer")[-1]
     assert [a.uri for a in artifacts(store, trainer, "base_model")] == [of_day_2]
+
+
+def test_a_warm_start_saves_at_least_half_of_the_steps(played: Played) -> None:
+    cold, warm = played.summaries[:2]
+    loss = min(cold["training"]["history"]["val_loss"])
+    needed = steps_to_reach(warm, loss)
+    assert needed is not None
+    assert needed <= (steps_to_reach(cold, loss) or 0) / 2
+    assert cold["training"]["warm_start"] is None
+    assert warm["training"]["warm_start"] == played.details(1, Kind.PUSHED)[0]["model"] + FORMAT
+    assert any("warm start: from" in note for note in warm["training"]["notes"])
 
 
 def test_each_good_day_is_pushed(played: Played) -> None:
