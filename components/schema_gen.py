@@ -121,8 +121,8 @@ def schema_revision(curated: Path | None, kept: Path) -> str:
         return _sha256(curated.read_bytes())
     if not kept.exists():
         return ""
-    mark, _, text = kept.read_text().partition("\n")
-    return "" if mark == MARK + _sha256(text.encode()) else _sha256(text.encode())
+    mark, _, text = kept.read_bytes().partition(b"\n")
+    return "" if mark.decode(errors="replace") == MARK + _sha256(text) else _sha256(text)
 
 
 def read_schema(path: Path, label: str) -> schema_pb2.Schema:

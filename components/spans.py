@@ -141,16 +141,16 @@ class OlderAnalyzerCacheStrategy(resolver.ResolverStrategy):
 def _current(
     store: mlmd.MetadataStore, artifacts: Sequence[artifact.Artifact]
 ) -> dict[int, artifact.Artifact]:
-    """By span, the artifact of its latest version that an execution gave last.
+    """By span, the artifact that an execution gave last.
 
-    That is not always the newest artifact: where a file was changed and changed back, the component
-    is cached and gives the first again.
+    That is not always the newest one, or the one of the latest version: where a file was changed
+    and changed back, or a version was taken back, the component is cached and gives an earlier one.
     """
     makers = _executions_by_output(store, artifacts)
 
     def rank(candidate: artifact.Artifact) -> tuple[int, int, int]:
         version = _int_property(candidate, utils.VERSION_PROPERTY_NAME)
-        return version, max(makers[candidate.id], default=0), candidate.id
+        return max(makers[candidate.id], default=0), version, candidate.id
 
     # The last of those with the same span stays in the dictionary.
     return {

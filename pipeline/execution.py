@@ -24,7 +24,6 @@ from pipeline.screen import Screen, shown
 from pipeline.summary import RunSummary, State
 from pipeline.versions.retention import apply_retention
 from pipeline.window import WindowReader, make_spans
-from trainer_module.errors import ScopelineError
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.settings import TrainSettings
 from trainer_module.strategies.automatic import check_available, choose_strategy
@@ -70,6 +69,12 @@ def execute(
             reader = WindowReader(config, layout, ledger, journal, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, screen)
             spans = make_spans(usable, ledger)
+            if not request.validate_only:
+                recorder.summary.notes += [
+                    f"span {span} is left out: it could not be used"
+                    for span in window.spans
+                    if span not in usable
+                ]
         create = create_ingestion if request.validate_only else create_pipeline
         LocalRunner(run_id, recorder).run(create(config, layout, spans))
         error = None
@@ -93,7 +98,7 @@ def _delete_what_is_old(config: PipelineConfig, layout: Layout, ledger: Ledger) 
     try:
         for deleted in apply_retention(config, layout, ledger):
             logger.info("Deleted: %s", deleted)
-    except (OSError, ScopelineError):
+    except Exception:
         logger.exception("Old versions or runs could not be deleted")
 
 

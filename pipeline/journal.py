@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -39,10 +40,18 @@ def span_states(spans: list[Span], ledger: Ledger) -> dict[str, dict[str, str]]:
     return {
         str(span.number): {
             "signature": span.signature,
-            "digest": known.get(span.signature) or span.digest(),
+            "digest": known.get(span.signature) or _digest(span),
         }
         for span in spans
     }
+
+
+def _digest(span: Span) -> str:
+    """Of a span whose files are gone in the meantime, one that no content has."""
+    try:
+        return span.digest()
+    except OSError:
+        return ""
 
 
 class Journal:
@@ -51,7 +60,7 @@ class Journal:
     def __init__(
         self, ledger: Ledger, config: PipelineConfig, run_id: str, data: list[Span], because: str
     ) -> None:
-        """Writes nothing yet.
+        """Looks at the data's files; writes nothing yet.
 
         Args:
           ledger: of the pipeline.
@@ -65,6 +74,8 @@ class Journal:
         self._run = run_id
         self._data = data
         self._window = [span.number for span in data]
+        # Looked at before anything is read: what changes later is new to the next run.
+        self._states = span_states(data, ledger)
         self._because = because
         self._has_begun = False
 
@@ -84,8 +95,15 @@ class Journal:
         """Which of the spans could be used."""
         self._window = [span.number for span in spans]
 
-    def ingested(self, span: Span, examples: dict[str, int], settings: str) -> None:
-        """A span has been read, counted and checked, by settings with that fingerprint."""
+    def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
+        """A span has been read, counted and checked.
+
+        Args:
+          span: that was read.
+          examples: how many, by split.
+          settings: the fingerprint of what decided how files become examples.
+          uri: where the examples are.
+        """
         counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
         self._record(
             Kind.INGESTED,
@@ -94,6 +112,7 @@ class Journal:
             signature=span.signature,
             settings=settings,
             examples=examples,
+            uri=uri,
         )
 
     def unusable(self, span: Span, message: str, settings: str) -> None:
@@ -117,10 +136,7 @@ class Journal:
             self._record(Kind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
         for anomaly in summary.anomalies:
             self._record(Kind.ANOMALY, anomaly)
-        for drift in summary.drift:
-            self._record(Kind.DRIFT, drift, span=self._data[-1].number)
-        if summary.drift:
-            self._tell(Occasion.DRIFT, "; ".join(summary.drift))
+        self._drifted(summary.drift)
         if summary.blessed is not None:
             kind = Kind.BLESSED if summary.blessed else Kind.NOT_BLESSED
             self._record(kind, summary.reason or "")
@@ -128,12 +144,24 @@ class Journal:
             self._pushed(summary, summary.pushed, model)
         self._ended(summary)
 
+    def _drifted(self, found: Sequence[str]) -> None:
+        """Writes drift down, once: the run that trains finds what the one that checked did."""
+        span = self._data[-1].number
+        known = {(e.details["span"], e.message) for e in self._ledger.events(Kind.DRIFT)}
+        new = [drift for drift in found if (span, drift) not in known]
+        for drift in new:
+            self._record(Kind.DRIFT, drift, span=span)
+        if new:
+            self._tell(Occasion.DRIFT, "; ".join(new))
+
     def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
         """Writes a version down, once: also if an earlier run that made it was killed."""
         pushed = [event.details["path"] for event in self._ledger.events(Kind.PUSHED)]
         if path in pushed:
             return
-        metrics = {name: metric.value for name, metric in summary.metrics.items()}
+        # JSON has no NaN.
+        values = {name: metric.value for name, metric in summary.metrics.items()}
+        metrics = {n: value if math.isfinite(value) else None for n, value in values.items()}
         self._record(
             Kind.PUSHED,
             f"to {path}",
@@ -152,7 +180,7 @@ class Journal:
         if status in ENDED_WELL:
             details |= {
                 "window": self._window,
-                "spans": span_states(self._data, self._ledger),
+                "spans": self._states,
                 "config": config_fingerprint(self._config),
             }
             self._record(Kind.FINISHED, summary.reason or status.value, **details)
@@ -163,7 +191,8 @@ class Journal:
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(Kind.FAILED, message, **details)
-        self._tell(Occasion.FAILED, message)
+        if status is not Status.INTERRUPTED:  # Somebody meant it.
+            self._tell(Occasion.FAILED, message)
 
     def _record(self, kind: Kind, message: str, **details: Any) -> None:
         self._ledger.record(kind, message, run=self._run, **details)

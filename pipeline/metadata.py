@@ -160,8 +160,8 @@ def _check_file(layout: Layout) -> None:
 
 def _corrupt(path: Path, found: str) -> ConfigError:
     return ConfigError(
-        f"{path}: the metadata is corrupt ({found}); {LEFT}: restore a backup, or move it aside: "
-        f"{WITHOUT}"
+        f"{path}: the metadata is corrupt ({found}); {LEFT}: restore a backup, or move it and "
+        f"pipeline_root aside: {WITHOUT}"
     )
 
 
@@ -185,7 +185,7 @@ def _open_store(connection: Any, name: str) -> None:
             raise ConfigError(
                 f"{name}: ML Metadata cannot use this store ({_first_line(error, connection)}); "
                 f"{LEFT}: a server must take the user's login as mysql_native_password; else "
-                f"restore a backup, or move it aside: {WITHOUT}"
+                f"restore a backup, or move it and pipeline_root aside: {WITHOUT}"
             ) from None
         found, how, known = versions.groups()
         relation = "a newer" if how == "greater" else "an older"

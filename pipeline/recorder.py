@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,8 @@ from pipeline.summary import (
     Status,
     WindowSummary,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Recorder:
@@ -92,7 +95,12 @@ class Recorder:
         self.summary.write(self._files.summary)
         self._screen.finished(component, state, seconds, detail)
         if component == "ExampleValidator" and state is not State.FAILED and self._window:
-            self._journal.ingested(self._window.newest, self.summary.examples, self._ingestion)
+            self._journal.ingested(
+                self._window.newest,
+                self.summary.examples,
+                self._ingestion,
+                self._results.examples_uri(),
+            )
 
     def _read(self, component: str) -> str:
         """Adds a component's results to the summary; gives the gist of them."""
@@ -169,7 +177,11 @@ class Recorder:
                 component=self._current, message=message, log=str(self._files.log)
             )
         self.summary.seconds = round(time.monotonic() - self._began, 3)
-        self.summary.write(self._files.summary)
+        try:
+            self.summary.write(self._files.summary)
+        except OSError:
+            # A full disk, say: the ledger, which is open already, may still take it.
+            logger.exception("The summary could not be written")
         models = self._results.outputs("Trainer", "model")
         self._journal.concluded(self.summary, models[0].uri if models else None)
 

@@ -76,6 +76,11 @@ class RunResults:
             for split in artifact_utils.decode_split_names(artifact.split_names)
         }
 
+    def examples_uri(self) -> str:
+        """Where the examples are."""
+        (examples,) = self.outputs("ExampleGen", "examples")
+        return str(examples.uri)
+
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
         ignored = self._config.columns_of(IgnoredFeature)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from ml_metadata.proto import metadata_store_pb2
-from tfx.components.example_gen.utils import FINGERPRINT_PROPERTY_NAME, SPAN_PROPERTY_NAME
 from tfx.orchestration import metadata
 
 from pipeline.config import PipelineConfig
 from pipeline.failures import explain
 from pipeline.graph import Spans, create_ingestion
 from pipeline.ingestion import ingestion_fingerprint
-from pipeline.journal import Journal
+from pipeline.journal import Journal, config_fingerprint
 from pipeline.layout import Layout
 from pipeline.ledger import Kind, Ledger
 from pipeline.local import LocalRunner
@@ -32,11 +33,19 @@ Look = tuple[str, str]
 """At which files, by which settings: their signature and the settings' fingerprint."""
 
 
+def judgement_fingerprint(config: PipelineConfig, layout: Layout) -> str:
+    """Changes with what decides whether a span can be used, but for its files."""
+    schema = Path(config.schema_file) if config.schema_file else layout.schema
+    content = schema.read_bytes() if schema.is_file() else b""
+    parts = (ingestion_fingerprint(config, layout), config_fingerprint(config), content)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
 def usable_spans(
     window: Window, config: PipelineConfig, layout: Layout, ledger: Ledger
 ) -> list[Span]:
     """The spans of a window but for those that earlier runs could not use, and may leave out."""
-    settings = ingestion_fingerprint(config, layout)
+    settings = judgement_fingerprint(config, layout)
     if config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
     broken = _looks(ledger, Kind.UNUSABLE_SPAN)
@@ -96,11 +105,12 @@ class WindowReader:
             failed for another reason than the data.
         """
         ingested = _looks(self._ledger, Kind.INGESTED)
+        uris = {e.details["span"]: e.details["uri"] for e in self._ledger.events(Kind.INGESTED)}
         present = self._present() if ingested else set()
         usable = []
         for span in usable_spans(window, self._config, self._layout, self._ledger)[:-1]:
             is_read = ingested.get(span.number) == (span.signature, self._settings)
-            if (is_read and span.number in present) or self._ingest(span, screen):
+            if (is_read and uris[span.number] in present) or self._ingest(span, screen):
                 usable.append(span)
         usable.append(window.newest)
         self._journal.trains_on(usable)
@@ -112,6 +122,7 @@ class WindowReader:
         title, began = f"span {span.name}", time.monotonic()
         connection = connection_config(self._config, self._layout)
         observer = _Observer(RunResults(connection, self._config))
+        had_schema = self._layout.schema.exists()
         self._journal.started()
         screen.started(title)
         pipeline = create_ingestion(self._config, self._layout, Spans(span.number))
@@ -123,23 +134,26 @@ class WindowReader:
             if status is not Status.UNUSABLE or not skips:
                 raise
             logger.warning("Span %s is left out: %s", span, message)
-            self._journal.unusable(span, message, self._settings)
+            if not had_schema:
+                # What was inferred from such data would make all that follows unusable, too.
+                self._layout.schema.unlink(missing_ok=True)
+            judgement = judgement_fingerprint(self._config, self._layout)
+            self._journal.unusable(span, message, judgement)
             return False
         examples = observer.results.examples_per_split()
-        self._journal.ingested(span, examples, self._settings)
+        self._journal.ingested(span, examples, self._settings, observer.results.examples_uri())
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
         screen.finished(title, observer.state, time.monotonic() - began, counts)
         return True
 
-    def _present(self) -> set[int]:
-        """The spans whose examples are there."""
+    def _present(self) -> set[str]:
+        """The uris of the examples that are there."""
         with metadata.Metadata(connection_config(self._config, self._layout)) as handle:
             artifacts = handle.store.get_artifacts_by_type("Examples")
         return {
-            artifact.custom_properties[SPAN_PROPERTY_NAME].int_value
+            artifact.uri
             for artifact in artifacts
             if artifact.state == metadata_store_pb2.Artifact.LIVE
-            and FINGERPRINT_PROPERTY_NAME in artifact.custom_properties
         }
 
 

@@ -25,10 +25,9 @@ def read_known_kinds(path: str) -> dict[str, Kind]:
     """
     if not path or not os.path.exists(path):
         return {}
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
     try:
-        schema = text_format.Parse(text, schema_pb2.Schema())
-    except text_format.ParseError as error:
+        with open(path, encoding="utf-8") as file:
+            schema = text_format.Parse(file.read(), schema_pb2.Schema())
+    except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise DataError(f"{path} is no schema in text format: {error}") from None
     return {f.name: _KINDS[f.type] for f in schema.feature if f.type in _KINDS}

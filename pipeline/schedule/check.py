@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipeline.config import PipelineConfig
+from pipeline.config import Occasion, PipelineConfig
 from pipeline.config_file import load_config
 from pipeline.layout import Layout
 from pipeline.ledger import Event, Kind, Ledger
+from pipeline.notify import notify
 from pipeline.schedule.child import Outcome, run_child
 from pipeline.schedule.decision import Due, NotDue, decide, is_under_way
 from pipeline.schedule.past import read_past
@@ -52,7 +54,7 @@ class Watched:
           ConfigError: the config is bad or has no schedule.
         """
         loaded = load_scheduled(config, overrides)
-        return cls(loaded.name, config.resolve(), tuple(overrides), output.resolve(), verbose)
+        return cls(loaded.name, config.absolute(), tuple(overrides), output.resolve(), verbose)
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,10 @@ def _decide_and_run(watched: Watched, config: PipelineConfig, around: Surroundin
     decision = decide(config, layout, ledger, now)
     if isinstance(decision, Due) and around.stop.is_set():
         return EXIT_INTERRUPTED
-    write_down(decision, ledger, now)
+    is_news = write_down(decision, ledger, now)
     if isinstance(decision, NotDue):
+        if is_news and decision.is_problem:
+            notify(config, Occasion.FAILED, decision.reason, {}, ledger)
         around.say(watched.name, f"nothing to do: {decision.reason}")
         return None
     around.say(watched.name, f"starts: {decision.reason}")
@@ -163,14 +167,21 @@ def _make_folder(layout: Layout) -> None:
         ) from None
 
 
-def write_down(decision: Due | NotDue, ledger: Ledger, now: datetime) -> None:
-    """Records a decision; why nothing runs only if it does not stand there already."""
+def write_down(decision: Due | NotDue, ledger: Ledger, now: datetime) -> bool:
+    """Records a decision; why nothing runs only if it does not stand there already.
+
+    Returns:
+      Whether it was recorded.
+    """
     if isinstance(decision, Due):
         ledger.record(Kind.DUE, decision.reason, at=now, **decision.details)
-    elif decision.details is not None:
+        return True
+    if decision.details is not None:
         last = ledger.last(Kind.DUE, Kind.SKIPPED)
         if last is None or (last.kind, last.message) != (Kind.SKIPPED, decision.reason):
             ledger.record(Kind.SKIPPED, decision.reason, at=now, **decision.details)
+            return True
+    return False
 
 
 def _arguments(watched: Watched, config: PipelineConfig, due: Due) -> list[str]:
@@ -199,8 +210,9 @@ def _conclude(
     ended_well = end is not None and end.kind is Kind.FINISHED
     if outcome.timed_out and not ended_well:
         limit = show_duration(config.schedule_or_default.timeout)
-        end = _record_failure(ledger, f"ran longer than {limit}, and was stopped", "timed out")
-    elif around.stop.is_set() and not ended_well:
+        message = f"ran longer than {limit}, and was stopped"
+        end = _record_failure(config, ledger, message, "timed out")
+    elif around.stop.is_set() and not ended_well and code != -signal.SIGKILL:
         around.say(watched.name, "stopped; the next scheduler goes on with it")
         return EXIT_INTERRUPTED
     elif end is None and code == EXIT_UNUSABLE and is_under_way(layout):
@@ -210,22 +222,20 @@ def _conclude(
         killed = f"was killed by signal {-code}" if code < 0 else ""
         message = killed or outcome.last_line or f"exit code {code}"
         how = "killed" if killed else "ended"
-        end = _record_failure(ledger, message, how, code if code > 0 else EXIT_FAILED)
+        end = _record_failure(config, ledger, message, how, code if code > 0 else EXIT_FAILED)
     around.say(watched.name, _outcome(ledger, end))
     return _counts(end)
 
 
-def _record_failure(ledger: Ledger, message: str, how: str, exit_code: int = EXIT_FAILED) -> Event:
-    """Writes down the end of a run that could not do so itself."""
+def _record_failure(
+    config: PipelineConfig, ledger: Ledger, message: str, how: str, exit_code: int = EXIT_FAILED
+) -> Event:
+    """Writes down the end of a run that could not do so itself, and tells of it."""
     past = read_past(ledger)
     begun = past.started if past.is_unfinished else past.end
-    ledger.record(
-        Kind.FAILED,
-        message,
-        run=begun.run if begun else None,
-        exit_code=exit_code,
-        how=how,
-    )
+    run = begun.run if begun else None
+    ledger.record(Kind.FAILED, message, run=run, exit_code=exit_code, how=how)
+    notify(config, Occasion.FAILED, message, {"how": how}, ledger, run=run)
     return ledger.events(Kind.FAILED, newest=1)[0]
 
 

@@ -54,7 +54,7 @@ def run_child(
     Raises:
       BlockingIOError: an earlier process holds the file.
     """
-    with closing(HeldFile(held)) as holding, log.open("ab") as output, log.open("rb") as tail:
+    with closing(HeldFile(held)) as holding, log.open("wb") as output, log.open("rb") as tail:
         tail.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             command,
@@ -67,11 +67,15 @@ def run_child(
         )
         lines = _Lines(say)
         watch = _Watch(process, timeout.total_seconds())
-        while process.poll() is None:
-            watch.look(stop)
-            lines.add(tail.read())
-            time.sleep(_LOOK_SECONDS)
-        lines.add(tail.read() + b"\n")
+        try:
+            while process.poll() is None:
+                watch.look(stop)
+                lines.add(tail.read())
+                time.sleep(_LOOK_SECONDS)
+            lines.add(tail.read() + b"\n")
+        except BaseException:
+            process.terminate()  # Nobody would look after it.
+            raise
     return Outcome(process.returncode, watch.timed_out, lines.last)
 
 

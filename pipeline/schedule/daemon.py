@@ -24,7 +24,7 @@ from pipeline.schedule.firings import next_firings, show_time
 from pipeline.schedule.settings import ScheduleSettings, show_duration
 from pipeline.schedule.store import opened_store
 from pipeline.summary import EXIT_INTERRUPTED, EXIT_PUSHED
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, InternalError
 
 _STOP = threading.Event()
 """Set by the signals that end a scheduler; jobs are functions of a module, and find it here."""
@@ -124,6 +124,7 @@ def serve(pipelines: Sequence[Watched], store: Path, runner: Sequence[str]) -> N
 
     Raises:
       ConfigError: another scheduler is at work on the store, or the store is bad.
+      InternalError: the store could not be written any more.
     """
     with opened_store(store), _stopping():
         scheduler = _make_scheduler(store, len(pipelines))
@@ -150,7 +151,13 @@ def serve(pipelines: Sequence[Watched], store: Path, runner: Sequence[str]) -> N
         while not _STOP.wait(_LOOK_SECONDS):
             while not ended.empty():
                 _after_check(scheduler, ended.get())
+            if not scheduler._thread.is_alive():
+                break
+        has_failed = not _STOP.is_set()
+        _STOP.set()
         scheduler.shutdown(wait=True)
+    if has_failed:
+        raise InternalError(f"{store}: the store failed, and nothing fired any more; start again")
 
 
 def run_check(watched: Watched, runner: tuple[str, ...]) -> ScheduleSettings | None:

@@ -60,7 +60,7 @@ def look_at(config: PipelineConfig, layout: Layout, now: datetime) -> View:
     try:
         in_spans = has_spans(config.data)
         spans = list_spans(config.data, layout) if in_spans else [whole_data(config.data, layout)]
-        writing = any(not span.is_empty and span.modified > latest_write for span in spans)
+        writing = any(span.modified > latest_write for span in spans)
         if in_spans:
             window = choose_window(spans, settings, now)
         elif writing:
@@ -68,7 +68,7 @@ def look_at(config: PipelineConfig, layout: Layout, now: datetime) -> View:
         else:
             window = Window(tuple(spans))
     except DataError as error:
-        writing = any(not span.is_empty and span.modified > latest_write for span in spans)
+        writing = any(span.modified > latest_write for span in spans)
         return View(tuple(spans), None, str(error), writing)
     return View(tuple(spans), window, None, writing)
 

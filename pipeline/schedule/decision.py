@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pipeline.config import PipelineConfig
@@ -18,6 +20,8 @@ from pipeline.schedule.settings import OnDrift, ScheduleSettings
 from pipeline.schedule.spans import NO_SPAN, has_spans
 from pipeline.summary import EXIT_INTERRUPTED, EXIT_UNUSABLE
 
+MOST_CONTINUED = 10
+"""A run that is interrupted so often, as by a machine without the memory for it, is given up."""
 FIRST_LOOK_BACK = timedelta(hours=1)
 """A firing so shortly before a pipeline is seen for the first time counts: what calls
 `schedule --once` ticks a little after the clock that it serves."""
@@ -42,6 +46,8 @@ class NotDue:
     reason: str
     details: dict[str, Any] | None = None
     """For the ledger; None: nothing is worth to be recorded."""
+    is_problem: bool = False
+    """Whether somebody has to do something about it."""
 
 
 def decide(config: PipelineConfig, layout: Layout, ledger: Ledger, now: datetime) -> Due | NotDue:
@@ -59,9 +65,16 @@ def decide(config: PipelineConfig, layout: Layout, ledger: Ledger, now: datetime
     if is_under_way(layout):
         return NotDue("a run is under way")
     past = read_past(ledger)
-    if due := _go_on(past):
-        return due
+    unfinished = _go_on(past)
+    if unfinished and past.continued < MOST_CONTINUED:
+        return unfinished
     case = _Case.of(config, layout, past, now)
+    if unfinished and not (case.firings or case.has_changed):
+        reason = (
+            f"the run was interrupted {MOST_CONTINUED} times in a row; the next waits for the "
+            "clock, or for new data"
+        )
+        return NotDue(reason, {}, is_problem=True)
     decision = _after_failure(case) or _from_triggers(case, ledger)
     return replace(decision, reason="; ".join([decision.reason, *case.news.notes]))
 
@@ -84,6 +97,8 @@ class _Case:
     """Those that nothing has come of yet."""
     is_first_look: bool
     """Whether this clock is seen for the first time."""
+    schema: str
+    """A hash of the schema's file, which is edited where data was refused; empty without one."""
 
     @classmethod
     def of(cls, config: PipelineConfig, layout: Layout, past: Past, now: datetime) -> _Case:
@@ -95,7 +110,8 @@ class _Case:
         handled = past.handled_until(_clock(settings))
         after = now - FIRST_LOOK_BACK if handled is None else handled
         firings = firings_between(settings, after, now)
-        return cls(config, now, past, view, news, firings, handled is None)
+        schema = _content(Path(config.schema_file) if config.schema_file else layout.schema)
+        return cls(config, now, past, view, news, firings, handled is None, schema)
 
     @property
     def settings(self) -> ScheduleSettings:
@@ -112,6 +128,7 @@ class _Case:
         return self.view.problem is None and (
             decision.get("spans") != self.view.signatures
             or decision.get("config") != self.fingerprint
+            or decision.get("schema") != self.schema
         )
 
     @property
@@ -144,6 +161,7 @@ class _Case:
             "attempt": attempt,
             "spans": self.view.signatures,
             "config": self.fingerprint,
+            "schema": self.schema,
         }
         return Due(reason, through, validate_only, details)
 
@@ -152,6 +170,10 @@ class _Case:
         if self.firings:
             return NotDue(f"{self.fired}: {reason}", self.handled())
         return NotDue(reason)
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""
 
 
 def _clock(settings: ScheduleSettings) -> str:
@@ -165,20 +187,25 @@ def _go_on(past: Past) -> Due | None:
         return _again(due, "goes on with what was decided and did not begin")
     if past.is_unfinished and started is not None:
         if due is not None and not past.is_by_hand:
-            return _again(due, "goes on with the run that was interrupted")
+            return _again(due, "goes on with the run that was interrupted", past.continued + 1)
         newest = started.details["window"][-1]
         through = None if newest == NO_SPAN else newest
         reason = f"goes on with the run that was interrupted ({started.message})"
-        details = {"because": started.message, "through": through, "attempt": 1}
+        details = {
+            "because": started.message,
+            "through": through,
+            "attempt": 1,
+            "continued": past.continued + 1,
+        }
         return Due(reason, through, False, details)
     if due is not None and past.failure == EXIT_INTERRUPTED:
-        return _again(due, "goes on with the run that was stopped")
+        return _again(due, "goes on with the run that was stopped", past.continued + 1)
     return None
 
 
-def _again(due: Event, reason: str, attempt: int | None = None) -> Due:
+def _again(due: Event, reason: str, continued: int = 0, attempt: int | None = None) -> Due:
     """What was decided before, once more."""
-    details = due.details | ({"attempt": attempt} if attempt else {})
+    details = due.details | {"continued": continued} | ({"attempt": attempt} if attempt else {})
     return Due(
         f"{reason} ({details['because']})",
         details["through"],
@@ -195,6 +222,9 @@ def _after_failure(case: _Case) -> Due | NotDue | None:
     if past.failure == EXIT_UNUSABLE:
         if case.has_changed:
             return case.due("data or config have changed since a run could not use them")
+        if case.firings:
+            # What stood in the way may have been no fault of either: a server that was down.
+            return case.due(f"{case.fired}; the last run could not use data or config")
         return case.not_due(f"the last run could not use data or config: {past.end.message}")
     if case.settings.on_new_data and case.has_changed:
         return None
@@ -202,7 +232,7 @@ def _after_failure(case: _Case) -> Due | NotDue | None:
         at = past.failed_at() + retry.backoff * 2 ** (past.attempt - 1)
         if case.now >= at or past.end.details.get("how") == "killed":
             attempt = past.attempt + 1
-            return _again(past.due, f"attempt {attempt} of {retry.attempts}", attempt)
+            return _again(past.due, f"attempt {attempt} of {retry.attempts}", 0, attempt)
         when = show_time(at, case.settings)
         return NotDue(f"the last run failed; it is tried again at {when}")
     if not case.firings and not case.has_changed:
@@ -218,7 +248,7 @@ def _from_triggers(case: _Case, ledger: Ledger) -> Due | NotDue:
         if view.is_being_written:
             return NotDue(view.problem)  # A firing waits for it, too.
         problem = case.not_due(view.problem)
-        return replace(problem, details=problem.details or {})
+        return replace(problem, details=problem.details or {}, is_problem=True)
     if settings.on_new_data and case.news.fresh:
         return case.due(str(case.news))
     if case.firings:
@@ -229,7 +259,8 @@ def _from_triggers(case: _Case, ledger: Ledger) -> Due | NotDue:
         first = next_firings(settings, case.now, 1)[0]
         reason = f"seen for the first time; the clock first fires at {show_time(first, settings)}"
         return NotDue(reason, case.handled())
-    return NotDue("nothing new" if settings.on_new_data else "the clock has not fired")
+    has_clock = settings.cron is not None and not settings.on_new_data
+    return NotDue("the clock has not fired" if has_clock else "nothing new")
 
 
 def _at_firing(case: _Case) -> Due | NotDue:
@@ -251,6 +282,8 @@ def _from_drift(case: _Case, ledger: Ledger) -> Due | None:
     watches = drift.on_drift is OnDrift.RETRAIN and drift.columns
     if not watches or window is None or window.newest not in case.news.fresh:
         return None
+    if case.past.trained is None:
+        return case.due("no run has ended yet")
     newest = window.newest
     checked = [
         event

@@ -42,6 +42,11 @@ class Past:
         return int(self.decision.get("attempt", 1))
 
     @property
+    def continued(self) -> int:
+        """How often in a row what was decided last was interrupted."""
+        return int(self.decision.get("continued", 0))
+
+    @property
     def was_started(self) -> bool:
         """Whether anything came of the last decision."""
         begun = self.started is not None and self.due is not None and self.started.id > self.due.id

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 
 from pipeline.config import PipelineConfig
 from pipeline.problems import Problem
 from pipeline.schedule.settings import OnDrift
-from pipeline.schedule.spans import has_spans
+from pipeline.schedule.spans import has_spans, is_dated
 
 OCCASIONS = (
     "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
@@ -44,6 +45,14 @@ def windows_need_spans(config: PipelineConfig) -> Iterator[Problem]:
             )
 
 
+def window_begins_at_a_span(config: PipelineConfig) -> Iterator[Problem]:
+    """Spans are dates or numbers, and so is where a window begins."""
+    since, dated = config.schedule_or_default.window.since, is_dated(config.data)
+    if since is not None and has_spans(config.data) and isinstance(since, date) is not dated:
+        right = "dates, such as 2026-01-05" if dated else "numbers"
+        yield Problem("schedule.window.since", f"found {since}; the spans at data.path are {right}")
+
+
 def drift_needs_spans(config: PipelineConfig) -> Iterator[Problem]:
     """Drift is measured between the newest span and the one trained on last."""
     if config.drift.columns and not has_spans(config.data):
@@ -66,6 +75,7 @@ def retraining_by_drift_has_thresholds(config: PipelineConfig) -> Iterator[Probl
 SCHEDULE_RULES = (
     schedule_has_an_occasion,
     windows_need_spans,
+    window_begins_at_a_span,
     drift_needs_spans,
     retraining_by_drift_has_thresholds,
 )

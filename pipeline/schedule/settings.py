@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeInt,
@@ -29,6 +30,7 @@ CRON_HELP = (
     "3 o'clock every night"
 )
 
+_LONGEST = timedelta(days=366)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -38,7 +40,18 @@ def _parse_duration(value: Any) -> timedelta:
         return value
     if found is None:
         raise ValueError("a duration is a whole number with a unit, such as 30s, 5m, 4h or 1d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if int(found[1]) > _LONGEST.total_seconds():
+        raise ValueError(f"a duration is at most {show_duration(_LONGEST)}")
+    duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if duration > _LONGEST:
+        raise ValueError(f"a duration is at most {show_duration(_LONGEST)}")
+    return duration
+
+
+def _is_some(value: timedelta) -> timedelta:
+    if not value:
+        raise ValueError("it has to be at least 1s")
+    return value
 
 
 def show_duration(value: timedelta) -> str:
@@ -56,6 +69,10 @@ Duration = Annotated[
     PlainSerializer(show_duration, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": r"^\d+\s*[smhd]$"}),
 ]
+
+
+SomeTime = Annotated[Duration, AfterValidator(_is_some)]
+"""A duration that is not zero."""
 
 
 class MissingSpan(StrEnum):
@@ -108,7 +125,7 @@ class ScheduleSettings(Settings):
     """Five fields: minute, hour, day of month, month, day of week."""
     on_new_data: bool = False
     """Retrain when a span or a version of one is new at `data.path`, or its files have changed."""
-    poll: Duration = timedelta(minutes=5)
+    poll: SomeTime = timedelta(minutes=5)
     """How often to look for new data."""
     settle: Duration = timedelta(minutes=1)
     """Files changed more recently than this are still being written."""
@@ -121,7 +138,7 @@ class ScheduleSettings(Settings):
     warm_start: bool = False
     """Begin with the weights of the latest blessed model."""
     retry: RetrySettings = RetrySettings()
-    timeout: Duration = timedelta(hours=24)
+    timeout: SomeTime = timedelta(hours=24)
     """A run that takes longer is stopped, and has failed."""
     keep: KeepSettings = KeepSettings()
 

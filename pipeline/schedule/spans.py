@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 
 from components.example_gen.paths import is_hidden, is_remote, is_span_pattern
@@ -209,11 +210,19 @@ def choose_window(
         )
     first = _first_number(spans, settings.window)
     chosen = [span for span in spans if span.number >= first]
+    if not chosen:
+        begins = show_span(first, spans[-1].has_date)
+        raise DataError(
+            f"data.path: there is no span to train on; the window begins at {begins}, after the "
+            f"newest span, {spans[-1]}"
+        )
     if writing := [span for span in chosen if span.modified > latest_write]:
         raise DataError(f"data.path: {_named(writing)} in the window: still being written")
     usable = {span.number: span for span in chosen if not span.is_empty}
     known_from = max(first, spans[0].number)
-    missing = [n for n in range(known_from, spans[-1].number) if n not in usable]
+    numbers = range(known_from, spans[-1].number)
+    # Numbers may be far apart: no more of them than are named.
+    missing = list(islice((n for n in numbers if n not in usable), _SHOWN + 1))
     if missing:
         dated = spans[-1].has_date
         shown = ", ".join(show_span(n, dated) for n in missing[:_SHOWN])
@@ -245,6 +254,7 @@ def _named(spans: list[Span]) -> str:
 def _regex(pattern: str) -> re.Pattern[str]:
     """Matches the paths of a glob with placeholders, which become groups."""
     text = re.escape(pattern)
+    text = re.sub(r"\\\[(!?)(.*?)\\\]", _character_class, text)
     text = text.replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
     seen: set[str] = set()
 
@@ -257,6 +267,11 @@ def _regex(pattern: str) -> re.Pattern[str]:
         return f"(?P<{name}>{_DIGITS.get(name, number)})"
 
     return re.compile(_PLACEHOLDERS.sub(group, text))
+
+
+def _character_class(match: re.Match[str]) -> str:
+    """A glob's [!a-c], of which the rest has been escaped."""
+    return f"[{'^' if match[1] else ''}{match[2].replace(chr(92) + '-', '-')}]"
 
 
 def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None] | None:

@@ -67,7 +67,7 @@ def delete_artifacts(
             freed.artifacts += 1
             freed.bytes += size_of(path)
             shutil.rmtree(path)
-    freed.bytes += _delete_traces(layout, metadata.kept_executions)
+    freed.bytes += _delete_traces(layout, metadata)
     return freed
 
 
@@ -158,11 +158,19 @@ def _retire(metadata: _Metadata, kept: Iterable[int]) -> None:
         metadata.store.put_artifacts(retired)
 
 
-def _delete_traces(layout: Layout, executions: Set[int]) -> int:
-    """Deletes what TFX keeps of executions besides their artifacts; returns the bytes."""
+def _delete_traces(layout: Layout, metadata: _Metadata) -> int:
+    """Deletes what executions leave besides their artifacts; returns the bytes.
+
+    That is what TFX keeps of each, and the outputs of one that was killed before it told of them.
+    """
+    known = {artifact.uri for artifact in metadata.artifacts.values()}
+    traces = [
+        *layout.pipeline_root.glob("*/.system/executor_execution/*"),
+        *(path for path in layout.pipeline_root.glob("*/[!.]*/*") if str(path) not in known),
+    ]
     freed = 0
-    for folder in layout.pipeline_root.glob("*/.system/executor_execution/*"):
-        if folder.name.isdigit() and int(folder.name) not in executions:
+    for folder in traces:
+        if folder.name.isdigit() and int(folder.name) not in metadata.kept_executions:
             freed += size_of(folder)
             shutil.rmtree(folder)
     return freed

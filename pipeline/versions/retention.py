@@ -49,8 +49,10 @@ def _delete_versions(layout: Layout, ledger: Ledger, keep: int) -> list[str]:
     """
     delete_abandoned(Path(layout.serving))
     catalog = read_catalog(layout, ledger)
-    good = [version.number for version in catalog if not version.withdrawn][:keep]
-    oldest = min([version.number for version in catalog if version.serves] + good, default=0)
+    # A copy that a rollback made counts as what it is a copy of.
+    good = {v.identity: v.number for v in catalog if v.is_ours and not v.withdrawn}
+    serving = [version.number for version in catalog if version.serves]
+    oldest = min([*serving, *list(good.values())[:keep]], default=0)
     old = [version for version in catalog if version.number < oldest and version.is_ours]
     size = sum(size_of(Path(version.path)) for version in old)
     for version in old:

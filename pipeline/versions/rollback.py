@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,8 +74,17 @@ def roll_back(
         target = _choose(catalog, request)
         if target.identity == catalog[0].identity:
             return [*lines, f"version {catalog[0].number} serves this model already"]
-        mark_models(config, layout, _newer(catalog, target), withdrawn=True)
-        return lines + _finish(config, layout, ledger, _copy(layout, target), request.reason)
+        newer = _newer(catalog, target)
+        mark_models(config, layout, newer, withdrawn=True)
+        try:
+            copy = _copy(layout, target)
+        except ConfigError:
+            # What serves is not to be known as withdrawn; a full disk may not take that either.
+            fresh = [version for version in newer if not version.withdrawn]
+            with suppress(Exception):
+                mark_models(config, layout, fresh, withdrawn=False)
+            raise
+        return lines + _finish(config, layout, ledger, copy, request.reason)
 
 
 def _is_done(catalog: list[Version], request: Request) -> bool:

@@ -97,7 +97,7 @@ class Days:
         journal = self.begin(now, through)
         data = self._data(now, through)
         if has_spans(self.config.data):
-            journal.ingested(data[-1], {"train": 2})
+            journal.ingested(data[-1], {"train": 2}, "settings", "uri")
         self.end(journal, status, drift)
 
     def end(self, journal: Journal, status: Status, drift: list[str] | None = None) -> None:

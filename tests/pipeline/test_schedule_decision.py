@@ -12,7 +12,7 @@ import pytest
 from scheduled_days import ROWS, Days, at, day_number
 
 from pipeline.ledger import Kind
-from pipeline.schedule.decision import Due, NotDue
+from pipeline.schedule.decision import MOST_CONTINUED, Due, NotDue
 from pipeline.schedule.held_file import HeldFile
 from pipeline.summary import Status
 
@@ -97,6 +97,13 @@ def test_changed_config_is_new_at_a_firing_alone(nightly: Days) -> None:
     nightly.change({"train": {"epochs": 7}})
     assert isinstance(nightly.look(at(5, 2)), NotDue)
     assert nightly.look(at(5)).reason.endswith("; the config has changed")
+
+
+def test_firing_waits_for_a_file_that_has_just_been_opened(nightly: Days) -> None:
+    nightly.deliver(4, rows="", arrives=at(5, 2, 59) + timedelta(seconds=55))
+    waits = nightly.look(at(5))
+    assert isinstance(waits, NotDue)
+    assert waits.details is None, "the firing is not settled"
 
 
 def test_firing_waits_for_what_is_being_written(nightly: Days) -> None:
@@ -185,7 +192,8 @@ def test_gap_is_said_once_until_it_changes(eager: Days) -> None:
 
 def test_no_data_at_all_is_no_traceback(tmp_path: Path) -> None:
     days = Days(tmp_path, AS_IT_COMES)
-    assert days.look(at(1)) == NotDue("data.path: there is no span to train on", {})
+    said = "data.path: there is no span to train on"
+    assert days.look(at(1)) == NotDue(said, {}, is_problem=True)
 
 
 def test_run_under_way_is_left_alone(eager: Days) -> None:
@@ -304,14 +312,50 @@ def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None
     nightly.look(at(5))
     nightly.run(at(5), Status.UNUSABLE)
     assert isinstance(nightly.look(at(5, 9)), NotDue)
+    waits = nightly.look(at(5, 10))
+    assert isinstance(waits, NotDue)
+    assert waits.reason == "the last run could not use data or config: Trainer: it broke"
     at_firing = nightly.look(at(6))
-    assert isinstance(at_firing, NotDue)
-    assert "the last run could not use data or config: Trainer: it broke" in at_firing.reason
-    assert len(nightly.events(Kind.SKIPPED)) == 1
+    assert isinstance(at_firing, Due), "a server may have been down"
+    nightly.run(at(6), Status.UNUSABLE)
     nightly.deliver(4, rows=OTHER_ROWS, arrives=at(6, 4))
     changed = nightly.look(at(6, 5))
     assert isinstance(changed, Due)
     assert changed.reason == "data or config have changed since a run could not use them"
+
+
+def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:
+    eager.deliver(4)
+    eager.look(at(5))
+    eager.layout.schema.write_text("as inferred")
+    eager.run(at(5), Status.UNUSABLE)
+    eager.look(at(5, 4))
+    eager.run(at(5, 4), Status.UNUSABLE)
+    assert isinstance(eager.look(at(5, 5)), NotDue)
+    eager.layout.schema.write_text("as mended")
+    assert isinstance(eager.look(at(5, 6)), Due)
+
+
+def test_run_that_never_gets_through_is_given_up(eager: Days) -> None:
+    eager.deliver(4)
+    for _ in range(1 + MOST_CONTINUED):
+        assert isinstance(eager.look(at(5)), Due)
+        eager.begin(at(5))
+    given_up = eager.look(at(5))
+    assert isinstance(given_up, NotDue)
+    assert given_up.is_problem
+    assert given_up.reason.startswith("the run was interrupted 10 times in a row")
+    eager.deliver(5)
+    assert isinstance(eager.look(at(6)), Due)
+
+
+def test_data_that_changes_during_a_run_is_new_after_it(eager: Days) -> None:
+    eager.deliver(4)
+    eager.look(at(5))
+    journal = eager.begin(at(5))
+    eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 3, 20))
+    eager.end(journal, Status.PUSHED)
+    assert isinstance(eager.look(at(5, 4)), Due)
 
 
 def test_failed_run_by_hand_is_not_tried_again(nightly: Days) -> None:
@@ -323,8 +367,10 @@ def test_drift_makes_a_run_due(tmp_path: Path) -> None:
     drift = {"columns": {"a": {"jensen_shannon": 0.1}}, "on_drift": "retrain"}
     days = Days(tmp_path, {"cron": "0 3 1 1 *", "missing_span": "skip"}, drift=drift)
     days.deliver(1)
-    days.run(at(2))
-    assert days.look(at(2, 4)).reason.startswith("seen for the first time")
+    first_ever = days.look(at(2, 4))
+    assert isinstance(first_ever, Due)
+    assert not first_ever.validate_only, "there is nothing yet to have drifted from"
+    days.run(at(2, 4))
     days.deliver(2)
     first = days.look(at(3, 4))
     assert isinstance(first, Due)

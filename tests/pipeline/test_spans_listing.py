@@ -204,6 +204,26 @@ def test_span_that_is_being_written_waits(tmp_path: Path) -> None:
         window(days(tmp_path), window={"all": True})
 
 
+def test_a_window_that_begins_after_the_newest_span(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the window begins at 2027-01-01, after the newest span"):
+        window(days(tmp_path, 1), window={"since": "2027-01-01"})
+
+
+def test_numbers_far_apart_are_not_listed_one_by_one(tmp_path: Path) -> None:
+    for number in ("20260101000000", "20260131235959"):
+        write(tmp_path / number / "a.csv")
+    with pytest.raises(DataError, match=r"lacks span 20260101000001, .* and more"):
+        window(spans_at(tmp_path, "{SPAN}/*.csv"), window={"all": True})
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("[0-3]", 1), ("[!0-3]", 1), ("[a-z]", 0)])
+def test_character_classes_are_as_in_globs(tmp_path: Path, pattern: str, found: int) -> None:
+    for part in (1, 7):
+        write(tmp_path / "1" / f"part-{part}.csv")
+    spans = spans_at(tmp_path, f"{{SPAN}}/part-{pattern}.csv")
+    assert sum(len(span.files) for span in spans) == found
+
+
 def test_no_span_at_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no span to train on$"):
         window(spans_at(tmp_path, "{YYYY}-{MM}-{DD}/*.csv"))

@@ -15,7 +15,7 @@ from tfx.dsl.io import fileio
 from components.example_gen.checks import check_column, check_label_column, show_names
 from components.example_gen.columns import Cell, Column, Kind
 from components.example_gen.known_kinds import read_known_kinds
-from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.settings import DataFormat, ExampleGenSettings
 from trainer_module.errors import DataError
 
 Files = tuple[str, ...]
@@ -91,7 +91,8 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         total = {name: column.merge(survey.columns[name]) for name, column in total.items()}
     for name, column in total.items():
         check_column(name, column, settings)
-    known = read_known_kinds(settings.schema_file)
+    # Files of the other formats say what their types are.
+    known = read_known_kinds(settings.schema_file) if settings.format is DataFormat.CSV else {}
     return {name: max(column.kind, known.get(name, Kind.UNKNOWN)) for name, column in total.items()}
 
 
