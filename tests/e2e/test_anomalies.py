@@ -106,10 +106,10 @@ def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project
     write(trained.folder, fruit())
     kept = (trained.output / "fruit" / "schema.pbtxt").read_text()
     curated = trained.folder / "curated.pbtxt"
-    curated.write_text(kept.replace("type: FLOAT", "type: BYTES"))
+    curated.write_text(kept.replace("type: FLOAT", "type: INT"))
     done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "schema=curated.pbtxt")
     assert done.returncode == 2
-    assert "weight: Expected data of type: BYTES but got FLOAT" in done.stdout
+    assert "weight: Expected data of type: INT but got FLOAT" in done.stdout
 
 
 def test_header_only_is_refused_before_training(trained: Project) -> None:
