@@ -7,30 +7,26 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata_url import PASSWORD_VARIABLE, MetadataServer, parse_metadata_url
+from pipeline.metadata_server import check_server, copy_server, server_connection
+from pipeline.metadata_url import EXAMPLE, MetadataService, parse_metadata_url
 from trainer_module.errors import ConfigError
 
 BUSY_SECONDS = 5.0
 """How long another process may hold the SQLite file."""
-CONNECT_SECONDS = 5
-"""How long a server may take to let us in."""
-ANSWER_SECONDS = 60
-"""How long it may take to answer one query."""
+
+SERVICE_SECONDS = 60.0
+"""How long a metadata service may take to answer."""
 
 WITHOUT = (
     "then every component runs again, and the new model is not compared with the one in service"
 )
 LEFT = "it was left as it is"
-
-_ACCESS_DENIED, _DATABASE_DENIED, _NO_DATABASE, _UNREACHABLE = 1045, 1044, 1049, 2003
-"""The error numbers of MySQL that a user can do something about."""
 
 
 def connection_config(config: PipelineConfig, layout: Layout) -> Any:
@@ -41,23 +37,22 @@ def connection_config(config: PipelineConfig, layout: Layout) -> Any:
       layout: of the pipeline.
 
     Returns:
-      A `metadata_store_pb2.ConnectionConfig`. It holds the password: never to be logged.
+      A `metadata_store_pb2.ConnectionConfig`, or the `MetadataStoreClientConfig` of a service. It
+      holds the password: never to be logged.
     """
     if config.metadata is None:
         return sqlite_connection(layout.metadata)
+    server = parse_metadata_url(config.metadata)
+    if isinstance(server, MetadataService):
+        return _service_connection(server)
+    return server_connection(server)
+
+
+def _service_connection(service: MetadataService) -> Any:
     from ml_metadata.proto import metadata_store_pb2
 
-    server = parse_metadata_url(config.metadata)
-    return metadata_store_pb2.ConnectionConfig(
-        mysql=metadata_store_pb2.MySQLDatabaseConfig(
-            host=_by_network(server),
-            port=server.port,
-            database=server.database,
-            user=server.user,
-            password=server.password,
-            # A database that is misspelt would be made, and all history be missing from it.
-            skip_db_creation=True,
-        )
+    return metadata_store_pb2.MetadataStoreClientConfig(
+        host=service.host, port=service.port, client_timeout_sec=SERVICE_SECONDS
     )
 
 
@@ -97,9 +92,12 @@ def check_store(config: PipelineConfig, layout: Layout) -> None:
             _open_store(sqlite_connection(layout.metadata), str(layout.metadata))
         return
     server = parse_metadata_url(config.metadata)
-    with _server(server):
-        pass
-    _open_store(connection_config(config, layout), str(server))
+    connection = connection_config(config, layout)
+    if isinstance(server, MetadataService):
+        _ask_service(connection, server)
+        return
+    check_server(server)
+    _open_store(connection, str(server))
 
 
 def copy_to_sqlite(config: PipelineConfig, layout: Layout, path: Path) -> None:
@@ -114,7 +112,14 @@ def copy_to_sqlite(config: PipelineConfig, layout: Layout, path: Path) -> None:
       ConfigError: the server cannot be used.
     """
     if config.metadata is not None:
-        _copy_server(parse_metadata_url(config.metadata), path)
+        server = parse_metadata_url(config.metadata)
+        if isinstance(server, MetadataService):
+            raise ConfigError(
+                f"{server}: a metadata service cannot be copied, which this needs; name the "
+                f"database behind it: {EXAMPLE}"
+            )
+        _open_store(sqlite_connection(path), str(path))
+        copy_server(server, path)
     elif layout.metadata.exists():
         with (
             closing(sqlite3.connect(layout.metadata, timeout=BUSY_SECONDS)) as source,
@@ -195,104 +200,26 @@ def _open_store(connection: Any, name: str) -> None:
         ) from None
 
 
+def _ask_service(connection: Any, service: MetadataService) -> None:
+    """Asks a metadata service for something small.
+
+    Raises:
+      ConfigError: it does not answer.
+    """
+    from ml_metadata import MetadataStore
+
+    try:
+        MetadataStore(connection).get_context_types()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"{service}: the metadata service cannot be used ({reason}); is it running, and are "
+            "host and port right?"
+        ) from None
+
+
 def _first_line(error: Exception, connection: Any) -> str:
     """What ML Metadata says, without a password."""
     text = " ".join(str(error).split())[:200]
     password = connection.mysql.password
     return text.replace(password, "***") if password else text
-
-
-def _by_network(server: MetadataServer) -> str:
-    """The host; MySQL's clients take `localhost` for a socket file, whatever the port."""
-    return "127.0.0.1" if server.host == "localhost" else server.host
-
-
-@contextmanager
-def _server(server: MetadataServer) -> Iterator[Any]:
-    """A connection to a server's database, as `pymysql.Connection`; text comes as bytes.
-
-    It speaks latin1 as ML Metadata's own client does, so that it sees the same bytes, UTF-8, for
-    whatever character set the database has.
-
-    Raises:
-      ConfigError: the server cannot be used.
-    """
-    import pymysql  # type: ignore[import-untyped]
-
-    try:
-        connection = pymysql.connect(
-            host=_by_network(server),
-            port=server.port,
-            user=server.user,
-            password=server.password,
-            database=server.database,
-            connect_timeout=CONNECT_SECONDS,
-            read_timeout=ANSWER_SECONDS,
-            charset="latin1",
-            use_unicode=False,
-        )
-    except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        # RuntimeError: a way of logging in that needs another package.
-        raise ConfigError(f"{server}: {_refusal(server, error)}") from None
-    with connection:
-        try:
-            yield connection
-        except (pymysql.MySQLError, OSError) as error:
-            raise ConfigError(f"{server}: {_refusal(server, error)}") from None
-
-
-def _refusal(server: MetadataServer, error: Exception) -> str:
-    """Why a server cannot be used, and what to do, without a password."""
-    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-    text = str(error.args[1] if len(error.args) > 1 else error)
-    if code == _ACCESS_DENIED:
-        is_set = "has a wrong password for" if server.password else "is not set, the password of"
-        return (
-            f"the metadata server refuses access; {PASSWORD_VARIABLE} {is_set} {server.user!r}, "
-            "or there is no such user"
-        )
-    if code in (_NO_DATABASE, _DATABASE_DENIED):
-        return (
-            f"the metadata server has no database {server.database!r} for {server.user!r}; make "
-            f"it: CREATE DATABASE `{server.database}`, and GRANT ALL on it to the user"
-        )
-    if code == _UNREACHABLE:
-        return (
-            f"the metadata server cannot be reached ({text}); is it running, and are host and "
-            "port right?"
-        )
-    return f"the metadata server cannot be used ({text})"
-
-
-def _copy_server(server: MetadataServer, path: Path) -> None:
-    """Copies a server's tables, row by row, into those that ML Metadata makes in a file."""
-    _open_store(sqlite_connection(path), str(path))
-    with _server(server) as source, closing(sqlite3.connect(path)) as target, source.cursor() as c:
-        c.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-        c.execute("SHOW TABLES")
-        there = {name.decode() for (name,) in c.fetchall()}
-        for (table,) in target.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        ).fetchall():
-            if table in there:  # All are, once ML Metadata has opened the database.
-                _copy_table(table, c, target)
-        target.commit()
-
-
-def _copy_table(table: str, source: Any, target: sqlite3.Connection) -> None:
-    described = target.execute(f"PRAGMA table_info(`{table}`)").fetchall()
-    columns = {name: kind for _, name, kind, *_ in described}
-    names = ", ".join(f"`{name}`" for name in columns)
-    places = ", ".join("?" * len(columns))
-    is_blob = [kind == "BLOB" for kind in columns.values()]
-    source.execute(f"SELECT {names} FROM `{table}`")  # noqa: S608 - names of our own tables
-    target.executemany(
-        f"INSERT OR REPLACE INTO `{table}` ({names}) VALUES ({places})",  # noqa: S608
-        (
-            [
-                value.decode() if isinstance(value, bytes) and not blob else value
-                for value, blob in zip(row, is_blob, strict=True)
-            ]
-            for row in source
-        ),
-    )

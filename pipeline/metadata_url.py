@@ -1,4 +1,4 @@
-"""The URL of a metadata server, as a config's `metadata` says it; read without ML Metadata."""
+"""Where a config's `metadata` says that a server or a service is; read without ML Metadata."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from urllib.parse import unquote, urlsplit
 from pipeline.problems import near_match
 
 SCHEME = "mysql"
+SERVICE_SCHEME = "grpc"
 DEFAULT_PORT = 3306
 PASSWORD_VARIABLE = "SCOPELINE_METADATA_PASSWORD"  # noqa: S105 - the name of a variable
+SERVICE_EXAMPLE = f"{SERVICE_SCHEME}://host:8080"
 EXAMPLE = f"{SCHEME}://user@host:{DEFAULT_PORT}/database"
 
 
@@ -33,7 +35,19 @@ class MetadataServer:
         return f"{SCHEME}://{self.user}@{host}:{self.port}/{self.database}"
 
 
-def parse_metadata_url(url: str) -> MetadataServer:
+@dataclass(frozen=True)
+class MetadataService:
+    """ML Metadata's own gRPC service, as Kubeflow has one; it asks for no password."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{SERVICE_SCHEME}://{host}:{self.port}"
+
+
+def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
     """Takes a URL apart.
 
     Raises:
@@ -45,6 +59,8 @@ def parse_metadata_url(url: str) -> MetadataServer:
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ValueError(f"found {shown}; null keeps a SQLite file, a server is {EXAMPLE}")
+    if scheme == SERVICE_SCHEME:
+        return _parse_service(url, shown)
     if scheme != SCHEME:
         raise ValueError(
             f"found {shown}; {scheme!r} is no kind of server known here; "
@@ -67,6 +83,17 @@ def parse_metadata_url(url: str) -> MetadataServer:
     if parts.query or parts.fragment or "/" in database:
         raise ValueError(f"found {shown}; nothing follows the database; right is {EXAMPLE}")
     return MetadataServer(parts.hostname or "", port, unquote(parts.username or ""), database)
+
+
+def _parse_service(url: str, shown: str) -> MetadataService:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"found {shown}; {error}; right is {SERVICE_EXAMPLE}") from None
+    if not host or port is None or parts.path.strip("/") or parts.username or parts.query:
+        raise ValueError(f"found {shown}; a metadata service is {SERVICE_EXAMPLE}")
+    return MetadataService(host, port)
 
 
 def _split_password(url: str) -> tuple[str, bool]:
