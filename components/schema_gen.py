@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import posixpath
+import uuid
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import tensorflow_data_validation as tfdv
@@ -20,6 +20,7 @@ from tfx import types
 from tfx.components.schema_gen.executor import DEFAULT_FILE_NAME
 from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.types.standard_component_specs import SCHEMA_KEY, STATISTICS_KEY
 
@@ -44,9 +45,9 @@ class Executor(base_executor.BaseExecutor):
           DataError: the curated or the kept schema cannot be read, or lacks the label.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        label, kept = exec_properties["label"], Path(exec_properties["kept"])
-        given = Path(exec_properties["curated"]) if exec_properties["curated"] else kept
-        if given.exists() or exec_properties["curated"]:
+        label, kept = exec_properties["label"], exec_properties["kept"]
+        given = exec_properties["curated"] or kept
+        if exec_properties["curated"] or fileio.exists(given):
             schema = read_schema(given, label)
         else:
             artifact = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
@@ -57,8 +58,8 @@ class Executor(base_executor.BaseExecutor):
             task, images = Task(exec_properties["task"]), json.loads(exec_properties["images"])
             schema = infer_schema(statistics, label, task, images)
             _keep(kept, schema)
-        folder = Path(artifact_utils.get_single_uri(output_dict[SCHEMA_KEY]))
-        (folder / DEFAULT_FILE_NAME).write_text(text_format.MessageToString(schema))
+        folder = artifact_utils.get_single_uri(output_dict[SCHEMA_KEY])
+        _write(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):
@@ -83,8 +84,9 @@ class SchemaGen(base_component.BaseComponent):
     def __init__(
         self,
         statistics: types.BaseChannel,
-        curated: Path | None,
-        kept: Path,
+        curated: str | None,
+        kept: str,
+        revision: str,
         label: str,
         task: Task,
         images: Iterable[str] = (),
@@ -93,17 +95,18 @@ class SchemaGen(base_component.BaseComponent):
 
         Args:
           statistics: a channel of ExampleStatistics.
-          curated: a schema.pbtxt of the user's, or None.
+          curated: the path of a schema.pbtxt of the user's, or None.
           kept: where the schema inferred from the first data is kept.
+          revision: the `schema_revision` of both.
           label: the label's column.
           task: what the model predicts; classes get a domain that later data has to keep.
           images: columns of encoded images, which have no domain.
         """
         spec = SchemaGenSpec(
             statistics=statistics,
-            curated=str(curated or ""),
-            kept=str(kept),
-            revision=schema_revision(curated, kept),
+            curated=curated or "",
+            kept=kept,
+            revision=revision,
             label=label,
             task=task.value,
             images=json.dumps(sorted(images)),
@@ -112,27 +115,27 @@ class SchemaGen(base_component.BaseComponent):
         super().__init__(spec=spec)
 
 
-def schema_revision(curated: Path | None, kept: Path) -> str:
+def schema_revision(curated: str | None, kept: str) -> str:
     """What a user wrote, as a hash, so that an edit is never mistaken for a cached schema.
 
     Empty while the schema is inferred: the statistics then say all.
     """
     if curated is not None:
-        return _sha256(curated.read_bytes())
-    if not kept.exists():
+        return _sha256(_read(curated))
+    if not fileio.exists(kept):
         return ""
-    mark, _, text = kept.read_bytes().partition(b"\n")
+    mark, _, text = _read(kept).partition(b"\n")
     return "" if mark.decode(errors="replace") == MARK + _sha256(text) else _sha256(text)
 
 
-def read_schema(path: Path, label: str) -> schema_pb2.Schema:
+def read_schema(path: str, label: str) -> schema_pb2.Schema:
     """Reads a schema in text format.
 
     Raises:
       DataError: names the file and what is wrong with it.
     """
     try:
-        schema = text_format.Parse(path.read_text(), schema_pb2.Schema())
+        schema = text_format.Parse(_read(path).decode(), schema_pb2.Schema())
     except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
         raise DataError(f"{path}: not a schema in text format: {error}") from error
     columns = [feature.name for feature in schema.feature]
@@ -195,12 +198,22 @@ def _set_label_domain(
         tfdv.set_domain(schema, label, schema_pb2.StringDomain(name=label, value=classes))
 
 
-def _keep(path: Path, schema: schema_pb2.Schema) -> None:
+def _keep(path: str, schema: schema_pb2.Schema) -> None:
     """Writes the kept schema, whole or not at all."""
     text = text_format.MessageToString(schema)
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text(f"{MARK}{_sha256(text.encode())}\n{text}")
-    os.replace(scratch, path)
+    scratch = f"{path}.{uuid.uuid4().hex}.tmp"
+    _write(scratch, f"{MARK}{_sha256(text.encode())}\n{text}")
+    fileio.rename(scratch, path, overwrite=True)
+
+
+def _read(path: str) -> bytes:
+    with fileio.open(path, "rb") as opened:
+        return bytes(opened.read())
+
+
+def _write(path: str, text: str) -> None:
+    with fileio.open(path, "w") as opened:
+        opened.write(text)
 
 
 def _sha256(content: bytes) -> str:

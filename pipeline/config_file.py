@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,17 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def load_config(path: Path, overrides: Iterable[str] = ()) -> PipelineConfig:
+def load_config(
+    path: Path,
+    overrides: Iterable[str] = (),
+    check: Callable[[PipelineConfig], Iterable[Problem]] = check_rules,
+) -> PipelineConfig:
     """Loads, overrides and checks a config file.
 
     Args:
       path: the YAML file.
       overrides: `key=value` each, the key dotted, the value YAML.
+      check: finds the problems between values.
 
     Raises:
       ConfigError: lists every problem that was found, each with its path in the file.
@@ -47,7 +52,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> PipelineConfig:
         config = PipelineConfig.model_validate(raw)
     except ValidationError as error:
         raise _config_error(path, from_validation(error, raw, PipelineConfig)) from None
-    problems = list(check_rules(config))
+    problems = list(check(config))
     if problems:
         raise _config_error(path, problems)
     return config

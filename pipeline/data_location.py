@@ -16,21 +16,25 @@ ALL_FILES = "all"
 def locate_data(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]]:
     """The folder of the data, and a glob below it per input split.
 
-    Shipped data is unpacked first where need be.
+    Shipped data is unpacked first where need be. Where the files are elsewhere, it is the config's
+    path as it stands.
 
     Raises:
       DataError: no local file matches one of the globs.
     """
     base, patterns = locate_patterns(data, layout)
-    for pattern in patterns.values():
-        check_files_exist(base, pattern)
+    if not layout.is_elsewhere:
+        for pattern in patterns.values():
+            check_files_exist(base, pattern)
     return base, patterns
 
 
 def locate_patterns(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]]:
     """The same, whether or not a file is there."""
-    path = _absolute(data.path, layout)
     globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
+    if layout.is_elsewhere:
+        return data.path, globs or {ALL_FILES: "*"}
+    path = _absolute(data.path, layout)
     if globs:
         return path.rstrip("/"), globs
     base, pattern = resolve_input(path, data.format)

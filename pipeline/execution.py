@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import sys
 from pathlib import Path
 
-from components.trainer.options import TrainerOptions
 from pipeline.config import PipelineConfig
 from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.ingestion import ingestion_fingerprint
@@ -22,12 +20,10 @@ from pipeline.request import RunRequest
 from pipeline.schedule.spans import Window, whole_data
 from pipeline.screen import Screen, shown
 from pipeline.summary import RunSummary, State
+from pipeline.training import prepare_training
 from pipeline.versions.retention import apply_retention
 from pipeline.window import WindowReader, make_spans
 from trainer_module.progress import PROGRESS_LOGGER
-from trainer_module.settings import TrainSettings
-from trainer_module.strategies.automatic import check_available, choose_strategy
-from trainer_module.tf_config import read_tf_config
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +59,7 @@ def execute(
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(screen)
     try:
-        _prepare_training(config.train)
+        prepare_training(config.train)
         spans = None
         if window is not None:
             reader = WindowReader(config, layout, ledger, journal, run_id)
@@ -100,27 +96,6 @@ def _delete_what_is_old(config: PipelineConfig, layout: Layout, ledger: Ledger) 
             logger.info("Deleted: %s", deleted)
     except Exception:
         logger.exception("Old versions or runs could not be deleted")
-
-
-def _prepare_training(train: TrainSettings) -> None:
-    """Finds out now what Trainer would stumble over, and passes it what looks after training.
-
-    Raises:
-      ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
-    """
-    check_available(choose_strategy(train, read_tf_config(os.environ)).strategy)
-    os.environ.update(_trainer_options(train).to_environment())
-
-
-def _trainer_options(train: TrainSettings) -> TrainerOptions:
-    """What looks after a training but does not change it, and so stays out of its cache key."""
-    cluster = train.cluster_or_default
-    return TrainerOptions(
-        launcher=cluster.launcher,
-        start_timeout=cluster.start_timeout,
-        retries=train.retries,
-        backup_steps=train.backup_steps,
-    )
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:

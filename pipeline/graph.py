@@ -8,7 +8,7 @@ from pathlib import Path
 from tfx import types
 from tfx.components import Evaluator, Pusher, StatisticsGen, Trainer, Transform
 from tfx.dsl.components.base import base_node, executor_spec
-from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration import pipeline
 from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
@@ -31,7 +31,7 @@ from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.config import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.fingerprint import CODE_KEY, code_fingerprint
-from pipeline.ingestion import EXAMPLE_GEN, make_example_gen
+from pipeline.ingestion import EXAMPLE_GEN, curated_schema, make_example_gen, read_revision
 from pipeline.layout import Layout
 from pipeline.metadata import connection_config
 from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
@@ -60,7 +60,10 @@ class Spans:
 
 
 def create_pipeline(
-    config: PipelineConfig, layout: Layout, spans: Spans | None = None
+    config: PipelineConfig,
+    layout: Layout,
+    spans: Spans | None = None,
+    baseline_strategy: type[ResolverStrategy] = LatestOtherBlessedModelStrategy,
 ) -> pipeline.Pipeline:
     """Wires the components of a config; nothing runs yet.
 
@@ -68,6 +71,7 @@ def create_pipeline(
       config: a checked config.
       layout: where artifacts, metadata and the pushed model go.
       spans: what to read and to train on, where the data comes in spans.
+      baseline_strategy: how the model to beat is found.
     """
     data = _create_data_components(config, layout, spans)
     examples, schema = data.examples, data.schema
@@ -93,6 +97,8 @@ def create_pipeline(
         disable_analyzer_cache=analyzer_cache is None,
         analyzer_cache=analyzer_cache,
     )
+    # Where components run side by side, too.
+    transform.add_upstream_node(data.validator)
 
     # Finds the model whose weights training begins with.
     warm_start = None
@@ -117,11 +123,13 @@ def create_pipeline(
     model = trainer.outputs["model"]
 
     # Finds the model to beat.
+    is_ours = baseline_strategy is LatestOtherBlessedModelStrategy
     baseline = Resolver(
-        strategy_class=LatestOtherBlessedModelStrategy,
+        strategy_class=baseline_strategy,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-        **{CANDIDATE_KEY: model},
+        # TFX's own strategies know of no candidate.
+        **({CANDIDATE_KEY: model} if is_ours else {}),
     ).with_id(BASELINE_RESOLVER)
 
     # Measures both on the newest data, and blesses the new one if it keeps the thresholds and is
@@ -161,6 +169,7 @@ class _Data:
     example_gen: base_node.BaseNode
     examples: types.BaseChannel
     schema: types.BaseChannel
+    validator: base_node.BaseNode
 
 
 def _create_data_components(config: PipelineConfig, layout: Layout, spans: Spans | None) -> _Data:
@@ -175,8 +184,9 @@ def _create_data_components(config: PipelineConfig, layout: Layout, spans: Spans
     # Says what the data has to look like: curated, or inferred from the first data and kept.
     schema_gen = SchemaGen(
         statistics=statistics,
-        curated=Path(config.schema_file).resolve() if config.schema_file else None,
-        kept=layout.schema,
+        curated=curated_schema(config, layout),
+        kept=layout.kept_schema,
+        revision=read_revision(config, layout),
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
@@ -200,7 +210,8 @@ def _create_data_components(config: PipelineConfig, layout: Layout, spans: Spans
         previous_statistics=previous.outputs["statistics"] if previous else None,
     )
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
-    return _Data([c for c in components if c is not None], example_gen, examples, schema)
+    present = [component for component in components if component is not None]
+    return _Data(present, example_gen, examples, schema, example_validator)
 
 
 def _resolve_window(spans: Spans, example_gen: base_node.BaseNode) -> Resolver:
@@ -246,7 +257,7 @@ def _pipeline(
 ) -> pipeline.Pipeline:
     return pipeline.Pipeline(
         pipeline_name=config.name,
-        pipeline_root=str(layout.pipeline_root),
+        pipeline_root=layout.artifacts,
         components=components,
         enable_cache=True,
         metadata_connection_config=connection_config(config, layout),

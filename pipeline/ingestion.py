@@ -53,16 +53,29 @@ def ingestion_fingerprint(config: PipelineConfig, layout: Layout) -> str:
     return hashlib.sha256(f"{settings} {config.data.model_dump_json()}".encode()).hexdigest()[:16]
 
 
+def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
+    """The path of the user's own schema; as the config has it where the files are elsewhere."""
+    if config.schema_file is None or layout.is_elsewhere:
+        return config.schema_file
+    return str(Path(config.schema_file).absolute())
+
+
+def read_revision(config: PipelineConfig, layout: Layout) -> str:
+    """What a user wrote into the schema; empty where the files are not here to be looked at."""
+    if layout.is_elsewhere:
+        return ""
+    return schema_revision(curated_schema(config, layout), layout.kept_schema)
+
+
 def _settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettings:
-    curated = Path(config.schema_file).resolve() if config.schema_file else None
     return ExampleGenSettings(
         format=config.data.format,
         label=config.data.label,
         task=config.task,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
-        schema_file=str(curated or layout.schema),
-        schema_revision=schema_revision(curated, layout.schema),
+        schema_file=curated_schema(config, layout) or layout.kept_schema,
+        schema_revision=read_revision(config, layout),
     )
 
 

@@ -22,16 +22,22 @@ NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
 }
 """Keys of `schedule` that say when and how often, not what comes of it."""
 
+NOT_THE_MODEL: Any = {"notify": True, "schedule": NOT_ABOUT_THE_MODEL, "kubeflow": True}
+
 ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
 
 
 def config_fingerprint(config: PipelineConfig) -> str:
     """Changes with what may change the model, or where it goes."""
-    text = config.model_dump_json(exclude={"notify": True, "schedule": NOT_ABOUT_THE_MODEL})
+    text = config.model_dump_json(exclude=NOT_THE_MODEL)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def span_states(spans: list[Span], ledger: Ledger) -> dict[str, dict[str, str]]:
+SpanStates = dict[str, dict[str, str]]
+"""By a span's number, its `signature` and `digest`."""
+
+
+def span_states(spans: list[Span], ledger: Ledger) -> SpanStates:
     """By number, each span's signature and digest; one that is known already is not read again."""
     known = {}
     for event in ledger.events(Kind.FINISHED):
@@ -58,7 +64,13 @@ class Journal:
     """Writes down one run."""
 
     def __init__(
-        self, ledger: Ledger, config: PipelineConfig, run_id: str, data: list[Span], because: str
+        self,
+        ledger: Ledger,
+        config: PipelineConfig,
+        run_id: str,
+        data: list[Span],
+        because: str,
+        states: SpanStates | None = None,
     ) -> None:
         """Looks at the data's files; writes nothing yet.
 
@@ -68,6 +80,7 @@ class Journal:
           run_id: of the run.
           data: the spans that it trains on, oldest first; data without spans counts as one.
           because: why there is a run.
+          states: what `span_states` found when the run began, if it began elsewhere.
         """
         self._ledger = ledger
         self._config = config
@@ -75,7 +88,7 @@ class Journal:
         self._data = data
         self._window = [span.number for span in data]
         # Looked at before anything is read: what changes later is new to the next run.
-        self._states = span_states(data, ledger)
+        self.states = span_states(data, ledger) if states is None else states
         self._because = because
         self._has_begun = False
 
@@ -180,7 +193,7 @@ class Journal:
         if status in ENDED_WELL:
             details |= {
                 "window": self._window,
-                "spans": self._states,
+                "spans": self.states,
                 "config": config_fingerprint(self._config),
             }
             self._record(Kind.FINISHED, summary.reason or status.value, **details)

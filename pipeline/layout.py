@@ -9,6 +9,8 @@ from pathlib import Path
 from components.example_gen.paths import is_remote
 from pipeline.config import PipelineConfig
 
+_SCHEMA = "schema.pbtxt"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -17,6 +19,10 @@ class Layout:
     output: Path
     name: str
     push_directory: str | None = None
+    remote: str | None = None
+    """A URI below which artifacts, models and the kept schema are, where not below `output`."""
+    is_elsewhere: bool = False
+    """Whether the files are those of another machine: nothing is looked at then."""
 
     @classmethod
     def of(cls, config: PipelineConfig, output: Path) -> Layout:
@@ -34,6 +40,11 @@ class Layout:
         return self.root / "pipeline_root"
 
     @property
+    def artifacts(self) -> str:
+        """The same as TFX is told it."""
+        return str(self.pipeline_root) if self.remote is None else self._at_remote("pipeline_root")
+
+    @property
     def metadata(self) -> Path:
         """ML Metadata's SQLite file."""
         return self.root / "metadata.db"
@@ -41,12 +52,19 @@ class Layout:
     @property
     def schema(self) -> Path:
         """The schema inferred from the first data."""
-        return self.root / "schema.pbtxt"
+        return self.root / _SCHEMA
+
+    @property
+    def kept_schema(self) -> str:
+        """The same as components are told it."""
+        return str(self.schema) if self.remote is None else self._at_remote(_SCHEMA)
 
     @property
     def serving(self) -> str:
         """The folder, or URI, that a model server watches."""
         if self.push_directory is None:
+            if self.remote is not None:
+                return self._at_remote("serving", self.name)
             return str(self.root / "serving" / self.name)
         if is_remote(self.push_directory):
             return self.push_directory
@@ -86,6 +104,9 @@ class Layout:
         """The files of one run."""
         return RunLayout(self.root / "runs" / run_id)
 
+    def _at_remote(self, *parts: str) -> str:
+        return "/".join([str(self.remote).rstrip("/"), self.name, *parts])
+
 
 @dataclass(frozen=True)
 class RunLayout:
@@ -97,6 +118,10 @@ class RunLayout:
     def log(self) -> Path:
         """Everything that any component said."""
         return self.root / "run.log"
+
+    def log_of(self, step: str) -> Path:
+        """Everything that one step said, where each is a pod of its own."""
+        return self.root / f"{step}.log"
 
     @property
     def summary(self) -> Path:

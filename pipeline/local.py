@@ -93,7 +93,10 @@ class LocalRunner(LocalDagRunner):
 
 
 def compiled_nodes(
-    pipeline: pipeline_pb2.Pipeline, run_id: str, pipeline_root: str | None = None
+    pipeline: pipeline_pb2.Pipeline,
+    run_id: str,
+    pipeline_root: str | None = None,
+    connection: Any = None,
 ) -> Iterator[Node]:
     """The nodes of a compiled pipeline in topological order, made concrete for one run.
 
@@ -101,16 +104,16 @@ def compiled_nodes(
       pipeline: the compiled pipeline; its runtime parameters are substituted in place.
       run_id: names the run in the metadata.
       pipeline_root: where artifacts go, if elsewhere than the pipeline says.
+      connection: how to reach the metadata, if otherwise than the pipeline says.
     """
     parameters = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
     if pipeline_root is not None:
         parameters[constants.PIPELINE_ROOT_PARAMETER_NAME] = pipeline_root
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, parameters)
     deployment = runner_utils.extract_local_deployment_config(pipeline)
-    connection = getattr(
-        deployment.metadata_connection_config,
-        deployment.metadata_connection_config.WhichOneof("connection_config"),
-    )
+    if connection is None:
+        stated = deployment.metadata_connection_config
+        connection = getattr(stated, stated.WhichOneof("connection_config"))
     for node in (node.pipeline_node for node in pipeline.nodes):
         executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
         yield Node(

@@ -53,6 +53,11 @@ def run_pipeline(
       InternalError: the run broke outside of its components.
     """
     read_tf_config(os.environ)  # Refused now if it cannot be used.
+    if config.train.cluster_or_default.launcher != "local":
+        raise ConfigError(
+            "train.cluster.launcher: kubernetes starts pods for a pipeline on Kubeflow, see "
+            "kubeflow_runner.py; to run it here: --set train.cluster.launcher=local"
+        )
     check_secrets(config)
     layout = Layout.of(config, output)
     with one_at_a_time(layout):

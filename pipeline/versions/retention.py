@@ -68,7 +68,9 @@ def _delete_versions(layout: Layout, ledger: Ledger, keep: int) -> list[str]:
 def _delete_runs(config: PipelineConfig, layout: Layout, ledger: Ledger, keep: int) -> list[str]:
     """Deletes all but the newest runs, and the artifacts that only those have used."""
     folder = layout.run("").root
-    runs = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    # By time: the ids of runs on Kubeflow say nothing of it.
+    found = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []
+    runs = [path.name for path in found]
     kept = set(runs[-keep:]) | _last_finished(ledger)
     models = {v.model for v in read_catalog(layout, ledger) if v.model is not None}
     freed = Freed()

@@ -56,14 +56,14 @@ def test_images_have_no_domain() -> None:
 
 def test_kept_schema_has_a_revision_only_once_it_is_edited(tmp_path: Path) -> None:
     kept = tmp_path / "schema.pbtxt"
-    assert schema_revision(None, kept) == ""
-    _keep(kept, infer_schema([statistics(label=["a", "b"])], "label", Task.BINARY, []))
-    assert schema_revision(None, kept) == ""
-    assert read_schema(kept, "label").feature[0].name == "label"
+    assert schema_revision(None, str(kept)) == ""
+    _keep(str(kept), infer_schema([statistics(label=["a", "b"])], "label", Task.BINARY, []))
+    assert schema_revision(None, str(kept)) == ""
+    assert read_schema(str(kept), "label").feature[0].name == "label"
     kept.write_text(kept.read_text().replace('"a"', '"z"'))
-    edited = schema_revision(None, kept)
+    edited = schema_revision(None, str(kept))
     assert len(edited) == 64
-    assert schema_revision(kept, tmp_path / "other") != ""
+    assert schema_revision(str(kept), str(tmp_path / "other")) != ""
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_unusable_schema_is_explained(text: str, words: str, tmp_path: Path) -> 
     path = tmp_path / "schema.pbtxt"
     path.write_text(text)
     with pytest.raises(DataError) as caught:
-        read_schema(path, "label")
+        read_schema(str(path), "label")
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
 
@@ -85,6 +85,6 @@ def test_unusable_schema_is_explained(text: str, words: str, tmp_path: Path) -> 
 def test_schema_is_a_proto_that_tfdv_reads(tmp_path: Path) -> None:
     kept = tmp_path / "schema.pbtxt"
     schema = infer_schema([statistics(label=["a", "b"])], "label", Task.BINARY, [])
-    _keep(kept, schema)
+    _keep(str(kept), schema)
     assert tfdv.load_schema_text(str(kept)) == schema
     assert isinstance(schema, schema_pb2.Schema)
