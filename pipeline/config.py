@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from components.example_gen.settings import DataFormat
+from pipeline.kubeflow.settings import KubeflowSettings
 from pipeline.schedule.settings import DriftSettings, ScheduleSettings
 from trainer_module.settings import (
     Feature,
@@ -164,6 +165,8 @@ class PipelineConfig(Settings):
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""
+    kubeflow: KubeflowSettings | None = None
+    """How the pipeline runs on Kubeflow Pipelines."""
 
     @property
     def schedule_or_default(self) -> ScheduleSettings:

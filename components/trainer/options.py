@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
+from components.cluster.kubernetes.settings import PodSettings
 from trainer_module.errors import ConfigError
 from trainer_module.settings import Settings
 
@@ -18,7 +19,9 @@ OPTIONS_VARIABLE = "SCOPELINE_TRAINER_OPTIONS"
 class TrainerOptions(Settings):
     """Who starts the processes, and what happens when one is lost."""
 
-    launcher: Literal["local"] = "local"
+    launcher: Literal["local", "kubernetes"] = "local"
+    pods: PodSettings | None = None
+    """What the launcher `kubernetes` gives its pods."""
     retries: NonNegativeInt = 3
     """How often processes may be started again, in all."""
     start_timeout: PositiveFloat = 300.0

@@ -156,8 +156,8 @@ class ClusterSettings(Settings):
     """Processes that compute gradients."""
     parameter_servers: PositiveInt = 1
     """Processes that hold the variables, for `parameter_server`."""
-    launcher: Literal["local"] = "local"
-    """Who starts them: `local` on this machine. Where TF_CONFIG is set, training joins the cluster
-    that it describes instead."""
+    launcher: Literal["local", "kubernetes"] = "local"
+    """Who starts them: `local` on this machine, `kubernetes` as pods of a pipeline on Kubeflow.
+    Where TF_CONFIG is set, training joins the cluster that it describes instead."""
     start_timeout: PositiveFloat = 300.0
     """Seconds until a process that has not started is given up."""

@@ -1,0 +1,137 @@
+"""What a pod is given: typed settings that compiled pipelines and the launcher share."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt
+
+from trainer_module.settings import Settings
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_MEMORY = re.compile(r"\d+(\.\d+)?(Ki|Mi|Gi|Ti|K|M|G|T)")
+_CPU = re.compile(r"\d+(\.\d+)?|\d+m")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _check_label(name: str) -> str:
+    if not LABEL.fullmatch(name):
+        raise ValueError(
+            "Kubernetes refuses this name; right are at most 63 small letters, digits and `-`, "
+            "such as `kubeflow-user`"
+        )
+    return name
+
+
+def _check_subdomain(name: str) -> str:
+    if not SUBDOMAIN.fullmatch(name):
+        raise ValueError(
+            "Kubernetes refuses this name; right are small letters, digits, `-` and `.`, such as "
+            "`pipeline-runner`"
+        )
+    return name
+
+
+def _check_memory(amount: Any) -> str:
+    if not _MEMORY.fullmatch(str(amount)):
+        raise ValueError("an amount of memory has a unit, such as 512Mi or 16Gi")
+    return str(amount)
+
+
+def _check_cpu(amount: Any) -> str:
+    if (
+        isinstance(amount, bool)
+        or not _CPU.fullmatch(str(amount))
+        or not float(str(amount).rstrip("m"))
+    ):
+        raise ValueError("right is a number of cores, such as 2, 0.5 or 500m")
+    return str(amount)
+
+
+def _check_variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError("the name of an environment variable has letters, digits and `_` alone")
+    return name
+
+
+LabelName = Annotated[str, AfterValidator(_check_label)]
+"""Of a namespace or a container (RFC 1123 label)."""
+ObjectName = Annotated[str, AfterValidator(_check_subdomain)]
+"""Of a secret, a claim or a service account (RFC 1123 subdomain)."""
+Memory = Annotated[str, BeforeValidator(_check_memory)]
+Cpu = Annotated[str, BeforeValidator(_check_cpu)]
+VariableName = Annotated[str, AfterValidator(_check_variable)]
+
+
+class Accelerator(Settings):
+    """Devices of a kind."""
+
+    type: str = Field(default="nvidia.com/gpu", min_length=1)
+    """The resource's name, such as `nvidia.com/gpu` or `google.com/tpu`."""
+    count: PositiveInt = 1
+
+
+class Operator(StrEnum):
+    """How a toleration compares."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class Toleration(Settings):
+    """Lets pods onto nodes with a taint."""
+
+    key: str | None = None
+    """Default: every taint."""
+    operator: Operator = Operator.EQUAL
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Default: every effect."""
+
+
+class Resources(Settings):
+    """What one container asks for, and where its pod may run."""
+
+    cpu: Cpu | None = None
+    """Cores that are requested."""
+    cpu_limit: Cpu | None = None
+    memory: Memory | None = None
+    """Memory that is requested: 4Gi."""
+    memory_limit: Memory | None = None
+    accelerator: Accelerator | None = None
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+
+
+class Volume(Settings):
+    """A PersistentVolumeClaim, and where pods see it."""
+
+    claim: ObjectName
+    path: str = Field(default="/mnt/scopeline", pattern=r"^/[^:]*[^:/]$")
+    """The folder at which it is mounted."""
+
+
+class SecretKey(Settings):
+    """A key of a Secret."""
+
+    secret: ObjectName
+    key: str = Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")
+
+
+class PodSettings(Settings):
+    """What the pods of a cluster have in common; travels to the Trainer as JSON."""
+
+    image: str
+    namespace: LabelName | None = None
+    """Default: that of the pod that starts them."""
+    service_account: ObjectName | None = None
+    image_pull_secrets: list[ObjectName] = []
+    volume: Volume | None = None
+    environment: dict[VariableName, str] = {}
+    secrets: dict[VariableName, SecretKey] = {}
+    """Environment variables whose values are in Secrets."""
+    resources: dict[str, Resources] = {}
+    """By task type: `chief`, `worker` or `ps`."""

@@ -1,0 +1,1 @@
+"""The same pipeline on Kubeflow Pipelines: compiled, submitted, followed and scheduled."""

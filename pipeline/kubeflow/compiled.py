@@ -1,0 +1,81 @@
+"""What compiling a config for Kubeflow Pipelines gives, and what its steps say in their logs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from pipeline.summary import RunSummary, State, Status
+
+BEGIN = "Begin"
+"""The step that checks data and stores, and reads the spans that are new."""
+CONCLUDE = "Conclude"
+"""The step that sums up, whatever became of the others."""
+REPORT_MARK = "scopeline-report: "
+"""Begins the line of a step's log that is for programs."""
+SUMMARY_MARK = "scopeline-summary: "
+"""Begins the line of the last step's log that holds the run's whole summary."""
+
+ParameterValue = int | str
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class CompiledPipeline:
+    """A pipeline in Kubeflow's own format."""
+
+    name: str
+    """The pipeline's name there."""
+    yaml: str
+    """The specification; the same config gives the same bytes."""
+    steps: dict[str, str]
+    """By the task's name there, the id of the TFX node that it runs, in topological order; the
+    first is `BEGIN`, the last `CONCLUDE`."""
+    parameters: dict[str, ParameterValue]
+    """What can be set per run, with defaults."""
+
+    @property
+    def version(self) -> str:
+        """Names this content: `digits-1f0c2d3e4a5b`."""
+        return f"{self.name}-{hashlib.sha256(self.yaml.encode()).hexdigest()[:12]}"
+
+
+class StepReport(BaseModel):
+    """What a step says of itself at its end, in one line of its log."""
+
+    step: str
+    """The id of its node, `BEGIN` or `CONCLUDE`."""
+    state: State
+    seconds: float
+    detail: str = ""
+    """One line for people; the error if it failed."""
+    is_shown: bool = True
+    """Whether people want to know: not of resolvers."""
+    status: Status | None = None
+    """What the run's status becomes, if it failed."""
+    execution: int | None = None
+    """Its execution's id in the metadata."""
+
+
+def read_report(log: str) -> StepReport | None:
+    """The last report in a step's log; None if it did not come to one."""
+    return _read_last(log, REPORT_MARK, StepReport)
+
+
+def read_summary(log: str) -> RunSummary | None:
+    """The run's summary in the log of `CONCLUDE`; None if it did not come to one."""
+    return _read_last(log, SUMMARY_MARK, RunSummary)
+
+
+def _read_last(log: str, mark: str, kind: type[Model]) -> Model | None:
+    for line in reversed(log.splitlines()):
+        _, found, text = line.partition(mark)
+        if found:
+            try:
+                return kind.model_validate_json(text)
+            except ValidationError:
+                continue
+    return None

@@ -1,0 +1,108 @@
+"""TFX's intermediate representation: cut into one node per step, and made concrete for a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from tfx.dsl.compiler import compiler
+from tfx.orchestration import pipeline as pipeline_module
+from tfx.proto.orchestration import pipeline_pb2
+
+from pipeline.config import PipelineConfig
+from pipeline.graph import Spans, create_pipeline
+from pipeline.kubeflow.codec import pack, pack_argument, unpack
+from pipeline.layout import Layout
+from pipeline.schedule.spans import NO_SPAN, has_spans
+
+
+class NodeValues(BaseModel):
+    """What is known of a node only when a run begins, packed."""
+
+    parameters: str
+    """Execution properties: the span, the epochs, the revision of the kept schema."""
+    inputs: str
+    """Where inputs come from: of a resolver also its window of spans."""
+
+
+def compile_graph(
+    config: PipelineConfig, layout: Layout, spans: Spans | None = None
+) -> pipeline_pb2.Pipeline:
+    """The whole pipeline of a config in TFX's intermediate representation.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline on the cluster.
+      spans: what to read and train on; default, where the data comes in spans: such as stand for
+        those that are not known yet.
+    """
+    if has_spans(config.data):
+        known = spans or Spans(newest=0, window=(0,))
+        # The graph is the same on every day: on the first, nothing was trained on before.
+        trained = NO_SPAN if known.trained is None else known.trained
+        spans = Spans(known.newest, known.window, trained)
+    created: pipeline_module.Pipeline = create_pipeline(config, layout, spans)
+    # The password of the metadata has no place in what is compiled.
+    created.metadata_connection_config = None
+    return compiler.Compiler().compile(created)
+
+
+def cut(pipeline: pipeline_pb2.Pipeline) -> dict[str, str]:
+    """One pipeline of a single node, packed, for each node by its id, in topological order.
+
+    Raises:
+      ConfigError: one is too large for a container's argument.
+    """
+    deployment = pipeline_pb2.IntermediateDeploymentConfig()
+    pipeline.deployment_config.Unpack(deployment)
+    packed = {}
+    for node in pipeline.nodes:
+        name = node.pipeline_node.node_info.id
+        single = pipeline_pb2.Pipeline(
+            pipeline_info=pipeline.pipeline_info,
+            runtime_spec=pipeline.runtime_spec,
+            execution_mode=pipeline.execution_mode,
+            nodes=[node],
+        )
+        single.deployment_config.Pack(_deployment_of(name, deployment))
+        packed[name] = pack_argument(single.SerializeToString(deterministic=True), name)
+    return packed
+
+
+def values_of(pipeline: pipeline_pb2.Pipeline) -> dict[str, NodeValues]:
+    """What is known of each node of a pipeline that was compiled as a run begins."""
+    return {
+        node.node_info.id: NodeValues(
+            parameters=pack(node.parameters.SerializeToString()),
+            inputs=pack(node.inputs.SerializeToString()),
+        )
+        for node in (node.pipeline_node for node in pipeline.nodes)
+    }
+
+
+def make_concrete(packed: str, values: dict[str, NodeValues]) -> pipeline_pb2.Pipeline:
+    """The pipeline of one node, with what is known of it now.
+
+    Args:
+      packed: as `cut` gave it.
+      values: of all nodes, by id.
+
+    Raises:
+      KeyError: the graph that the run began with has no such node.
+    """
+    single = pipeline_pb2.Pipeline.FromString(unpack(packed))
+    node = single.nodes[0].pipeline_node
+    known = values[node.node_info.id]
+    node.parameters.ParseFromString(unpack(known.parameters))
+    node.inputs.ParseFromString(unpack(known.inputs))
+    return single
+
+
+def _deployment_of(name: str, deployment: Any) -> Any:
+    """The part of a deployment config that one node needs."""
+    part = pipeline_pb2.IntermediateDeploymentConfig()
+    for field in ("executor_specs", "custom_driver_specs", "node_level_platform_configs"):
+        specs = getattr(deployment, field)
+        if name in specs:
+            getattr(part, field)[name].CopyFrom(specs[name])
+    return part

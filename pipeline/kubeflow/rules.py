@@ -1,0 +1,178 @@
+"""What has to hold for a config to run on open-source Kubeflow Pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from components.cluster.kubernetes.settings import LABEL
+from components.example_gen.paths import is_remote
+from pipeline.config import BUILTIN_PREFIX, PipelineConfig
+from pipeline.config_file import load_config
+from pipeline.kubeflow.places import cluster_metadata, settings_of
+from pipeline.kubeflow.settings import DEFAULT_RESOURCES, Target
+from pipeline.kubeflow.vertex_rules import check_for_vertex
+from pipeline.metadata_url import (
+    EXAMPLE,
+    PASSWORD_VARIABLE,
+    MetadataServer,
+    parse_metadata_url,
+)
+from pipeline.problems import Problem, near_match
+from pipeline.rules import check_rules
+from pipeline.schedule.spans import has_spans
+
+COMPONENTS = (
+    "ExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "Transform",
+    "Trainer",
+    "Evaluator",
+    "Pusher",
+)
+TASKS = ("chief", "worker", "ps")
+_VOLUME = "{claim: scopeline}"
+
+
+def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConfig:
+    """Loads a config file, and checks it for where its `kubeflow.target` runs it.
+
+    Raises:
+      ConfigError: lists every problem that was found, each with its path in the file.
+    """
+    return load_config(path, overrides, check_for_kubeflow)
+
+
+def check_for_kubeflow(config: PipelineConfig) -> Iterator[Problem]:
+    """All problems but those of files, which are on the cluster."""
+    yield from check_rules(config, looks_at_files=False)
+    if settings_of(config).target is Target.VERTEX:
+        yield from check_for_vertex(config)
+        return
+    for rule in KUBEFLOW_RULES:
+        yield from rule(config)
+
+
+def there_is_an_image(config: PipelineConfig) -> Iterator[Problem]:
+    """Every step runs in it."""
+    if settings_of(config).image is None:
+        yield Problem(
+            "kubeflow.image",
+            "this key is missing; every step runs in a container image, such as "
+            "registry.example.com/scopeline:0.1.0: `make image` builds one",
+        )
+
+
+def name_is_one_of_kubernetes(config: PipelineConfig) -> Iterator[Problem]:
+    """Pods and jobs are called after the pipeline."""
+    if not LABEL.fullmatch(config.name):
+        yield Problem(
+            "name",
+            f"found {config.name!r}, which Kubernetes refuses as part of a pod's name; right are "
+            f"small letters, digits and `-`, such as {config.name.replace('_', '-').strip('-')!r}",
+        )
+
+
+def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Problem]:
+    """What one step writes the next one reads: on a shared volume, or in an object store."""
+    kubeflow = settings_of(config)
+    root, volume = kubeflow.pipeline_root, kubeflow.volume
+    if root is None and volume is None:
+        yield Problem(
+            "kubeflow.pipeline_root",
+            "steps share nothing; give a volume, `volume: "
+            f"{_VOLUME}`, or an object store, `pipeline_root: gs://bucket/folder`",
+        )
+    elif root is not None and not is_remote(root):
+        if volume is None:
+            yield Problem(
+                "kubeflow.pipeline_root",
+                f"found {root!r}, a folder that is lost with its pod; give a volume with it, "
+                f"`volume: {_VOLUME}`, or an object store, such as gs://bucket/folder",
+            )
+        elif not PurePosixPath(root).is_relative_to(volume.path):
+            yield Problem(
+                "kubeflow.pipeline_root",
+                f"found {root!r}, which is not on the volume; right is a folder below "
+                f"{volume.path}, such as {volume.path}/output",
+            )
+
+
+def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Problem]:
+    """Without a volume there is nothing that a local path could name."""
+    if settings_of(config).volume is not None:
+        return
+    named = {
+        "data.path": config.data.path,
+        "schema": config.schema_file,
+        "push.directory": config.push.directory,
+    }
+    for key, path in named.items():
+        if path is not None and not is_remote(path) and not path.startswith(BUILTIN_PREFIX):
+            yield Problem(
+                key,
+                f"found {path!r}, but pods have no such folder; give a volume, `kubeflow.volume: "
+                f"{_VOLUME}`, on which it is, or the URI of an object store",
+            )
+
+
+def metadata_is_a_server(config: PipelineConfig) -> Iterator[Problem]:
+    """Every step is a pod of its own: no file is open to all of them."""
+    url = cluster_metadata(config)
+    if url is None:
+        yield Problem(
+            "kubeflow.metadata",
+            "found nothing, which keeps a SQLite file, and steps that are pods cannot share one; "
+            f"name a MySQL or MariaDB server, {EXAMPLE}, or a metadata service, grpc://host:8080",
+        )
+        return
+    try:
+        server = parse_metadata_url(url)
+    except ValueError as error:
+        # The config's own is checked as such.
+        if settings_of(config).metadata is not None:
+            yield Problem("kubeflow.metadata", str(error))
+        return
+    if server.host in ("localhost", "127.0.0.1", "::1"):
+        yield Problem(
+            "kubeflow.metadata",
+            f"found {server}, which is another machine in every pod; name the server's service, "
+            "such as mysql.kubeflow",
+        )
+    if isinstance(server, MetadataServer) and PASSWORD_VARIABLE in settings_of(config).environment:
+        yield Problem(
+            f"kubeflow.environment.{PASSWORD_VARIABLE}",
+            "a password belongs in a Secret: kubeflow.secrets: "
+            f"{{{PASSWORD_VARIABLE}: {{secret: scopeline, key: password}}}}",
+        )
+
+
+def resources_name_components(config: PipelineConfig) -> Iterator[Problem]:
+    """A name that is misspelt would leave a component without what it needs."""
+    known = (DEFAULT_RESOURCES, *COMPONENTS, *TASKS)
+    for name in settings_of(config).resources:
+        if name not in known:
+            yield Problem(f"kubeflow.resources.{name}", f"no such step; {near_match(name, known)}")
+
+
+def spans_have_a_volume(config: PipelineConfig) -> Iterator[Problem]:
+    """Which spans were read and trained on stands in the ledger, a file."""
+    if has_spans(config.data) and settings_of(config).volume is None:
+        yield Problem(
+            "kubeflow.volume",
+            "this key is missing; data in spans needs one, as the ledger of what was trained on "
+            f"is kept there: {_VOLUME}",
+        )
+
+
+KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
+    there_is_an_image,
+    name_is_one_of_kubernetes,
+    artifacts_outlive_their_pod,
+    paths_are_on_the_cluster,
+    metadata_is_a_server,
+    resources_name_components,
+    spans_have_a_volume,
+)

@@ -1,0 +1,93 @@
+"""What the steps of one run tell each other: files on the shared volume or in an object store."""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+
+from pydantic import BaseModel, ValidationError
+from tfx.dsl.io import fileio
+
+from pipeline.config import PipelineConfig
+from pipeline.journal import SpanStates
+from pipeline.kubeflow.compiled import StepReport
+from pipeline.kubeflow.nodes import NodeValues
+from pipeline.schedule.spans import Span, Window
+from trainer_module.errors import ConfigError
+
+
+class RunRecord(BaseModel):
+    """What a run began with."""
+
+    config: PipelineConfig
+    """With the pipeline's parameters."""
+    because: str
+    began: float
+    """Seconds since 1970."""
+    window: Window | None
+    """The spans that were chosen, where the data comes in spans."""
+    data: list[Span]
+    """The spans that are trained on; data without spans counts as one."""
+    states: SpanStates
+    notes: list[str]
+    """What people should know of the window."""
+    ingestion: str
+    """The fingerprint of what decides how files become examples."""
+    nodes: dict[str, NodeValues]
+    """By node, in topological order."""
+    shown: list[str]
+    """Of the nodes those that are components, not resolvers."""
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, root: str, run_id: str) -> None:
+        """Names them.
+
+        Args:
+          root: the folder, or URI, of the pipeline.
+          run_id: of the run.
+        """
+        self._folder = posixpath.join(root, "runs", run_id)
+
+    def write_record(self, record: RunRecord) -> None:
+        """Writes down what the run began with."""
+        self._write("begun.json", record.model_dump_json(by_alias=True))
+
+    def read_record(self) -> RunRecord | None:
+        """What the run began with; None if it has not got so far."""
+        text = self._read("begun.json")
+        try:
+            return None if text is None else RunRecord.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ConfigError(
+                f"{self._folder}/begun.json: cannot be read ({first['msg']} at "
+                f"{'.'.join(map(str, first['loc']))}); all steps of a run have to be of one image"
+            ) from None
+
+    def write_report(self, report: StepReport) -> None:
+        """Writes down how a step ended, whatever an earlier attempt at it came to."""
+        self._write(f"steps/{report.step}.json", report.model_dump_json())
+
+    def read_report(self, step: str) -> StepReport | None:
+        """How a step ended; None if it did not say."""
+        text = self._read(f"steps/{step}.json")
+        return None if text is None else StepReport.model_validate_json(text)
+
+    def _write(self, name: str, text: str) -> None:
+        """Whole, or not at all."""
+        path = posixpath.join(self._folder, name)
+        fileio.makedirs(posixpath.dirname(path))
+        scratch = f"{path}.{uuid.uuid4().hex}.tmp"
+        with fileio.open(scratch, "w") as opened:
+            opened.write(text)
+        fileio.rename(scratch, path, overwrite=True)
+
+    def _read(self, name: str) -> str | None:
+        path = posixpath.join(self._folder, name)
+        if not fileio.exists(path):
+            return None
+        with fileio.open(path, "r") as opened:
+            return str(opened.read())

@@ -1,0 +1,155 @@
+"""One step of a run, in a container: `python -m pipeline.kubeflow.step begin|run|conclude`.
+
+Exit code: 0 done, 1 the step failed; its last line on the screen is for `kubeflow_runner.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from pipeline.config import PipelineConfig
+from pipeline.kubeflow.codec import unpack
+from pipeline.kubeflow.compiled import BEGIN, CONCLUDE, REPORT_MARK, SUMMARY_MARK, StepReport
+from pipeline.kubeflow.places import cluster_layout, run_root, working_folder
+from pipeline.logs import captured
+from pipeline.screen import Screen
+from pipeline.summary import EXIT_FAILED, EXIT_PUSHED, State, Status
+from trainer_module.errors import ConfigError, DataError, ScopelineError
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[Screen], StepReport]
+
+
+def main() -> None:
+    """Runs the step that the arguments name."""
+    # A pod that is deleted, or ran into its time-out, says so and deletes what it made elsewhere.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    arguments = _parser().parse_args()
+    sys.exit({"begin": _begin, "run": _run, "conclude": _conclude}[arguments.command](arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pipeline.kubeflow.step", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    begin = commands.add_parser("begin", help="check data and stores; read the spans that are new")
+    begin.add_argument("--code", required=True, help="hash of the code that compiled the pipeline")
+    begin.add_argument("--epochs", required=True, type=int)
+    begin.add_argument("--strategy", required=True)
+    begin.add_argument("--span", required=True, help="the span to end at; empty: the newest")
+    run = commands.add_parser("run", help="run one TFX node")
+    run.add_argument("--root", required=True, help="the pipeline's folder, or URI")
+    run.add_argument("--node", required=True, help="the pipeline of this one node, packed")
+    conclude = commands.add_parser("conclude", help="sum the run up")
+    for command in (begin, conclude):
+        command.add_argument("--config", required=True, help="the config, packed")
+    for command in (begin, run, conclude):
+        command.add_argument("--run-id", required=True)
+    return parser
+
+
+def _begin(arguments: argparse.Namespace) -> int:
+    config = PipelineConfig.model_validate_json(unpack(arguments.config))
+
+    def work(screen: Screen) -> StepReport:
+        from pipeline.kubeflow.begin import Parameters, begin
+
+        parameters = Parameters(arguments.epochs, arguments.strategy, arguments.span)
+        begin(config, parameters, arguments.run_id, arguments.code, screen)
+        return StepReport(step=BEGIN, state=State.RAN, seconds=0)
+
+    return _execute(config, BEGIN, arguments.run_id, work)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # Importing TFX takes seconds, in which nothing is to be said yet.
+    from pipeline.kubeflow.run_folder import RunFolder
+    from pipeline.kubeflow.running import read_name, run_node
+
+    name = read_name(arguments.node)
+    record = RunFolder(arguments.root, arguments.run_id).read_record()
+    if record is None:
+        sys.exit(f"{arguments.root}: run {arguments.run_id} has not begun here")
+    known = record
+
+    def work(screen: Screen) -> StepReport:
+        return run_node(arguments.node, known, arguments.run_id, screen)
+
+    return _execute(record.config, name, arguments.run_id, work)
+
+
+def _conclude(arguments: argparse.Namespace) -> int:
+    config = PipelineConfig.model_validate_json(unpack(arguments.config))
+
+    def work(screen: Screen) -> StepReport:
+        from pipeline.kubeflow.conclude import conclude
+
+        summary = conclude(config, arguments.run_id, screen)
+        screen.console.print(SUMMARY_MARK + summary.model_dump_json(), markup=False)
+        return StepReport(step=CONCLUDE, state=State.RAN, seconds=0, is_shown=False)
+
+    return _execute(config, CONCLUDE, arguments.run_id, work)
+
+
+def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
+    """Does a step's work; whatever comes of it, the report says it in a file and in the log.
+
+    Returns:
+      The exit code.
+    """
+    started, layout = time.time(), cluster_layout(config)
+    files = layout.run(run_id)
+    try:
+        # Relative paths of the config begin there.
+        working_folder(config).mkdir(parents=True, exist_ok=True)
+        os.chdir(working_folder(config))
+        files.root.mkdir(parents=True, exist_ok=True)
+        with captured(files.log_of(name), verbose=True) as stream:
+            screen = Screen(stream, verbose=True)
+            try:
+                report = work(screen)
+            except (Exception, KeyboardInterrupt) as error:
+                logger.exception("%s ended early", name)
+                report = _failure(config, name, error)
+            finally:
+                screen.stop()
+            report = report.model_copy(update={"seconds": round(time.time() - started, 3)})
+            _write(run_root(layout), run_id, report)
+            screen.console.print(REPORT_MARK + report.model_dump_json(), markup=False)
+    except OSError as error:
+        sys.exit(
+            f"{name}: {error.filename or files.root}: {error.strerror or error}; the image runs as "
+            "user and group 1000: can they write the volume, and is there room on it?"
+        )
+    return EXIT_FAILED if report.state is State.FAILED else EXIT_PUSHED
+
+
+def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
+    """The report of a step that failed."""
+    if isinstance(error, ScopelineError):
+        # Whether or not TFX could be imported.
+        unusable = isinstance(error, (ConfigError, DataError))
+        status, message = (Status.UNUSABLE if unusable else Status.FAILED), str(error)
+    else:
+        from pipeline.failures import explain
+        from pipeline.fingerprint import own_sources
+
+        status, message = explain(error, own_sources(config))
+    return StepReport(step=name, state=State.FAILED, seconds=0, detail=message, status=status)
+
+
+def _write(root: str, run_id: str, report: StepReport) -> None:
+    """Where the last step of the run finds it."""
+    from pipeline.kubeflow.run_folder import RunFolder
+
+    RunFolder(root, run_id).write_report(report)
+
+
+if __name__ == "__main__":
+    main()
