@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,9 +218,9 @@ def read_anomalies(
     """
     found: dict[tuple[str, str], Anomaly] = {}
     for split in artifact_utils.decode_split_names(artifact.split_names):
-        folder = Path(artifact_utils.get_split_uri([artifact], split))
+        folder = artifact_utils.get_split_uri([artifact], split)
         message = anomalies_pb2.Anomalies.FromString(
-            (folder / stock.DEFAULT_FILE_NAME).read_bytes()
+            io_utils.read_bytes_file(posixpath.join(folder, stock.DEFAULT_FILE_NAME))
         )
         infos = dict(message.anomaly_info)
         if message.HasField("dataset_anomaly_info"):

@@ -32,7 +32,7 @@ def locate_data(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]
 def locate_patterns(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]]:
     """The same, whether or not a file is there."""
     globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
-    if layout.is_elsewhere:
+    if layout.is_elsewhere and not is_remote(data.path):
         return data.path, globs or {ALL_FILES: "*"}
     path = _absolute(data.path, layout)
     if globs:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.dsl.io import fileio
 
 from components.example_gen.columns import Kind
 from trainer_module.errors import DataError
@@ -23,11 +22,11 @@ def read_known_kinds(path: str) -> dict[str, Kind]:
     Raises:
       DataError: the file is no schema.
     """
-    if not path or not os.path.exists(path):
+    if not path or not fileio.exists(path):
         return {}
     try:
-        with open(path, encoding="utf-8") as file:
-            schema = text_format.Parse(file.read(), schema_pb2.Schema())
+        with fileio.open(path, "rb") as file:
+            schema = text_format.Parse(file.read().decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise DataError(f"{path} is no schema in text format: {error}") from None
     return {f.name: _KINDS[f.type] for f in schema.feature if f.type in _KINDS}

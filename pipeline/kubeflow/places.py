@@ -48,6 +48,11 @@ def cluster_metadata(config: PipelineConfig) -> str | None:
     return settings_of(config).metadata or config.metadata
 
 
+def seen_from_pods(config: PipelineConfig) -> PipelineConfig:
+    """The config with the metadata that pods reach."""
+    return config.model_copy(update={"metadata": cluster_metadata(config)})
+
+
 def run_root(layout: Layout) -> str:
     """The folder, or URI, below which the runs of a pipeline keep what their steps share."""
     if layout.remote is None:

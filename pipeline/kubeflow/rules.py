@@ -20,6 +20,7 @@ from pipeline.metadata_url import (
 )
 from pipeline.problems import Problem, near_match
 from pipeline.rules import check_rules
+from pipeline.schedule.settings import OnDrift
 from pipeline.schedule.spans import has_spans
 
 COMPONENTS = (
@@ -50,6 +51,7 @@ def check_for_kubeflow(config: PipelineConfig) -> Iterator[Problem]:
     yield from check_rules(config, looks_at_files=False)
     if settings_of(config).target is Target.VERTEX:
         yield from check_for_vertex(config)
+        yield from resources_name_components(config)
         return
     for rule in KUBEFLOW_RULES:
         yield from rule(config)
@@ -167,6 +169,16 @@ def spans_have_a_volume(config: PipelineConfig) -> Iterator[Problem]:
         )
 
 
+def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Problem]:
+    """Whether a span has drifted shows once it was read, which takes a run."""
+    if config.drift.on_drift is OnDrift.RETRAIN:
+        yield Problem(
+            "drift.on_drift",
+            "found 'retrain', which a scheduler of this machine alone can do; on Kubeflow, warn or "
+            "fail go with schedule.on_new_data: true",
+        )
+
+
 KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
     there_is_an_image,
     name_is_one_of_kubernetes,
@@ -175,4 +187,5 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
     metadata_is_a_server,
     resources_name_components,
     spans_have_a_volume,
+    drift_is_found_by_runs,
 )

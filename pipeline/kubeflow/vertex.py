@@ -1,0 +1,100 @@
+"""Compiles a pipeline for Vertex AI Pipelines, by TFX's own runner.
+
+Vertex AI runs the executors of TFX's components, nothing around them: it resolves artifacts itself,
+from metadata of its own, and calls the driver of file-based ExampleGens alone. So a pipeline there
+has TFX's resolver of blessed models, and what needs another is refused by `check_for_vertex`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+from kubernetes.utils.quantity import parse_quantity
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
+    KubeflowV2DagRunner,
+    KubeflowV2DagRunnerConfig,
+)
+
+from components.cluster.kubernetes.settings import Resources
+from pipeline.config import PipelineConfig
+from pipeline.graph import create_pipeline
+from pipeline.kubeflow.places import cluster_layout, settings_of
+from pipeline.kubeflow.vertex_rules import check_for_vertex
+from pipeline.training import trainer_options
+from trainer_module.errors import ConfigError
+
+_TRAINER = "Trainer"
+_GIGABYTE = 10**9
+_ResourceSpec = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec
+
+
+def compile_for_vertex(config: PipelineConfig) -> str:
+    """A PipelineJob in JSON, as `google.cloud.aiplatform.PipelineJob(template_path=...)` takes it.
+
+    The same config and code give the same bytes.
+
+    Args:
+      config: a checked config.
+
+    Raises:
+      ConfigError: the config asks for what Vertex AI cannot do.
+    """
+    problems = list(check_for_vertex(config))
+    if problems:
+        raise ConfigError("\n".join(map(str, problems)))
+    # Version 2.1 of the schema: with 2.0 TFX's executors would not see what the driver found out.
+    runner = KubeflowV2DagRunner(
+        KubeflowV2DagRunnerConfig(
+            default_image=settings_of(config).image, use_pipeline_spec_2_1=True
+        )
+    )
+    layout = cluster_layout(config, is_elsewhere=True)
+    pipeline = create_pipeline(config, layout, baseline_strategy=LatestBlessedModelStrategy)
+    job: dict[str, Any] = runner.run(pipeline, write_out=False)
+    _equip(job["pipelineSpec"], config)
+    return json.dumps(job, indent=2, sort_keys=True) + "\n"
+
+
+def _equip(spec: dict[str, Any], config: PipelineConfig) -> None:
+    """Gives every container what the config says of it, and every step its retries.
+
+    TFX's runner has no way to say most of it, and leaves out what it has for ExampleGens.
+    """
+    kubeflow = settings_of(config)
+    executors = spec["deploymentSpec"]["executors"]
+    for name, task in spec["root"]["dag"]["tasks"].items():
+        executor = executors[spec["components"][task["componentRef"]["name"]]["executorLabel"]]
+        if "container" not in executor:
+            continue  # Resolvers are Vertex AI's own work.
+        task["retryPolicy"] = {"maxRetryCount": kubeflow.retries}
+        container = executor["container"]
+        variables = kubeflow.environment | (
+            trainer_options(config.train).to_environment() if name == _TRAINER else {}
+        )
+        if variables:
+            container["env"] = [{"name": k, "value": v} for k, v in sorted(variables.items())]
+        resources = _to_resource_spec(kubeflow.resources_of(name))
+        if resources:
+            container["resources"] = resources
+
+
+def _to_resource_spec(resources: Resources) -> dict[str, Any]:
+    """What a step needs, by which Vertex AI chooses a machine that the step has to itself.
+
+    It looks at limits alone: what is requested stands for a limit that is not given.
+    """
+    spec = _ResourceSpec()
+    if cpu := resources.cpu_limit or resources.cpu:
+        spec.cpu_limit = float(parse_quantity(cpu))
+    if memory := resources.memory_limit or resources.memory:
+        spec.memory_limit = float(parse_quantity(memory)) / _GIGABYTE
+    if resources.accelerator is not None:
+        spec.accelerator.type = resources.accelerator.type
+        spec.accelerator.count = resources.accelerator.count
+    return dict(json_format.MessageToDict(spec))

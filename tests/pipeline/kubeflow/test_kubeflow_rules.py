@@ -1,0 +1,125 @@
+"""What cannot run on Kubeflow is refused before anything is compiled, with what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.kubeflow.places import cluster_layout
+from pipeline.kubeflow.rules import load_for_kubeflow
+from trainer_module.errors import ConfigError
+
+GOOD = {
+    "name": "digits",
+    "data": {"format": "images", "path": "builtin:digits"},
+    "task": "multiclass",
+    "features": {"image": {"type": "image", "height": 8, "width": 8, "channels": 1}},
+    "model": {"kind": "cnn"},
+    "metadata": "mysql://scopeline@mysql.kubeflow/scopeline",
+    "kubeflow": {
+        "image": "registry.example.com/scopeline:0.1.0",
+        "volume": {"claim": "scopeline"},
+    },
+}
+
+
+def load(folder: Path, *overrides: str) -> object:
+    path = folder / "digits.yaml"
+    path.write_text(yaml.safe_dump(GOOD))
+    return load_for_kubeflow(path, overrides)
+
+
+def test_a_good_config_is_taken_and_knows_its_places(tmp_path: Path) -> None:
+    layout = cluster_layout(load(tmp_path))
+    assert layout.artifacts == "/mnt/scopeline/output/digits/pipeline_root"
+    assert layout.serving == "/mnt/scopeline/output/digits/serving/digits"
+    remote = cluster_layout(load(tmp_path, "kubeflow.pipeline_root=gs://bucket/a/"))
+    assert remote.artifacts == "gs://bucket/a/digits/pipeline_root"
+    assert remote.serving == "gs://bucket/a/digits/serving/digits"
+    assert remote.kept_schema == "gs://bucket/a/digits/schema.pbtxt"
+    assert str(remote.ledger) == "/mnt/scopeline/output/digits/ledger.db"
+    pushed = cluster_layout(load(tmp_path, "push.directory=models"))
+    assert pushed.serving == "/mnt/scopeline/models"
+
+
+def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
+    config = load(tmp_path, "data.path=images/of/digits", "schema=schema.pbtxt")
+    assert config.data.path == "images/of/digits"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["kubeflow.image=null"], "kubeflow.image: this key is missing; every step runs in a"),
+        (["kubeflow.image=https://x/y"], "kubeflow.image: found 'https://x/y'; "),
+        (["kubeflow.volume=null"], "kubeflow.pipeline_root: steps share nothing; give a volume"),
+        (
+            ["kubeflow.volume=null", "kubeflow.pipeline_root=/home/me/root"],
+            "found '/home/me/root', a folder that is lost with its pod; give a volume with it",
+        ),
+        (
+            ["kubeflow.pipeline_root=/home/me/root"],
+            "which is not on the volume; right is a folder below /mnt/scopeline",
+        ),
+        (
+            [
+                "kubeflow.volume=null",
+                "kubeflow.pipeline_root=gs://b/r",
+                "data.path=images",
+            ],
+            "data.path: found 'images', but pods have no such folder; give a volume",
+        ),
+        (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
+        (["metadata=sqlite:///x.db"], "metadata: found 'sqlite:///x.db'; 'sqlite' is no kind of"),
+        (["kubeflow.metadata=mysql://u:p@h/d"], "found a password in 'mysql://u:***@h/d'"),
+        (["kubeflow.metadata=grpc://metadata"], "a metadata service is grpc://host:8080"),
+        (
+            ["kubeflow.metadata=mysql://me@localhost/meta"],
+            "found mysql://me@localhost:3306/meta, which is another machine in every pod",
+        ),
+        (["name=my_digits"], "'my_digits', which Kubernetes refuses as part of a pod's name; "),
+        (["name=my_digits"], "such as 'my-digits'"),
+        (["kubeflow.namespace=My_Team"], "kubeflow.namespace: found 'My_Team'; Kubernetes refuses"),
+        (["kubeflow.volume.claim=Claim"], "kubeflow.volume.claim: found 'Claim'; Kubernetes"),
+        (["kubeflow.resources.default.memory=16"], "found 16; an amount of memory has a unit"),
+        (["kubeflow.resources.default.cpu=0"], "found 0; right is a number of cores"),
+        (
+            ["kubeflow.resources.Trainr.memory=16Gi"],
+            "kubeflow.resources.Trainr: no such step; did you mean `Trainer`?",
+        ),
+        (["kubeflow.environment={A-B: c}"], "letters, digits and `_` alone"),
+        (
+            ["kubeflow.environment={SCOPELINE_METADATA_PASSWORD: x}"],
+            "a password belongs in a Secret",
+        ),
+        (["kubeflow.timeout=1 week"], "kubeflow.timeout: found '1 week'; a duration is a whole"),
+        (["kubeflow.endpoint=localhost:8080"], "kubeflow.endpoint: found 'localhost:8080'; "),
+        (
+            [
+                "data={format: csv, path: 'data/{SPAN}/x.csv'}",
+                "features={}",
+                "model.kind=mlp",
+                "drift={on_drift: retrain, columns: {fare: {jensen_shannon: 0.1}}}",
+            ],
+            "drift.on_drift: found 'retrain', which a scheduler of this machine alone can do",
+        ),
+        (
+            [
+                "data={format: csv, path: 'gs://b/{SPAN}/x.csv'}",
+                "features={}",
+                "model.kind=mlp",
+                "kubeflow.volume=null",
+                "kubeflow.pipeline_root=gs://b/r",
+            ],
+            "kubeflow.volume: this key is missing; data in spans needs one",
+        ),
+    ],
+)
+def test_what_cannot_run_there_is_refused(
+    overrides: list[str], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, *overrides)
+    assert words in str(caught.value)
