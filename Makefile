@@ -7,12 +7,13 @@ PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 CONFIG ?= configs/digits.yaml
 ARGS ?=
+IMAGE ?=
 
 # Set-up runs again only when what it installs has changed.
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay test lint format docs bench bench-strategies clean
+.PHONY: help setup run replay test lint format docs image bench bench-strategies clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -40,6 +41,9 @@ format: $(READY)  ## rewrite the code in the house style
 
 docs: $(READY)  ## write the config reference and its JSON Schema from the code
 	@$(PYTHON) tools/generate_docs.py
+
+image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it
+	@$(PYTHON) tools/build_image.py $(IMAGE)
 
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 	@$(PYTHON) benchmarks/taxi.py $(ARGS)

@@ -43,7 +43,7 @@ setup(
         # Data only: the worked examples, which the runner's defaults name.
         "configs",
     ],
-    py_modules=["local_runner"],
+    py_modules=["kubeflow_runner", "local_runner"],
     package_data={"configs": ["*.yaml"]},
     install_requires=INSTALL_REQUIRES,
     entry_points={"console_scripts": ["scopeline=local_runner:main"]},

@@ -1,0 +1,141 @@
+"""Which container image steps run in, and whether it holds the code of this checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_module.errors import ConfigError
+
+CODE_LABEL = "scopeline.code"
+"""The image's label that holds the hash of its code."""
+PACKAGES = ("components", "pipeline", "trainer_module")
+INSPECT_SECONDS = 10
+_ROOT = Path(__file__).parents[2]
+
+# The grammar of image references, as registries and Kubernetes read them.
+_LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])"
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?P<name>(?:{_HOST}(?::\d+)?/)?{_PART}(?:/{_PART})*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+    r"(?:@(?P<digest>[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,}))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class ImageReference:
+    """What an image is called: `registry.example.com:5000/team/scopeline:0.1.0`."""
+
+    name: str
+    """The registry, where there is one, and the repository in it."""
+    tag: str | None
+    digest: str | None
+    """Such as `sha256:...`: the one image with this content."""
+
+
+def parse_image(image: str) -> ImageReference:
+    """Takes the name of an image apart.
+
+    Raises:
+      ConfigError: no registry would take it.
+    """
+    found = _REFERENCE.fullmatch(image)
+    if found is None:
+        raise ConfigError(
+            f"found {image!r}, which is no name of an image; right is [registry[:port]/]name:tag "
+            "in small letters, such as registry.example.com/scopeline:0.1.0"
+        )
+    return ImageReference(found["name"], found["tag"], found["digest"])
+
+
+def code_hash() -> str:
+    """The hash of Scopeline's own code, by which an image and a checkout are compared.
+
+    Compiled files and whatever lies beside the packages do not count, so it is the same in both.
+    """
+    digest = hashlib.sha256()
+    sources = (path for package in PACKAGES for path in (_ROOT / package).rglob("*.py"))
+    for name, source in sorted((path.relative_to(_ROOT).as_posix(), path) for path in sources):
+        digest.update(name.encode() + b"\0")
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def check_image(image: str, allow_latest: bool = False) -> list[str]:
+    """Looks at the image of a config before anything is compiled for it.
+
+    Args:
+      image: what the config says.
+      allow_latest: whether a tag that moves is taken.
+
+    Returns:
+      Warnings: why the image may not hold the code of this checkout.
+
+    Raises:
+      ConfigError: it is no name of an image, or it names whatever was built last.
+    """
+    try:
+        reference = parse_image(image)
+    except ConfigError as error:
+        raise ConfigError(f"kubeflow.image: {error}") from None
+    moves = reference.digest is None and reference.tag in (None, "latest")
+    if moves and not allow_latest:
+        tag = "the tag `latest`" if reference.tag else "no tag, which means `latest`"
+        raise ConfigError(
+            f"kubeflow.image: found {image!r} with {tag}: the image behind it changes, and with it "
+            "what a pipeline does; right is a tag of its own for each build, such as "
+            f"{reference.name}:0.1.0, or a digest; --allow-latest takes it all the same"
+        )
+    try:
+        found = _read_code_label(image)
+    except _UnknownError as reason:
+        return [
+            f"the code in the image {image} cannot be compared with the code here: {reason}; "
+            "steps compare it when they run"
+        ]
+    if found == code_hash():
+        return []
+    return [
+        f"the image {image} holds other code ({found}) than there is here ({code_hash()}): build "
+        "it anew with `make image`"
+    ]
+
+
+class _UnknownError(Exception):
+    """Nobody here knows what is in an image; the message says why."""
+
+
+def _read_code_label(image: str) -> str:
+    """Asks the local docker, which knows the images that were built or pulled here.
+
+    Raises:
+      _UnknownError: there is none, it does not answer, or it does not know.
+    """
+    docker = shutil.which("docker")
+    if docker is None:
+        raise _UnknownError("docker is not installed")
+    command = [docker, "image", "inspect", "--format", "{{json .Config.Labels}}", image]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSPECT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise _UnknownError(f"docker did not answer within {INSPECT_SECONDS} s") from None
+    except OSError as error:
+        raise _UnknownError(f"docker cannot be run ({error.strerror})") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise _UnknownError(f"docker says {said[-1].removeprefix('Error: ')!r}")
+    try:
+        labels = json.loads(done.stdout)
+    except ValueError:
+        raise _UnknownError("docker gave no answer that can be read") from None
+    if not labels or not labels.get(CODE_LABEL):
+        raise _UnknownError("it was not built by `make image`")
+    return str(labels[CODE_LABEL])

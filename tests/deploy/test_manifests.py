@@ -1,0 +1,146 @@
+"""The manifests in deploy/: Kubernetes takes them, and they fit each other and the layout."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_match, read_valid
+
+from pipeline.config_file import load_config
+from pipeline.layout import Layout
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+# KServe brings its own kinds, which no schema of Kubernetes knows.
+FILES = sorted(p for p in ROOT.glob("deploy/**/*.yaml") if p.name != "inference-service.yaml")
+DIGITS = load_config(ROOT / "configs" / "digits.yaml")
+MOUNT = Path("/mnt/scopeline")
+USER = 1000
+
+
+def read(name: str) -> dict[str, Any]:
+    return {m["kind"]: m for m in yaml.safe_load_all((KUBERNETES / name).read_text())}
+
+
+def claim_name() -> str:
+    return str(read("storage.yaml")["PersistentVolumeClaim"]["metadata"]["name"])
+
+
+def pushed_folder() -> str:
+    """Where the Pusher puts models, as a path in the volume."""
+    return str(Path(Layout.of(DIGITS, MOUNT / "output").serving).relative_to(MOUNT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_kubernetes_takes_the_manifest(path: Path) -> None:
+    assert read_valid(path.read_text())
+
+
+def test_a_field_that_kubernetes_does_not_know_is_refused() -> None:
+    claim = read("storage.yaml")["PersistentVolumeClaim"]
+    claim["spec"]["acessModes"] = ["ReadWriteMany"]
+    with pytest.raises(kubernetes_validate.ValidationError, match="acessModes"):
+        assert_valid(claim)
+
+
+def test_volume_is_for_many_nodes_and_given_to_the_user_of_the_image() -> None:
+    manifests = read("storage.yaml")
+    assert manifests["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    pod = manifests["Job"]["spec"]["template"]["spec"]
+    assert_volumes_match(pod)
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim_name()
+    assert f"{USER}:{USER}" in pod["containers"][0]["command"]
+    assert f"USER {USER}:{USER}" in (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+
+
+def test_database_is_what_its_comment_tells_the_config() -> None:
+    text = (KUBERNETES / "mariadb.yaml").read_text()
+    manifests = read("mariadb.yaml")
+    service, stateful = manifests["Service"], manifests["StatefulSet"]
+    url = re.search(r"mysql://(\w+)@([\w-]+)/(\w+)", text)
+    assert url is not None
+    pod = stateful["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    variables = {v["name"]: v.get("value") or v["valueFrom"] for v in container["env"]}
+    assert url[1] == variables["MARIADB_USER"]
+    assert url[2] == service["metadata"]["name"] == stateful["spec"]["serviceName"]
+    assert url[3] == variables["MARIADB_DATABASE"]
+    for name in ("MARIADB_PASSWORD", "MARIADB_ROOT_PASSWORD"):
+        secret = variables[name]["secretKeyRef"]
+        # One command of the comment makes the secret, with this key.
+        made = (
+            rf"create secret generic {secret['name']} .*(?:\n#.*)?--from-literal={secret['key']}="
+        )
+        assert re.search(made, text)
+    assert (
+        service["spec"]["selector"].items()
+        <= stateful["spec"]["template"]["metadata"]["labels"].items()
+    )
+    assert_confined(pod)
+    assert_volumes_match(pod, stateful["spec"]["volumeClaimTemplates"][0]["metadata"]["name"])
+
+
+def test_tf_serving_reads_the_pushed_folder_and_cannot_write_it() -> None:
+    manifests = read("serving.yaml")
+    pod = manifests["Deployment"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+    assert mount["subPath"] == pushed_folder()
+    assert mount["readOnly"] is True
+    # Were the claim not read-only, the node would make the missing folder, and root own it.
+    assert volume["persistentVolumeClaim"] == {"claimName": claim_name(), "readOnly": True}
+    assert f"--model_base_path={mount['mountPath']}" in container["args"]
+    assert f"--model_name={DIGITS.name}" in container["args"]
+    for probe in ("startupProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] == f"/v1/models/{DIGITS.name}"
+    assert pod["securityContext"]["runAsUser"] == USER
+    assert_confined(pod)
+    assert_volumes_match(pod)
+
+
+def test_the_service_and_the_autoscaler_find_the_model_server() -> None:
+    manifests = read("serving.yaml")
+    deployment = manifests["Deployment"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    ports = {
+        port["name"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    }
+    assert manifests["Service"]["spec"]["selector"].items() <= labels.items()
+    assert {port["targetPort"] for port in manifests["Service"]["spec"]["ports"]} == ports
+    target = manifests["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
+    assert target == {
+        "apiVersion": deployment["apiVersion"],
+        "kind": "Deployment",
+        "name": deployment["metadata"]["name"],
+    }
+    # A fixed number here would undo the autoscaler's at every `kubectl apply`.
+    assert "replicas" not in deployment["spec"]
+
+
+def test_kserve_reads_the_same_folder_with_the_same_server() -> None:
+    service = read("inference-service.yaml")["InferenceService"]
+    assert service["apiVersion"] == "serving.kserve.io/v1beta1"
+    assert set(service["spec"]) == {"predictor"}
+    predictor = service["spec"]["predictor"]
+    assert set(predictor) <= {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget", "model"}
+    model = predictor["model"]
+    assert set(model) <= {"modelFormat", "runtimeVersion", "storageUri", "resources"}
+    assert model["modelFormat"] == {"name": "tensorflow"}
+    assert model["storageUri"] == f"pvc://{claim_name()}/{pushed_folder()}"
+    serving = read("serving.yaml")["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert serving["image"] == f"tensorflow/serving:{model['runtimeVersion']}"
+    assert model["resources"] == serving["resources"]
+
+
+@pytest.mark.parametrize(
+    "name", ["storage.yaml", "mariadb.yaml", "serving.yaml", "inference-service.yaml"]
+)
+def test_the_command_in_the_comment_applies_this_file(name: str) -> None:
+    command = re.search(r"kubectl apply .*-f (\S+)", (KUBERNETES / name).read_text())
+    assert command is not None
+    assert ROOT / command[1] == KUBERNETES / name

@@ -1,0 +1,164 @@
+"""What a config is compiled to: the same bytes, whole, and nothing that is secret."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kfp import components
+
+from pipeline.config import PipelineConfig
+from pipeline.kubeflow.codec import MAX_BYTES, pack_argument, unpack
+from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.rules import load_for_kubeflow
+from trainer_module.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+PASSWORD = "hush-it-is-a-password"
+CONFIG = {
+    "name": "taxi",
+    "data": {"format": "csv", "path": "taxi/{SPAN}/*.csv", "label": "tips"},
+    "task": "binary",
+    "model": {"kind": "mlp"},
+    "schedule": {"window": {"last": 3}, "warm_start": True},
+    "drift": {"columns": {"fare": {"jensen_shannon": 0.1}}},
+    "kubeflow": {
+        "image": "registry.example.com/scopeline:0.1.0",
+        "volume": {"claim": "shared", "path": "/mnt/shared"},
+        "metadata": "mysql://scopeline@mysql.kubeflow/scopeline",
+        "secrets": {"SCOPELINE_METADATA_PASSWORD": {"secret": "meta", "key": "password"}},
+        "environment": {"TZ": "UTC"},
+        "image_pull_secrets": ["registry"],
+        "retries": 1,
+        "timeout": "2h",
+        "resources": {
+            "default": {"cpu": 1, "memory": "2Gi", "memory_limit": "4Gi"},
+            "Trainer": {
+                "cpu": "500m",
+                "accelerator": {"type": "nvidia.com/gpu", "count": 2},
+                "node_selector": {"pool": "gpu"},
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            },
+        },
+    },
+}
+COMPILE = """
+import sys
+from pathlib import Path
+from pipeline.kubeflow.rules import load_for_kubeflow
+from pipeline.kubeflow.compiler import compile_pipeline
+Path(sys.argv[2]).write_text(compile_pipeline(load_for_kubeflow(Path(sys.argv[1]))).yaml)
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
+    path = tmp_path_factory.mktemp("config") / "taxi.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return load_for_kubeflow(path)
+
+
+@pytest.fixture(scope="module")
+def compiled(config: PipelineConfig) -> CompiledPipeline:
+    from pipeline.kubeflow.compiler import compile_pipeline
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCOPELINE_METADATA_PASSWORD", PASSWORD)
+        return compile_pipeline(config)
+
+
+@pytest.fixture(scope="module")
+def documents(compiled: CompiledPipeline) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(compiled.yaml))
+
+
+def test_another_process_in_another_folder_gives_the_same_bytes(
+    compiled: CompiledPipeline, tmp_path: Path
+) -> None:
+    (tmp_path / "taxi.yaml").write_text(yaml.safe_dump(CONFIG))
+    command = [sys.executable, "-c", COMPILE, "taxi.yaml", "out.yaml"]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7", "PATH": "/usr/bin:/bin"}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "out.yaml").read_text() == compiled.yaml
+
+
+def test_another_config_is_another_version(
+    config: PipelineConfig, compiled: CompiledPipeline
+) -> None:
+    from pipeline.kubeflow.compiler import compile_pipeline
+
+    train = config.train.model_copy(update={"epochs": 99})
+    other = compile_pipeline(config.model_copy(update={"train": train}))
+    assert other.version != compiled.version
+    assert other.parameters["epochs"] == 99
+
+
+def test_kubeflow_loads_it_with_its_parameters(compiled: CompiledPipeline) -> None:
+    loaded = components.load_component_from_text(compiled.yaml)
+    assert set(loaded.component_spec.inputs) == set(compiled.parameters)
+    assert compiled.parameters == {"epochs": 10, "strategy": "default", "span": ""}
+
+
+def test_every_node_is_a_step_after_those_that_it_needs(
+    compiled: CompiledPipeline, documents: list[dict[str, Any]]
+) -> None:
+    tasks = documents[0]["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    assert list(compiled.steps)[0] == "begin"
+    assert list(compiled.steps)[-1] == "conclude"
+    assert set(tasks) | {"conclude"} == set(compiled.steps)
+    assert tasks["examplegen"]["dependentTasks"] == ["begin"]
+    # No model learns from data that was refused.
+    assert "examplevalidator" in tasks["transform"]["dependentTasks"]
+    assert "baselineresolver" in tasks["evaluator"]["dependentTasks"]
+    resolvers = {"windowresolver", "analyzercacheresolver", "warmstartresolver"}
+    assert resolvers | {"previousstatisticsresolver"} <= set(tasks)
+    assert all(task["cachingOptions"] == {} for task in tasks.values())
+    assert all(task["retryPolicy"]["maxRetryCount"] == 1 for task in tasks.values())
+
+
+def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -> None:
+    pipeline, platform = documents
+    executors = pipeline["deploymentSpec"]["executors"]
+    trainer = executors["exec-trainer"]["container"]
+    assert trainer["image"] == "registry.example.com/scopeline:0.1.0"
+    assert trainer["command"] == ["python", "-m", "pipeline.kubeflow.step"]
+    assert trainer["resources"]["accelerator"]["resourceCount"] == "2"
+    assert trainer["env"] == [{"name": "TZ", "value": "UTC"}]
+    other = executors["exec-pusher"]["container"]["resources"]
+    assert (other["resourceMemoryRequest"], other["resourceMemoryLimit"]) == ("2Gi", "4Gi")
+    pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(pods) == set(executors)
+    for pod in pods.values():
+        assert pod["activeDeadlineSeconds"] == "7200"
+        assert pod["pvcMount"][0]["mountPath"] == "/mnt/shared"
+        assert pod["secretAsEnv"][0]["secretName"] == "meta"
+        assert pod["imagePullSecret"][0]["secretName"] == "registry"
+    assert pods["exec-trainer"]["nodeSelector"] == {"labels": {"pool": "gpu"}}
+    assert pods["exec-trainer"]["tolerations"][0]["operator"] == "Exists"
+
+
+def test_password_is_nowhere(compiled: CompiledPipeline, documents: list[dict[str, Any]]) -> None:
+    assert PASSWORD not in compiled.yaml
+    for executor in documents[0]["deploymentSpec"]["executors"].values():
+        for argument in executor["container"]["args"]:
+            if argument.startswith("H4sI"):
+                assert len(argument) <= MAX_BYTES
+                assert PASSWORD.encode() not in unpack(argument)
+
+
+def test_a_step_that_would_have_to_be_told_too_much_is_refused(config: PipelineConfig) -> None:
+    from pipeline.kubeflow.compiler import compile_pipeline
+
+    # Names that do not compress.
+    names = [f"{hash((i, 'a')):x}{hash((i, 'b')):x}" for i in range(5000)]
+    features = {name: {"type": "numeric"} for name in names}
+    large = PipelineConfig.model_validate(
+        config.model_dump(mode="json", by_alias=True) | {"features": features}
+    )
+    with pytest.raises(ConfigError, match=r"what this step has to be told takes [\d,]+ bytes"):
+        compile_pipeline(large)
+    assert len(pack_argument(b"x" * 1_000_000, "small")) < MAX_BYTES

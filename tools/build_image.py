@@ -1,0 +1,80 @@
+"""Builds the container image of deploy/Dockerfile, with labels that say what is in it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pipeline.kubeflow.image import code_hash, parse_image  # noqa: E402
+from trainer_module.errors import ConfigError  # noqa: E402
+
+EXIT_FAILED, EXIT_UNUSABLE = 1, 2
+
+
+def read_version() -> str:
+    """The version of this checkout."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def read_revision() -> str:
+    """The commit of this checkout; empty where it is none."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    command = [git, "-C", str(ROOT), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def build_command(image: str) -> list[str]:
+    """What `docker` is told to build the image, from the repository's root."""
+    arguments = {"VERSION": read_version(), "REVISION": read_revision(), "CODE": code_hash()}
+    build = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    return ["build", "--file=deploy/Dockerfile", f"--tag={image}", *build, "."]
+
+
+def find_obstacle(docker: str | None) -> str | None:
+    """Why docker cannot build here, and what to do; None if it can."""
+    if docker is None:
+        return (
+            "docker is not installed here. Install Docker Engine, or run this with another builder "
+            "of images, such as buildah or podman:"
+        )
+    asked = subprocess.run([docker, "version"], capture_output=True, text=True)
+    if asked.returncode:
+        said = (asked.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        return f"docker cannot build here: {said}\nStart it, or run this with another builder:"
+    return None
+
+
+def main() -> int:
+    """Builds, or says what keeps it from that."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("image", nargs="?", default=f"scopeline:{read_version()}")
+    image = parser.parse_args().image
+    try:
+        parse_image(image)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_UNUSABLE
+    docker = shutil.which("docker")
+    command, obstacle = build_command(image), find_obstacle(docker)
+    shown = " ".join(["docker", *command])
+    if docker is None or obstacle is not None:
+        print(f"{obstacle}\n  {shown}", file=sys.stderr)
+        return EXIT_UNUSABLE
+    print(shown, flush=True)
+    if subprocess.run([docker, *command], cwd=ROOT).returncode:
+        return EXIT_FAILED
+    print(f"built {image}; a cluster finds it in a registry: docker push {image}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
