@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config_file import load_config
+from pipeline.kubeflow.rules import load_for_kubeflow
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,11 +26,11 @@ CONFIGS = [
 ]
 COMMANDS = sorted(
     {
-        line.split("#")[0].strip()
+        re.split(r" [#>] ?", line)[0].strip()
         for page in PAGES
         for block in blocks(page, "bash")
-        for line in block.splitlines()
-        if "local_runner.py" in line
+        for line in re.sub(r"\\\n\s*", "", block).splitlines()
+        if re.match(r"(\S*python )?(\S*/)?(local|kubeflow)_runner\.py", line)
     }
 )
 
@@ -43,7 +45,8 @@ def test_config_on_a_page_is_valid(page: Path, text: str, tmp_path: Path, monkey
     file = tmp_path / "config.yaml"
     file.write_text(text)
     is_there = "builtin:" in text or "{YYYY}" in text
-    config = load_config(file, [] if is_there else [f"data.path={tmp_path}"])
+    load = load_for_kubeflow if "\nkubeflow:" in text else load_config
+    config = load(file, [] if is_there else [f"data.path={tmp_path}"])
     assert config.name
 
 
@@ -58,9 +61,10 @@ def test_fragments_on_the_data_page_fit_its_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_on_a_page_is_understood(command: str) -> None:
     words = command.split()
-    arguments = words[next(i for i, w in enumerate(words) if "local_runner" in w) + 1 :]
+    place = next(i for i, word in enumerate(words) if word.endswith("_runner.py"))
+    runner, arguments = Path(words[place]).name, shlex.split(" ".join(words[place + 1 :]))
     done = subprocess.run(
-        [sys.executable, ROOT / "local_runner.py", *arguments, "--help"],
+        [sys.executable, ROOT / runner, *arguments, "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
