@@ -20,6 +20,7 @@ INSTALL_REQUIRES = [
     "cronsim>=2.6,<3",
     "filelock>=3.16,<5",
     "kfp>=2.16,<2.17",
+    "kfp-server-api>=2.16,<3",
     "kfp-kubernetes>=2.16,<2.17",
     "kubernetes>=26,<36",
     "numpy>=1.26,<3",
@@ -35,6 +36,7 @@ INSTALL_REQUIRES = [
     "SQLAlchemy>=2.0,<3",
     "tzdata",
     "typer>=0.15,<1",
+    "urllib3>=1.26,<3",
 ]
 
 setup(
@@ -46,5 +48,10 @@ setup(
     py_modules=["kubeflow_runner", "local_runner"],
     package_data={"configs": ["*.yaml"]},
     install_requires=INSTALL_REQUIRES,
-    entry_points={"console_scripts": ["scopeline=local_runner:main"]},
+    entry_points={
+        "console_scripts": [
+            "scopeline=local_runner:main",
+            "scopeline-kubeflow=kubeflow_runner:main",
+        ]
+    },
 )

@@ -133,8 +133,8 @@ def _apply(told: PipelineConfig, parameters: Parameters) -> PipelineConfig:
         raise ConfigError(
             f"the parameter span is {parameters.span!r}, but data.path has no spans; leave it empty"
         )
-    values = told.model_dump(mode="json", by_alias=True)
-    values["train"] |= train
+    values = told.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values["train"] = values.get("train", {}) | train
     values["metadata"] = cluster_metadata(told)
     try:
         return PipelineConfig.model_validate(values)

@@ -7,6 +7,7 @@ caching, spans and warm starts are TFX's, not those of Kubeflow.
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kfp import compiler, dsl, kubernetes
 
@@ -26,6 +27,10 @@ RETRY_SECONDS = 10
 RETRY_SECONDS_AT_MOST = 300
 GIVEN_BY_KUBEFLOW = {"SCOPELINE_POD_NAME": "metadata.name", "SCOPELINE_POD_UID": "metadata.uid"}
 """Of its pod, which a cluster of pods that it starts belongs to."""
+NOT_FOR_STEPS: Any = {
+    "kubeflow": {"endpoint", "namespace", "experiment"},
+    "schedule": {"cron", "timezone", "on_new_data", "poll", "retry", "timeout"},
+}
 
 
 def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
@@ -41,7 +46,7 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     graph = compile_graph(config, layout)
     nodes = cut(graph)
     upstream = {n.pipeline_node.node_info.id: n.pipeline_node.upstream_nodes for n in graph.nodes}
-    told = pack_argument(config.model_dump_json(by_alias=True).encode(), "the config")
+    told = pack_argument(_tell(config).encode(), "the config")
     kubeflow = settings_of(config)
 
     def body(epochs: int, strategy: str, span: str) -> None:
@@ -64,6 +69,11 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     body.__defaults__ = tuple(defaults.values())
     steps = {task_name(name): name for name in (BEGIN, *nodes, CONCLUDE)}
     return CompiledPipeline(config.name, _to_yaml(config.name, body), steps, defaults)
+
+
+def _tell(config: PipelineConfig) -> str:
+    """The config, but for what is no step's business: who compiles from elsewhere gets the same."""
+    return config.model_dump_json(by_alias=True, exclude_unset=True, exclude=NOT_FOR_STEPS)
 
 
 def task_name(node: str) -> str:

@@ -20,7 +20,7 @@ _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 def schedule_has_an_occasion(config: PipelineConfig) -> Iterator[Problem]:
     """A schedule that nothing sets off would never run; runs by hand have windows as well."""
     schedule = config.schedule
-    by_hand = {"window", "missing_span", "warm_start", "keep"}
+    by_hand = {"window", "missing_span", "settle", "warm_start", "keep"}
     if schedule is None or has_occasion(config) or schedule.model_fields_set <= by_hand:
         return
     yield Problem("schedule", f"nothing ever sets it off; {OCCASIONS}")

@@ -1,0 +1,258 @@
+"""Scopeline on Kubeflow Pipelines: compile a pipeline, run it there, on a schedule, and look."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+except ModuleNotFoundError:
+    sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
+
+from pydantic import TypeAdapter, ValidationError
+
+from pipeline.config import PipelineConfig
+from pipeline.kubeflow import commands, recurring
+from pipeline.kubeflow.compiled import ParameterValue
+from pipeline.kubeflow.logs import LogReader
+from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.rules import load_for_kubeflow
+from pipeline.kubeflow.submission import ensure_version, start_run
+from pipeline.schedule.settings import SomeTime
+from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
+
+app = typer.Typer(
+    name="scopeline-kubeflow",
+    help=__doc__,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+schedule_app = typer.Typer(
+    help="Run a pipeline again and again, by the cluster's clock.", no_args_is_help=True
+)
+app.add_typer(schedule_app, name="schedule")
+
+ConfigOption = Annotated[
+    Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
+]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
+]
+LatestOption = Annotated[
+    bool, typer.Option("--allow-latest", help="Take an image whose tag is `latest`.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+
+@app.command("compile")
+def compile_(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Where to write it.")
+    ] = Path("pipeline.yaml"),
+    allow_latest: LatestOption = False,
+) -> None:
+    """Write the file that Kubeflow Pipelines runs, or Vertex AI where `kubeflow.target` says so.
+
+    The same config gives the same bytes.
+    """
+    commands.compile_to_file(_load(config, overrides), output, allow_latest)
+
+
+@app.command()
+def submit(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006
+    parameters: Annotated[
+        list[str],
+        typer.Option(
+            "--parameter", metavar="NAME=VALUE", help="Of this run: epochs, strategy or span."
+        ),
+    ] = [],  # noqa: B006
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Start the run, and do not follow it.")
+    ] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Follow it for at most so long: 30m, 4h."),
+    ] = None,
+    allow_latest: LatestOption = False,
+) -> None:
+    """Run a pipeline on Kubeflow, and follow it to its end.
+
+    What has been uploaded before is not uploaded again. Exit code: 0 a model was pushed, 1 a
+    component failed, 2 the config or the data is unusable, 3 the model was not blessed, 130
+    interrupted, while the run goes on.
+    """
+    pace = None if no_wait else Pace(timeout=_seconds(timeout))
+    loaded = _load(config, overrides)
+    kubeflow = commands.connect(loaded)
+    compiled = commands.compile_quietly(loaded, allow_latest)
+    how = commands.command_line(config, overrides)
+    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, parameters, how, pace))
+
+
+@app.command()
+def status(
+    config: ConfigOption,
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run's id; else the latest one.")
+    ] = None,
+    overrides: SetOption = [],  # noqa: B006
+) -> None:
+    """Show the steps of a run: which have begun, what became of them, how long they took."""
+    loaded = _load(config, overrides)
+    commands.show_status(commands.connect(loaded), loaded, run)
+
+
+@app.command()
+def logs(
+    config: ConfigOption,
+    run: RunArgument,
+    step: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only of this step, such as trainer.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Until the run has ended.")] = False,
+    overrides: SetOption = [],  # noqa: B006
+) -> None:
+    """Show what the steps of a run have said."""
+    reader = LogReader(commands.connect(_load(config, overrides)), run, step, _write)
+    if follow:
+        reader.follow(Pace())
+    else:
+        reader.show()
+
+
+@app.command()
+def terminate(
+    config: ConfigOption,
+    run: RunArgument,
+    overrides: SetOption = [],  # noqa: B006
+) -> None:
+    """Stop a run."""
+    commands.terminate(commands.connect(_load(config, overrides)), run)
+
+
+@app.command()
+def check(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006
+    once: Annotated[
+        bool, typer.Option("--once", help="Submit what is due, write it down, and end.")
+    ] = False,
+    allow_latest: LatestOption = False,
+) -> None:
+    """Say whether new data makes a run due; with --once, submit it.
+
+    It looks at the data itself, so it runs where the volume is mounted: in the CronJob that
+    `schedule manifest` writes. The clock is left to Kubeflow.
+    """
+    # Imported for this command alone.
+    from pipeline.kubeflow.checking import check as look
+
+    loaded = _load(config, overrides)
+    kubeflow = commands.connect(loaded)
+
+    def submit(parameters: dict[str, ParameterValue]) -> str:
+        version = ensure_version(kubeflow, commands.compile_quietly(loaded, allow_latest))
+        return start_run(kubeflow, settings_of(loaded), version, parameters)
+
+    typer.echo(look(loaded, kubeflow, submit, once, datetime.now().astimezone()))
+
+
+@schedule_app.command("apply")
+def apply_schedule(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006
+    dry_run: DryRunOption = False,
+    allow_latest: LatestOption = False,
+) -> None:
+    """Make the pipeline's recurring run what `schedule.cron` says, after showing what differs.
+
+    Runs come one at a time, and those that were missed are not made up for. Interrupted at
+    whatever moment, the same command puts things right.
+    """
+    loaded = _load(config, overrides)
+    recurring.cron_for_kubeflow(loaded)
+    kubeflow = commands.connect(loaded)
+    compiled = commands.compile_quietly(loaded, allow_latest)
+    recurring.apply(kubeflow, loaded, compiled, dry_run, typer.echo)
+
+
+@schedule_app.command("list")
+def list_schedule(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006
+) -> None:
+    """Show the pipeline's recurring runs."""
+    loaded = _load(config, overrides)
+    recurring.show(commands.connect(loaded), loaded.name, typer.echo)
+
+
+@schedule_app.command("manifest")
+def write_manifest(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006
+) -> None:
+    """Print the CronJob that looks for new data every `schedule.poll`: for `kubectl apply -f -`."""
+    commands.print_manifest(_load(config, overrides), config, overrides)
+
+
+@schedule_app.command("remove")
+def remove_schedule(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006
+    dry_run: DryRunOption = False,
+) -> None:
+    """Delete the pipeline's recurring runs; what they have started goes on."""
+    loaded = _load(config, overrides)
+    recurring.remove(commands.connect(loaded), loaded.name, dry_run, typer.echo)
+
+
+def _load(path: Path, overrides: list[str]) -> PipelineConfig:
+    """Loads a config; modules of the user's are found where the command runs."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return load_for_kubeflow(path, overrides)
+
+
+def _seconds(duration: str | None) -> float | None:
+    if duration is None:
+        return None
+    try:
+        return TypeAdapter(SomeTime).validate_python(duration).total_seconds()
+    except ValidationError as error:
+        raise ConfigError(f"--timeout {duration}: {error.errors()[0]['ctx']['error']}") from None
+
+
+def _write(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """The console entry point: an error that a user can mend is shown without a traceback."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    except InternalError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_FAILED)
+    except ScopelineError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(EXIT_UNUSABLE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What Kubeflow's API answers when it does not do what it is asked, in one sentence each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
+
+import urllib3
+from kfp_server_api.exceptions import ApiException
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    MaxRetryError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from trainer_module.errors import ConfigError, InternalError
+
+TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - its name, not its value
+"""The environment variable with a token that the API accepts."""
+ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
+"""The environment variable that names the API, as for kfp's own client."""
+
+AUTHORITIES_VARIABLE = "SSL_CERT_FILE"
+"""The environment variable with a file of certificate authorities, as for OpenSSL."""
+
+WHERE = (
+    f"`kubeflow.endpoint`, or the variable {ENDPOINT_VARIABLE}, names the API of Kubeflow "
+    "Pipelines, such as http://localhost:8888 of a port-forward"
+)
+"""What to do where something else answers, or nothing."""
+_BUSY = (429, 502, 503, 504)
+_LONGEST = 300
+"""Characters of the server's own words."""
+
+
+class UnavailableError(ConfigError):
+    """The API does not answer now; later it may."""
+
+
+class NotFoundError(ConfigError):
+    """What was asked for is not there."""
+
+
+class ConflictError(ConfigError):
+    """Something of that name is there already."""
+
+
+def shown_endpoint(url: str) -> str:
+    """An address for people, without the credentials that it may hold."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+@contextmanager
+def explained(endpoint: str, doing: str) -> Iterator[None]:
+    """Turns what a call raises into a sentence.
+
+    Args:
+      endpoint: the address, as people may see it.
+      doing: what the call does, as an infinitive: `list runs`.
+
+    Raises:
+      UnavailableError: nothing answers, or something in between says that it is busy.
+      NotFoundError: 404.
+      ConflictError: 409.
+      ConfigError: the request is refused, or something else than the API answers.
+      InternalError: the server failed.
+    """
+    try:
+        yield
+    except ApiException as error:
+        raise _from_status(endpoint, doing, error) from None
+    except urllib3.exceptions.HTTPError as error:
+        reason = _reason(error)
+        raise UnavailableError(
+            f"{endpoint}: Kubeflow Pipelines does not answer ({reason}); {WHERE}"
+        ) from None
+    except (ValueError, TypeError, AttributeError) as error:
+        # What kfp's models raise for an answer of another shape.
+        raise InternalError(
+            f"{endpoint}: cannot {doing}: the answer is not what Kubeflow Pipelines 2.5 or newer "
+            f"gives ({_shorten(str(error))})"
+        ) from None
+
+
+def check_json(endpoint: str, headers: object) -> None:
+    """Refuses what is no answer of the API, although it came with status 200."""
+    kind = str(urllib3.HTTPHeaderDict(headers or {}).get("content-type", ""))  # type: ignore[arg-type]
+    if "json" not in kind:
+        raise ConfigError(
+            f"{endpoint}: answered with a page ({kind or 'of no type'}), not as an API: perhaps "
+            f"that of a log-in, for which {TOKEN_VARIABLE} takes a token, or the user interface's; "
+            f"{WHERE}"
+        )
+
+
+def _from_status(endpoint: str, doing: str, error: ApiException) -> ConfigError | InternalError:
+    """The sentence for an answer that is not a success."""
+    status, said = error.status, message_of(error.body)
+    says = f": {said}" if said else ""
+    if status in _BUSY:
+        return UnavailableError(f"{endpoint}: cannot {doing} now ({status} {error.reason}){says}")
+    if status == 401:
+        return ConfigError(
+            f"{endpoint}: does not accept who you are (401){says}; "
+            f"{TOKEN_VARIABLE} takes a token that is valid there"
+        )
+    if status == 403:
+        return ConfigError(f"{endpoint}: you may not {doing} (403){says}")
+    if status == 404:
+        return NotFoundError(f"{endpoint}: cannot {doing}: there is no such thing (404){says}")
+    if status == 409:
+        return ConflictError(f"{endpoint}: cannot {doing}: there is one already (409){says}")
+    if 300 <= status < 500:
+        return ConfigError(f"{endpoint}: cannot {doing} ({status} {error.reason}){says}")
+    return InternalError(
+        f"{endpoint}: Kubeflow Pipelines failed to {doing} ({status} {error.reason}){says}"
+    )
+
+
+def message_of(body: str | bytes | None) -> str:
+    """The server's own words in an error's body, in short; empty for a web page."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return "" if text.lstrip().startswith("<") else _shorten(text)
+    if isinstance(found, dict):
+        found = found.get("message") or found.get("error_message") or found.get("error") or ""
+    return _shorten(str(found))
+
+
+def _shorten(text: str) -> str:
+    """The first line, as long as a line may be."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+
+
+def _reason(error: urllib3.exceptions.HTTPError) -> str:
+    """Why there is no connection, in a few words."""
+    cause = error.reason if isinstance(error, MaxRetryError) else error
+    if isinstance(cause, NameResolutionError):
+        return "no such host"
+    if isinstance(cause, NewConnectionError) and isinstance(cause.__cause__, OSError):
+        return (cause.__cause__.strerror or "no connection").lower()
+    if isinstance(cause, ConnectTimeoutError):
+        return "no connection in time"
+    if isinstance(cause, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(cause):
+        return f"its certificate is not trusted; {AUTHORITIES_VARIABLE} names the authorities' file"
+    if isinstance(cause, ReadTimeoutError):
+        return "no answer in time"
+    return _shorten(str(cause)) or type(cause).__name__

@@ -1,0 +1,122 @@
+"""Looks for new data where a volume is mounted, and submits a run if one is due.
+
+What decides is what decides for local schedules; only that a run is submitted, not started here.
+The clock is Kubeflow's own: a recurring run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+
+import kfp_server_api as kfp_api
+
+from pipeline.config import Occasion, PipelineConfig
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.commands import runs_of
+from pipeline.kubeflow.compiled import ParameterValue
+from pipeline.kubeflow.places import cluster_layout, seen_from_pods, settings_of, working_folder
+from pipeline.kubeflow.tasks import ENDED
+from pipeline.layout import Layout
+from pipeline.ledger import Kind, Ledger
+from pipeline.notify import notify
+from pipeline.schedule.check import write_down
+from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.past import read_past
+from pipeline.schedule.spans import is_dated, show_span
+from pipeline.summary import EXIT_FAILED
+from trainer_module.errors import ConfigError
+
+Submit = Callable[[dict[str, ParameterValue]], str]
+"""Starts a run with parameters, and gives its id."""
+
+
+def check(
+    config: PipelineConfig, kubeflow: Kubeflow, submit: Submit, once: bool, now: datetime
+) -> str:
+    """Decides, and submits what is due.
+
+    Args:
+      config: checked for Kubeflow.
+      kubeflow: knows the runs.
+      submit: starts one.
+      once: whether to submit what is due, and to write the decision down; else it is only said.
+      now: what the clock shows, with its time zone.
+
+    Returns:
+      What was decided, and why, in one line.
+
+    Raises:
+      ConfigError: the config asks for nothing that has to be looked for, or the volume or the
+        ledger cannot be used.
+    """
+    watched = _without_clock(config)
+    layout = _enter(config)
+    ledger = Ledger(layout.ledger)
+    latest = next(iter(runs_of(kubeflow, config)), None)
+    if latest is not None and latest.state not in ENDED:
+        return f"nothing to do: run {latest.run_id} is under way"
+    if latest is not None and once:
+        _settle(watched, ledger, latest)
+    decision = decide(watched, layout, ledger, now)
+    if not once:
+        return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"
+    is_news = write_down(decision, ledger, now)
+    if isinstance(decision, NotDue):
+        if is_news and decision.is_problem:
+            notify(watched, Occasion.FAILED, decision.reason, {}, ledger)
+        return f"nothing to do: {decision.reason}"
+    return f"run {submit(_parameters(watched, decision))} is submitted: {decision.reason}"
+
+
+def _without_clock(config: PipelineConfig) -> PipelineConfig:
+    """The config as pods see it, without the clock, which is Kubeflow's."""
+    schedule = config.schedule
+    if schedule is None or not schedule.on_new_data:
+        raise ConfigError(
+            "schedule.on_new_data: there is nothing to look for; set it to true, or leave the "
+            "clock to `kubeflow_runner.py schedule apply`"
+        )
+    timeless = schedule.model_copy(update={"cron": None})
+    return seen_from_pods(config).model_copy(update={"schedule": timeless})
+
+
+def _enter(config: PipelineConfig) -> Layout:
+    """Goes where relative paths of the config begin.
+
+    Raises:
+      ConfigError: the volume is not mounted here.
+    """
+    folder, layout = working_folder(config), cluster_layout(config)
+    volume = settings_of(config).volume
+    try:
+        os.chdir(folder)
+        layout.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        claim = volume.claim if volume else "a volume"
+        raise ConfigError(
+            f"{folder}: cannot be used ({error.strerror or error}); this command looks at the data "
+            f"itself, in a pod that mounts `{claim}` there: `kubeflow_runner.py schedule manifest` "
+            "writes a CronJob that does"
+        ) from None
+    return layout
+
+
+def _settle(config: PipelineConfig, ledger: Ledger, run: kfp_api.V2beta1Run) -> None:
+    """Writes down the end of a run that could not do so itself: killed, or never started."""
+    run_id, state = run.run_id, run.state
+    if ledger.events(Kind.FINISHED, Kind.FAILED, run=run_id):
+        return
+    past = read_past(ledger)
+    if past.due is None and past.started is None:
+        return  # It was of another volume.
+    message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no word"
+    ledger.record(Kind.FAILED, message, run=run_id, exit_code=EXIT_FAILED, how="ended")
+    notify(config, Occasion.FAILED, message, {"how": "ended"}, ledger, run=run_id)
+
+
+def _parameters(config: PipelineConfig, due: Due) -> dict[str, ParameterValue]:
+    if due.through is None:
+        return {}
+    return {"span": show_span(due.through, is_dated(config.data))}

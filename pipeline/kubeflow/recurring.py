@@ -1,0 +1,260 @@
+"""The recurring run of a pipeline: what is there is made what the config says."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import kfp_server_api as kfp_api
+
+from pipeline.config import PipelineConfig
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.settings import KubeflowSettings
+from pipeline.kubeflow.submission import ensure_experiment, ensure_version
+from trainer_module.errors import ConfigError, ScopelineError
+
+Say = Callable[[str], None]
+_ENABLED = "ENABLED"
+_MAX_CONCURRENCY = "1"
+
+
+@dataclass(frozen=True)
+class Recurring:
+    """A recurring run, as far as configs decide about it."""
+
+    cron: str
+    """Six fields, as Kubeflow has them: seconds first."""
+    version: str
+    """The name of the pipeline's version."""
+    experiment: str
+    service_account: str
+    enabled: bool = True
+    max_concurrency: str = _MAX_CONCURRENCY
+    catches_up: bool = False
+    parameters: str = ""
+    """Values that differ from the defaults; configs give none."""
+    id: str = ""
+
+    def differences(self, wanted: Recurring) -> list[str]:
+        """What is not as it should be, a line each."""
+        pairs = {
+            "cron": (self.cron, wanted.cron),
+            "version": (self.version, wanted.version),
+            "experiment": (self.experiment, wanted.experiment),
+            "service account": (self.service_account, wanted.service_account),
+            "enabled": (_yes(self.enabled), _yes(wanted.enabled)),
+            "runs at a time": (self.max_concurrency, wanted.max_concurrency),
+            "catches up": (_yes(self.catches_up), _yes(wanted.catches_up)),
+            "parameters": (self.parameters, wanted.parameters),
+        }
+        return [
+            f"{what}: {there or 'none'} -> {wanted or 'none'}"
+            for what, (there, wanted) in pairs.items()
+            if there != wanted
+        ]
+
+
+def cron_for_kubeflow(config: PipelineConfig) -> str:
+    """The config's cron expression as Kubeflow takes it.
+
+    Raises:
+      ConfigError: there is none, or Kubeflow has no such schedules.
+    """
+    schedule = config.schedule_or_default
+    if schedule.cron is None:
+        raise ConfigError(
+            "schedule.cron: there is none; a recurring run needs one, such as `0 3 * * *` for 3 "
+            "o'clock every night"
+        )
+    if schedule.timezone != "UTC":
+        raise ConfigError(
+            f"schedule.timezone: found {schedule.timezone}; Kubeflow has one clock for the whole "
+            "cluster, which shows UTC: leave the key out, and write `schedule.cron` in UTC"
+        )
+    *_, weekday = schedule.cron.split()
+    if re.search(r"[LW#]", schedule.cron.upper().replace("JUL", "").replace("WED", "")):
+        raise ConfigError(
+            f"schedule.cron: found {schedule.cron}; Kubeflow does not know L, W and #"
+        )
+    if "7" in re.split(r"[,\-/]", weekday):
+        raise ConfigError(
+            f"schedule.cron: found {schedule.cron}; Kubeflow's days of the week are 0, which is "
+            "Sunday, to 6"
+        )
+    return f"0 {schedule.cron}"
+
+
+def list_recurring(kubeflow: Kubeflow, name: str) -> list[Recurring]:
+    """The recurring runs of the pipeline of a name, oldest first; those of others are left out."""
+    pipeline = kubeflow.pipeline_id(name)
+    if pipeline is None:
+        return []
+    found = kubeflow.recurring_runs(name)
+    return [
+        _read(kubeflow, item)
+        for item in found
+        if item.pipeline_version_reference is not None
+        and item.pipeline_version_reference.pipeline_id == pipeline
+    ]
+
+
+def apply(
+    kubeflow: Kubeflow, config: PipelineConfig, compiled: CompiledPipeline, dry_run: bool, say: Say
+) -> None:
+    """Makes the pipeline's recurring run what the config says, after saying what differs.
+
+    There is no call that changes one, so another takes its place. It begins disabled, and the two
+    change places by two calls that follow each other; whatever was interrupted, the next `apply`
+    puts right.
+
+    Args:
+      kubeflow: where.
+      config: with a schedule.
+      compiled: of the config.
+      dry_run: whether to say only what would be done.
+      say: told what differs, and what is done.
+
+    Raises:
+      ConfigError: the schedule is none of Kubeflow's, or a call is refused.
+    """
+    settings = settings_of(config)
+    cron = cron_for_kubeflow(config)
+    experiment = kubeflow.experiment_id(settings.experiment)
+    there = [
+        replace(item, experiment=settings.experiment) if item.experiment == experiment else item
+        for item in list_recurring(kubeflow, config.name)
+    ]
+    # Where the config names no account, Kubeflow has filled in one of its own.
+    account = settings.service_account or (there[-1].service_account if there else "")
+    wanted = Recurring(cron, compiled.version, settings.experiment, account)
+    right = next((item for item in there if not item.differences(wanted)), None)
+    wrong = [item for item in there if item is not right]
+    _say_plan(config.name, wanted, right, wrong, say)
+    if dry_run or (right and not wrong):
+        return
+    if right is None:
+        right = _like(wanted, there)
+        new = right.id if right else _create(kubeflow, settings, compiled, wanted)
+        _change_places([item.id for item in wrong if item.enabled], new, kubeflow)
+    for item in wrong:
+        if item is right:
+            continue
+        kubeflow.delete(item.id)
+    say("done")
+
+
+def show(kubeflow: Kubeflow, name: str, say: Say) -> None:
+    """Says which recurring runs the pipeline has."""
+    there = list_recurring(kubeflow, name)
+    if not there:
+        say(f"{name}: there is no recurring run")
+    for item in there:
+        say(_line(item))
+
+
+def remove(kubeflow: Kubeflow, name: str, dry_run: bool, say: Say) -> None:
+    """Deletes the pipeline's recurring runs; the runs that they started stay."""
+    there = list_recurring(kubeflow, name)
+    if not there:
+        say(f"{name}: there is no recurring run; nothing to do")
+    for item in there:
+        say(f"- {_line(item)}")
+        if not dry_run:
+            kubeflow.delete(item.id)
+
+
+def _like(wanted: Recurring, there: list[Recurring]) -> Recurring | None:
+    """One that is as it should be but disabled: an earlier `apply` was interrupted, say."""
+    enabled = {item.id: replace(item, enabled=True) for item in there}
+    return next((item for item in there if not enabled[item.id].differences(wanted)), None)
+
+
+def _create(
+    kubeflow: Kubeflow, settings: KubeflowSettings, compiled: CompiledPipeline, wanted: Recurring
+) -> str:
+    """Creates the recurring run, disabled."""
+    version = ensure_version(kubeflow, compiled)
+    return kubeflow.create_recurring_run(
+        kfp_api.V2beta1RecurringRun(
+            display_name=compiled.name,
+            pipeline_version_reference=version.reference,
+            experiment_id=ensure_experiment(kubeflow, settings.experiment),
+            runtime_config=kfp_api.V2beta1RuntimeConfig(parameters={}),
+            service_account=settings.service_account,
+            trigger=kfp_api.V2beta1Trigger(
+                cron_schedule=kfp_api.V2beta1CronSchedule(cron=wanted.cron)
+            ),
+            max_concurrency=wanted.max_concurrency,
+            no_catchup=not wanted.catches_up,
+            mode=kfp_api.RecurringRunMode.DISABLE,
+        )
+    )
+
+
+def _change_places(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
+    """Enables a recurring run instead of others; where that fails, the first of them again."""
+    disabled = []
+    try:
+        for old in enabled:
+            kubeflow.disable(old)
+            disabled.append(old)
+        kubeflow.enable(new)
+    except BaseException:
+        # It may be enabled, although the answer was lost: never two at a time.
+        with contextlib.suppress(ScopelineError):
+            if disabled:
+                kubeflow.disable(new)
+                kubeflow.enable(disabled[0])
+        raise
+
+
+def _say_plan(
+    name: str, wanted: Recurring, right: Recurring | None, wrong: list[Recurring], say: Say
+) -> None:
+    """Says what is there, and what will be."""
+    if right is not None and not wrong:
+        say(f"{name}: the recurring run is as the config says; nothing to do")
+        return
+    say(f"{name}:")
+    for item in wrong:
+        say(f"- {_line(item)}")
+    if right is not None:
+        say(f"  {_line(right)}")
+        return
+    say(f"+ {_line(wanted)}")
+    for line in wrong[-1].differences(wanted) if wrong else []:
+        say(f"    {line}")
+
+
+def _line(item: Recurring) -> str:
+    state = "" if item.enabled else ", disabled"
+    return f"{item.cron}  {item.version}{state}" + (f"  ({item.id})" if item.id else "")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _read(kubeflow: Kubeflow, item: Any) -> Recurring:
+    """A recurring run as the API gives it."""
+    reference = item.pipeline_version_reference
+    version = reference.pipeline_version_id
+    schedule = item.trigger.cron_schedule if item.trigger else None
+    parameters = (item.runtime_config.parameters if item.runtime_config else None) or {}
+    return Recurring(
+        cron=schedule.cron if schedule else "",
+        # Without one, Kubeflow runs the newest.
+        version=(version and kubeflow.version_name(reference.pipeline_id, version)) or "",
+        experiment=item.experiment_id or "",
+        service_account=item.service_account or "",
+        enabled=item.status == _ENABLED,
+        max_concurrency=str(item.max_concurrency),
+        catches_up=not item.no_catchup,
+        parameters=", ".join(f"{name}={value}" for name, value in sorted(parameters.items())),
+        id=item.recurring_run_id,
+    )

@@ -1,0 +1,148 @@
+"""Brings a compiled pipeline to Kubeflow and starts a run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import kfp_server_api as kfp_api
+
+from pipeline.kubeflow.api_errors import ConflictError
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.compiled import CompiledPipeline, ParameterValue
+from pipeline.kubeflow.settings import KubeflowSettings
+from pipeline.problems import near_match
+from trainer_module.errors import ConfigError
+from trainer_module.settings import Strategy
+
+
+@dataclass(frozen=True)
+class Version:
+    """A compiled pipeline as Kubeflow has it."""
+
+    pipeline: str
+    version: str
+    """Their ids."""
+    name: str
+    is_new: bool = False
+    """Whether it was uploaded just now."""
+
+    @property
+    def reference(self) -> kfp_api.V2beta1PipelineVersionReference:
+        """How runs name it."""
+        return kfp_api.V2beta1PipelineVersionReference(
+            pipeline_id=self.pipeline, pipeline_version_id=self.version
+        )
+
+
+def parse_parameters(compiled: CompiledPipeline, given: Iterable[str]) -> dict[str, ParameterValue]:
+    """The values of a run's parameters.
+
+    Args:
+      compiled: says which there are, and of which type.
+      given: `name=value` each.
+
+    Returns:
+      The values that are given; the others have their defaults.
+
+    Raises:
+      ConfigError: there is no such parameter, or it cannot have the value.
+    """
+    values: dict[str, ParameterValue] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--parameter {text}: it has to be name=value, such as epochs=3")
+        if name not in compiled.parameters:
+            hint = near_match(name, compiled.parameters)
+            raise ConfigError(f"--parameter {text}: there is no parameter `{name}`; {hint}")
+        if name in values:
+            raise ConfigError(f"--parameter {text}: `{name}` is given twice")
+        values[name] = _parse_value(text, value, compiled.parameters[name])
+        _check_value(text, name, values[name])
+    return values
+
+
+def _parse_value(text: str, value: str, default: ParameterValue) -> ParameterValue:
+    if isinstance(default, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(
+            f"--parameter {text}: it is a whole number, {default} by default"
+        ) from None
+
+
+def _check_value(text: str, name: str, value: ParameterValue) -> None:
+    """Refuses now what the first step would refuse on the cluster."""
+    if name == "epochs" and isinstance(value, int) and value < 1:
+        raise ConfigError(f"--parameter {text}: at least one epoch is trained")
+    if name == "strategy" and value not in list(Strategy):
+        hint = near_match(str(value), list(Strategy))
+        raise ConfigError(f"--parameter {text}: there is no strategy `{value}`; {hint}")
+
+
+def ensure_version(kubeflow: Kubeflow, compiled: CompiledPipeline) -> Version:
+    """The pipeline's version of this content, uploaded if it is not there; raises as calls do."""
+    name = compiled.name
+    pipeline = _find_or_create(
+        lambda: kubeflow.pipeline_id(name), lambda: kubeflow.create_pipeline(name)
+    )[0]
+    version, is_new = _find_or_create(
+        lambda: kubeflow.version_id(pipeline, compiled.version),
+        lambda: kubeflow.upload_version(pipeline, compiled.version, compiled.yaml),
+    )
+    return Version(pipeline, version, compiled.version, is_new)
+
+
+def ensure_experiment(kubeflow: Kubeflow, name: str) -> str:
+    """The experiment of a name, created if it is not there; raises as calls do."""
+    return _find_or_create(
+        lambda: kubeflow.experiment_id(name), lambda: kubeflow.create_experiment(name)
+    )[0]
+
+
+def start_run(
+    kubeflow: Kubeflow,
+    settings: KubeflowSettings,
+    version: Version,
+    parameters: dict[str, ParameterValue],
+) -> str:
+    """Starts a run.
+
+    Args:
+      kubeflow: where.
+      settings: the experiment and the account of the run.
+      version: what runs.
+      parameters: those that have not their default.
+
+    Returns:
+      The run's id.
+    """
+    experiment = ensure_experiment(kubeflow, settings.experiment)
+    began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return kubeflow.create_run(
+        kfp_api.V2beta1Run(
+            display_name=f"{version.name} {began}",
+            experiment_id=experiment,
+            pipeline_version_reference=version.reference,
+            runtime_config=kfp_api.V2beta1RuntimeConfig(parameters=dict(parameters)),
+            service_account=settings.service_account,
+        )
+    )
+
+
+def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -> tuple[str, bool]:
+    """An id, and whether it is new; somebody else may create it between the two calls."""
+    found = find()
+    if found is not None:
+        return found, False
+    try:
+        return create(), True
+    except ConflictError:
+        found = find()
+        if found is None:
+            raise
+        return found, False

@@ -1,0 +1,119 @@
+"""What Kubeflow tells of a run's steps: their states, and the pods whose logs say more.
+
+Kubeflow runs on Argo Workflows and lists its nodes: below the node of a step there is one called
+`executor`, and below that one for each attempt where steps are retried. Only the ids of nodes'
+children are told, not the names of pods. But an id ends in a hash of the node's full name, by which
+the nodes are found here; and so does the name of its pod.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import kfp_server_api as kfp_api
+
+SUCCEEDED, FAILED, SKIPPED, CANCELED = "SUCCEEDED", "FAILED", "SKIPPED", "CANCELED"
+ENDED = (SUCCEEDED, FAILED, SKIPPED, CANCELED)
+"""The states that do not change any more, of runs and of steps."""
+_STARTED = (*ENDED, "RUNNING")
+
+_DRIVER = "-driver"
+_EXECUTOR = re.compile(r"\.([^.]+)\.executor(?:\((\d+)\))?$")
+_ON_EXIT = ".onExit"
+_MOST_ATTEMPTS = 30
+_TEMPLATES = ("retry-system-container-impl", "system-container-impl")
+"""Of the containers of steps with and without retries: part of their pods' names."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that has begun."""
+
+    name: str
+    """The task's name in the compiled pipeline."""
+    state: str
+    started: datetime | None
+    ended: datetime | None
+    pods: tuple[str, ...] = ()
+    """Names that the pod of its latest attempt may have; empty if it has none yet."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state changes no more."""
+        return self.state in ENDED
+
+    def seconds(self, now: datetime) -> float:
+        """How long it took, or has taken so far; 0 if that is not known."""
+        until = self.ended or (None if self.has_ended else now)
+        if self.started is None or until is None:
+            return 0.0
+        return max(0.0, (until - self.started).total_seconds())
+
+
+def read_steps(run: kfp_api.V2beta1Run) -> dict[str, Step]:
+    """The steps of a run that have begun, by name, in that order."""
+    details = (run.run_details.task_details if run.run_details else None) or []
+    tasks = {task.display_name: task for task in details}
+    pods = _find_pods(details)
+    steps = []
+    for name, task in tasks.items():
+        driver = tasks.get(f"{name}{_DRIVER}")
+        # Groups of steps have a driver as well, and children of other names.
+        is_new = driver is not None and not task.child_tasks
+        if task.state in _STARTED and (name in pods or is_new):
+            steps.append(_step(name, task, pods.get(name, ())))
+        elif name.endswith(_DRIVER) and task.state == FAILED:
+            # What Kubeflow runs before a step; the step itself then never begins.
+            steps.append(_step(name.removesuffix(_DRIVER), task, ()))
+    begun = datetime.min.replace(tzinfo=UTC)
+    return {step.name: step for step in sorted(steps, key=lambda step: step.started or begun)}
+
+
+def _step(name: str, task: Any, pods: tuple[str, ...]) -> Step:
+    return Step(name, task.state, _moment(task.start_time), _moment(task.end_time), pods)
+
+
+def _moment(time: datetime | None) -> datetime | None:
+    """A time; None where the API gives the beginning of its calendar for none."""
+    return time if time is not None and time.year > 1970 else None
+
+
+def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
+    """By step, names that the pod of its latest attempt may have."""
+    ids = {child.pod_name for task in tasks for child in task.child_tasks or [] if child.pod_name}
+    if not ids:
+        return {}
+    workflow = next(iter(ids)).rpartition("-")[0]
+    parts = {f".{task.display_name}" for task in tasks}
+    parts |= {f"({attempt})" for attempt in range(_MOST_ATTEMPTS)}
+    latest: dict[str, tuple[int, tuple[str, ...]]] = {}
+    unvisited, known = [(workflow, _hash(workflow))], {workflow}
+    while unvisited:
+        parent, begun = unvisited.pop()
+        # A hook that runs at the end is not always listed among the children.
+        if not parent.endswith(_ON_EXIT):
+            unvisited.append((parent + _ON_EXIT, _hash(_ON_EXIT, begun)))
+        for part in parts:
+            name, value = parent + part, _hash(part, begun)
+            node = f"{workflow}-{value}"
+            if node not in ids or name in known:
+                continue
+            known.add(name)
+            unvisited.append((name, value))
+            found = _EXECUTOR.search(name)
+            if found:
+                attempt = -1 if found[2] is None else int(found[2])
+                pods = (*(f"{workflow}-{template}-{value}" for template in _TEMPLATES), node)
+                latest[found[1]] = max(latest.get(found[1], (-2, ())), (attempt, pods))
+    return {step: pods for step, (_, pods) in latest.items()}
+
+
+def _hash(text: str, begun: int = 0x811C9DC5) -> int:
+    """32-bit FNV-1a, which Argo Workflows names nodes by; of what a text was begun with, too."""
+    value = begun
+    for byte in text.encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value

@@ -1,0 +1,261 @@
+"""`kubeflow_runner.py` from the command line, as far as nothing is compiled."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp_http import Answer
+from kfp_server import KfpServer
+from played_runs import Frame, Play
+from small_pipeline import COMPILED, DONE, LOGS, load, write_config
+
+import kubeflow_runner
+from pipeline.kubeflow import commands
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.logs import LogReader
+from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.places import settings_of
+
+ROOT = Path(__file__).parents[3]
+Shown = tuple[int, str, str]
+Run = Callable[..., Shown]
+HOW = "python kubeflow_runner.py {} --config digits.yaml"
+QUICK = Pace(poll=0.01, patience=1)
+PLAY = [
+    Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
+    Frame("SUCCEEDED", DONE),
+]
+
+
+@pytest.fixture
+def server() -> Iterator[KfpServer]:
+    with KfpServer() as server:
+        yield server
+
+
+@pytest.fixture
+def scopeline(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs the command line in this process: its exit code, and what it said."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str) -> Shown:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["kubeflow_runner.py", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            kubeflow_runner.main()
+        out, err = capfd.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def config(server: KfpServer, tmp_path: Path) -> str:
+    return str(write_config(tmp_path, server.url))
+
+
+def begin(server: KfpServer, folder: Path, play: Play) -> str:
+    """The id of a run that has been submitted."""
+    server.play = play
+    config = load(folder, server.url)
+    kubeflow = Kubeflow.connect(settings_of(config))
+    assert commands.submit(kubeflow, config, COMPILED, [], HOW, None) == 0
+    return list(server.runs)[-1]
+
+
+def test_status(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) -> None:
+    run = begin(server, tmp_path, Play(PLAY[1:], LOGS))
+    code, out, _ = scopeline("status", run, "--config", config)
+    assert code == 0
+    assert out.splitlines()[0].endswith(f", run {run}: succeeded, created 2026-01-05 03:00:04 UTC")
+    assert out.splitlines()[1:] == [
+        "  begin     succeeded       30 s",
+        "  resolver  succeeded       30 s",
+        "  trainer   succeeded       30 s",
+        "  conclude  succeeded       30 s",
+    ]
+
+
+def test_status_of_the_latest_run(
+    server: KfpServer, tmp_path: Path, scopeline: Run, config: str
+) -> None:
+    code, _, err = scopeline("status", "--config", config)
+    assert (code, err) == (
+        2,
+        f"{server.url}: `digits` has not run in the experiment `Default`\n",
+    )
+    runs = [begin(server, tmp_path, Play(logs=LOGS)) for _ in range(3)]
+    other = server.runs[runs[2]]["pipeline_version_reference"]
+    server.runs[runs[2]]["pipeline_version_reference"] = other | {"pipeline_id": "other"}
+    code, out, _ = scopeline("status", "--config", config)
+    assert code == 0
+    assert f"run {runs[1]}: pending" in out
+    assert out.splitlines()[1] == "  no step has begun"
+
+
+def test_a_run_that_is_not_there(server: KfpServer, scopeline: Run, config: str) -> None:
+    for command in ("status", "logs", "terminate"):
+        code, _, err = scopeline(command, "r-1", "--config", config)
+        assert code == 2
+        assert err == (
+            f"{server.url}: cannot read the run r-1: there is no such thing (404): "
+            "Run r-1 not found\n"
+        )
+
+
+def test_terminate(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) -> None:
+    run = begin(server, tmp_path, Play(PLAY[:1], LOGS))
+    code, out, _ = scopeline("terminate", run, "--config", config)
+    assert (code, server.changes[-1]) == (0, "POST /runs/ID:terminate")
+    assert out.startswith(f"the run {run} is being terminated; what its steps have finished stays")
+    code, _, err = scopeline("terminate", run, "--config", config)
+    assert (code, err) == (2, f"the run {run} has ended already: canceled\n")
+
+
+def test_logs(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) -> None:
+    logs = {"begin": "one\ntwo\n", "trainer": "three\n"}
+    run = begin(server, tmp_path, Play(PLAY[1:], logs))
+    code, out, _ = scopeline("logs", run, "--config", config)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[:4] == ["== begin", "one", "two", "== resolver"]
+    assert lines[4].startswith("the log of digits-x7k2p-")
+    assert lines[5:7] == ["== trainer", "three"]
+    assert scopeline("logs", run, "--step", "Trainer", "--config", config)[:2] == (0, "three\n")
+
+
+def test_logs_that_are_not_there(
+    server: KfpServer, tmp_path: Path, scopeline: Run, config: str
+) -> None:
+    run = begin(server, tmp_path, Play(PLAY[1:], {}))
+    code, out, err = scopeline("logs", run, "--step", "trainer", "--config", config)
+    assert (code, out) == (2, "")
+    assert "cannot be read: Failed to read logs for run" in err
+    code, _, err = scopeline("logs", run, "--step", "trainr", "--config", config)
+    assert (code, err) == (
+        2,
+        f"--step trainr: no step of this name has begun in the run {run}; "
+        "did you mean `trainer`?\n",
+    )
+
+
+def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
+    class Growing(Play):
+        """Says a word more at each look."""
+
+        def log(self, pod: str) -> str | None:
+            if super().log(pod) is None or self.looks < 2:
+                return None
+            return "".join(f"word {i}\n" for i in range(self.looks))
+
+    run = begin(server, tmp_path, Growing(PLAY[:1] * 5 + PLAY[1:], {"trainer": "any"}))
+    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    server.trouble("/log$", Answer(503))
+    written: list[bytes] = []
+    LogReader(kubeflow, run, "Trainer", written.append).follow(QUICK)
+    assert b"".join(written).decode() == "".join(f"word {i}\n" for i in range(6))
+    assert len(written) > 3, "as they come"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["submit", "--timeout", "soon"], {}, "--timeout soon: a duration is a whole number"),
+        (["submit"], {"image": "scopeline"}, "kubeflow.image: found 'scopeline' with no tag"),
+        (["compile"], {"image": "scopeline:latest"}, "with the tag `latest`: the image behind it"),
+        (["schedule", "apply"], {}, "schedule.cron: there is none; a recurring run needs one"),
+        (["submit"], {"image": None}, "kubeflow.image: this key is missing"),
+    ],
+    ids=["timeout", "no tag", "latest", "no cron", "no image"],
+)
+def test_what_is_refused_before_compiling(
+    server: KfpServer,
+    tmp_path: Path,
+    scopeline: Run,
+    arguments: list[str],
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    file = write_config(tmp_path, server.url, kubeflow=changes)
+    code, out, err = scopeline(*arguments, "--config", str(file))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert server.changes == []
+
+
+def test_no_folder_to_write_to(tmp_path: Path, scopeline: Run, config: str) -> None:
+    output = tmp_path / "none" / "pipeline.yaml"
+    code, _, err = scopeline("compile", "--output", str(output), "--config", config)
+    assert (code, err) == (2, f"--output {output}: there is no folder {output.parent}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["submit"], ["schedule", "list"], ["status"], ["terminate", "r-1"]]
+)
+def test_vertex_is_compiled_for_alone(scopeline: Run, arguments: list[str]) -> None:
+    overrides = [
+        "data.path=gs://bucket/data/",
+        "kubeflow.target=vertex",
+        "kubeflow.image=europe-docker.pkg.dev/project/repository/scopeline:0.1.0",
+        "kubeflow.pipeline_root=gs://bucket/scopeline",
+    ]
+    options = [word for override in overrides for word in ("--set", override)]
+    file = str(ROOT / "configs" / "digits.yaml")
+    code, _, err = scopeline(*arguments, "--config", file, *options)
+    assert code == 2
+    assert err.startswith("kubeflow.target: found vertex, for which `compile` writes the file;")
+
+
+def test_kubeflow_is_not_there(tmp_path: Path, scopeline: Run) -> None:
+    file = write_config(tmp_path, "http://127.0.0.1:9")
+    for arguments in (["submit"], ["status"], ["logs", "r"], ["schedule", "list"]):
+        code, _, err = scopeline(*arguments, "--config", str(file))
+        assert code == 2
+        assert err.startswith("http://127.0.0.1:9: Kubeflow Pipelines does not answer (connection")
+        assert err.count("\n") == 1
+
+
+def test_kubeflow_fails(server: KfpServer, scopeline: Run, config: str) -> None:
+    server.trouble("healthz", Answer(500, '{"message": "database is locked"}'))
+    code, _, err = scopeline("schedule", "list", "--config", config)
+    assert code == 1
+    assert err.startswith(f"{server.url}: Kubeflow Pipelines failed to ask for its health (500 ")
+
+
+def test_schedules_are_listed_and_removed(
+    server: KfpServer, tmp_path: Path, scopeline: Run, config: str
+) -> None:
+    begin(server, tmp_path, Play())
+    code, out, _ = scopeline("schedule", "remove", "--config", config)
+    assert (code, out) == (0, "digits: there is no recurring run; nothing to do\n")
+    assert scopeline("schedule", "list", "--config", config)[1] == (
+        "digits: there is no recurring run\n"
+    )
+
+
+def test_the_command_line_imports_no_tensorflow(config: str) -> None:
+    script = (
+        "import sys, kubeflow_runner\n"
+        "sys.argv[1:] = ['schedule', 'list', '--config', sys.argv[1]]\n"
+        "try:\n    kubeflow_runner.main()\n"
+        "except SystemExit as end:\n"
+        "    heavy = {'tensorflow', 'tfx', 'apache_beam', 'ml_metadata'} & set(sys.modules)\n"
+        "    print(end.code, heavy)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, config],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "digits: there is no recurring run\n0 set()\n", done.stderr
+    assert done.stderr == ""

@@ -1,0 +1,154 @@
+"""`kubeflow_runner.py submit`: what is shown and returned, and once as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from kfp_http import Answer
+from kfp_server import KfpServer
+from played_runs import Frame, Play
+from small_pipeline import COMPILED, DONE, LOGS, load
+
+from pipeline.kubeflow import commands
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.places import settings_of
+from trainer_module.errors import ConfigError, InternalError
+
+ROOT = Path(__file__).parents[3]
+TOKEN = "a-secret-token"  # noqa: S105
+HOW = "python kubeflow_runner.py {} --config digits.yaml"
+QUICK = Pace(poll=0.01, patience=1)
+PLAY = [
+    Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
+    Frame("SUCCEEDED", DONE),
+]
+
+
+@pytest.fixture
+def server() -> Iterator[KfpServer]:
+    with KfpServer() as server:
+        yield server
+
+
+def submit(server: KfpServer, folder: Path, given: list[str], pace: Pace | None = QUICK) -> int:
+    config = load(folder, server.url)
+    kubeflow = Kubeflow.connect(settings_of(config))
+    server.requests.clear()
+    return commands.submit(kubeflow, config, COMPILED, given, HOW, pace)
+
+
+def test_submit_shows_the_run(
+    server: KfpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.play = Play(PLAY, LOGS)
+    assert submit(server, tmp_path, ["epochs=3"]) == 0
+    [run] = server.runs
+    assert server.runs[run]["runtime_config"] == {"parameters": {"epochs": 3}}
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"digits, run {run} on {server.url}, {COMPILED.version} (uploaded)"
+    assert lines[1].split() == ["Begin", "ran", "4.2", "s", "no", "spans"]
+    logs = f"every word of a step: {HOW.format(f'logs {run}')}"
+    assert [line for line in lines if line.startswith("every word")] == [logs]
+
+
+def test_submit_without_waiting(
+    server: KfpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert submit(server, tmp_path, [], None) == 0
+    assert submit(server, tmp_path, [], None) == 0
+    first, second = server.runs
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"it goes on by itself: {HOW.format(f'status {first}')}"
+    assert lines[2].endswith(f"run {second} on {server.url}, {COMPILED.version} (uploaded before)")
+    assert not any(call.startswith("GET /runs") for call in server.calls)
+
+
+def test_a_wrong_parameter_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean `epochs`"):
+        submit(server, tmp_path, ["epoch=3"])
+    assert server.requests == []
+
+
+def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
+    server.play = Play(PLAY, LOGS)
+    server.trouble("GET /runs/", *[Answer(503, "away", "text/plain")] * 99)
+    with pytest.raises(InternalError) as found:
+        submit(server, tmp_path, [], Pace(poll=0.05, patience=0.2))
+    [run] = server.runs
+    assert "now (503 Service Unavailable): away\n" in str(found.value)
+    assert str(found.value).endswith(f"\nthe run goes on: {HOW.format(f'status {run}')}")
+
+
+def test_ctrl_c_leaves_the_run_alone(
+    server: KfpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.play = Play(PLAY[:1], LOGS)
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        assert submit(server, tmp_path, []) == 130
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    [run] = server.runs
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"the run goes on; look at it: {HOW.format(f'status {run}')}",
+        f"or end it: {HOW.format(f'terminate {run}')}",
+    ]
+    assert server.runs[run]["state"] == "RUNNING"
+
+
+def test_digits_is_compiled_submitted_and_followed(tmp_path: Path) -> None:
+    tasks = {"begin": "SUCCEEDED", "trainer": "SUCCEEDED", "conclude": "SUCCEEDED"}
+    with KfpServer(token=TOKEN, play=Play([Frame("SUCCEEDED", tasks)], LOGS)) as server:
+        url = server.url
+        done = scopeline(tmp_path, url, "submit", "--parameter", "epochs=3")
+    assert done.returncode == 0, done.stderr
+    [run] = server.runs
+    lines = done.stdout.splitlines()
+    [version] = server.uploads
+    assert lines[0] == f"digits, run {run} on {url}, {version} (uploaded)"
+    assert "  Trainer           ran         4.2 s  12 epochs, best 9" in lines
+    assert "blessed: every threshold is kept" in lines
+    # Nothing of what TensorFlow says as it is imported; a container engine may be missing here.
+    assert all(line.startswith("warning: the") for line in done.stderr.splitlines())
+    assert server.runs[run]["runtime_config"] == {"parameters": {"epochs": 3}}
+    specification, _ = yaml.safe_load_all(server.uploads[version])
+    assert set(tasks) <= set(json.dumps(specification).replace('"', " ").split())
+    assert TOKEN not in done.stdout + done.stderr + server.uploads[version]
+    assert all(request.headers["authorization"] == f"Bearer {TOKEN}" for request in server.requests)
+
+    (tmp_path / "digits.yaml").write_text("an earlier one")
+    done = scopeline(tmp_path, url, "compile", "--output", "digits.yaml")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"written to digits.yaml: {version}, ")
+    assert [file.name for file in tmp_path.iterdir()] == ["digits.yaml"]
+    assert (tmp_path / "digits.yaml").read_text() == server.uploads[version]
+
+
+def scopeline(folder: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    overrides = [
+        f"kubeflow.endpoint={url}",
+        "kubeflow.image=localhost:9/scopeline:0.1.0",
+        "kubeflow.volume={claim: scopeline}",
+        "metadata=mysql://scopeline@mysql/digits",
+    ]
+    options = [word for override in overrides for word in ("--set", override)]
+    config = ["--config", str(ROOT / "configs" / "digits.yaml")]
+    return subprocess.run(
+        [sys.executable, str(ROOT / "kubeflow_runner.py"), *arguments, *config, *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={"PATH": os.environ["PATH"], "HOME": "/nowhere", "SCOPELINE_KFP_TOKEN": TOKEN},
+    )

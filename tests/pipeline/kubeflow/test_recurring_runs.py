@@ -1,0 +1,272 @@
+"""Recurring runs on Kubeflow: what is there is made what the config says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp_http import Answer
+from kfp_server import KfpServer
+from small_pipeline import COMPILED, load
+
+from pipeline.config import PipelineConfig
+from pipeline.kubeflow import recurring
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.places import settings_of
+from trainer_module.errors import ConfigError, InternalError
+
+NIGHTLY = {"cron": "0 3 * * *"}
+CHANGED = CompiledPipeline(
+    COMPILED.name, COMPILED.yaml + "# changed\n", COMPILED.steps, COMPILED.parameters
+)
+FAILURE = Answer(500, '{"message": "database is locked"}')
+
+
+@pytest.fixture
+def server() -> Iterator[KfpServer]:
+    with KfpServer() as server:
+        yield server
+
+
+class Cluster:
+    """A config's recurring runs on the server."""
+
+    def __init__(self, server: KfpServer, folder: Path, **changes: Any) -> None:
+        self.server = server
+        self.config: PipelineConfig = load(folder, server.url, **{"schedule": NIGHTLY, **changes})
+        self.kubeflow = Kubeflow.connect(settings_of(self.config))
+
+    def apply(self, compiled: CompiledPipeline = COMPILED, dry_run: bool = False) -> list[str]:
+        said: list[str] = []
+        recurring.apply(self.kubeflow, self.config, compiled, dry_run, said.append)
+        return said
+
+    def remove(self, dry_run: bool = False) -> list[str]:
+        said: list[str] = []
+        recurring.remove(self.kubeflow, self.config.name, dry_run, said.append)
+        return said
+
+    @property
+    def enabled(self) -> list[str]:
+        """The versions that runs are started of."""
+        return [
+            self.server.versions[item["pipeline_version_reference"]["pipeline_version_id"]][
+                "display_name"
+            ]
+            for item in self.server.recurring.values()
+            if item["status"] == "ENABLED"
+        ]
+
+
+def test_the_first_one(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path, kubeflow={"service_account": "scopeline"})
+    assert cluster.apply() == ["digits:", f"+ 0 0 3 * * *  {COMPILED.version}", "done"]
+    [made] = server.recurring.values()
+    sent = next(r.body for r in server.requests if r.call == "POST /recurringruns")
+    [version], [experiment] = server.versions.values(), server.experiments.values()
+    assert sent == {
+        "display_name": "digits",
+        "pipeline_version_reference": {
+            "pipeline_id": version["pipeline_id"],
+            "pipeline_version_id": version["pipeline_version_id"],
+        },
+        "experiment_id": experiment["experiment_id"],
+        "runtime_config": {"parameters": {}},
+        "service_account": "scopeline",
+        "trigger": {"cron_schedule": {"cron": "0 0 3 * * *"}},
+        "max_concurrency": "1",
+        "no_catchup": True,
+        "mode": "DISABLE",
+    }
+    assert made["status"] == "ENABLED"
+
+
+def test_nothing_to_do_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    before = len(server.changes)
+    said = cluster.apply()
+    assert said == ["digits: the recurring run is as the config says; nothing to do"]
+    assert len(server.changes) == before
+
+
+def test_another_takes_its_place(server: KfpServer, tmp_path: Path) -> None:
+    Cluster(server, tmp_path).apply()
+    [old] = server.recurring
+    server.requests.clear()
+    cluster = Cluster(server, tmp_path, schedule={"cron": "30 4 * * 1"})
+    said = cluster.apply(CHANGED)
+    assert said == [
+        "digits:",
+        f"- 0 0 3 * * *  {COMPILED.version}  ({old})",
+        f"+ 0 30 4 * * 1  {CHANGED.version}",
+        "    cron: 0 0 3 * * * -> 0 30 4 * * 1",
+        f"    version: {COMPILED.version} -> {CHANGED.version}",
+        "done",
+    ]
+    assert server.changes == [
+        "POST /pipelines/upload_version",
+        "POST /recurringruns",
+        "POST /recurringruns/ID:disable",
+        "POST /recurringruns/ID:enable",
+        "DELETE /recurringruns/ID",
+    ]
+    assert cluster.enabled == [CHANGED.version]
+    assert len(server.recurring) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "line"),
+    [
+        ({"max_concurrency": "10"}, "runs at a time: 10 -> 1"),
+        ({"no_catchup": False}, "catches up: yes -> no"),
+        ({"status": "DISABLED", "mode": "DISABLE"}, "enabled: no -> yes"),
+        ({"runtime_config": {"parameters": {"epochs": 1}}}, "parameters: epochs=1 -> none"),
+        ({"experiment_id": "another"}, "experiment: another -> Default"),
+        ({"trigger": {"periodic_schedule": {"interval_second": "60"}}}, "cron: none -> 0 0 3 * *"),
+    ],
+    ids=["concurrency", "catch-up", "paused", "parameters", "experiment", "periodic"],
+)
+def test_what_somebody_changed_by_hand(
+    server: KfpServer, tmp_path: Path, there: dict[str, Any], line: str
+) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    [key] = server.recurring
+    server.recurring[key] |= there
+    assert any(line in said for said in cluster.apply())
+    assert cluster.apply()[-1].endswith("nothing to do")
+    assert len(server.recurring) == 1
+
+
+def test_an_account_of_the_configs(server: KfpServer, tmp_path: Path) -> None:
+    Cluster(server, tmp_path).apply()
+    cluster = Cluster(server, tmp_path, kubeflow={"service_account": "scopeline"})
+    assert "    service account: pipeline-runner -> scopeline" in cluster.apply()
+    assert cluster.apply()[-1].endswith("nothing to do")
+
+
+def test_a_dry_run_changes_nothing(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path)
+    assert cluster.apply(dry_run=True) == ["digits:", f"+ 0 0 3 * * *  {COMPILED.version}"]
+    assert server.changes == []
+    cluster.apply()
+    before = list(server.changes)
+    assert len(cluster.apply(CHANGED, dry_run=True)) == 4
+    [line] = cluster.remove(dry_run=True)
+    assert line.startswith(f"- 0 0 3 * * *  {COMPILED.version}  (")
+    assert server.changes == before
+
+
+@pytest.mark.parametrize("call", [":disable", ":enable", "POST /recurringruns$"])
+def test_a_failure_leaves_the_one_that_was_there(
+    server: KfpServer, tmp_path: Path, call: str
+) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    server.trouble(call, FAILURE)
+    with pytest.raises(InternalError, match="database is locked"):
+        cluster.apply(CHANGED)
+    assert cluster.enabled == [COMPILED.version]
+    cluster.apply(CHANGED)
+    assert cluster.enabled == [CHANGED.version]
+    assert len(server.recurring) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [(1, [COMPILED]), (2, [COMPILED]), (3, []), (4, [CHANGED])],
+    ids=["uploaded", "created", "disabled", "enabled"],
+)
+def test_killed_after_some_changes(
+    server: KfpServer, tmp_path: Path, changes: int, left: list[CompiledPipeline]
+) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    server.changes_left = changes
+    with pytest.raises(InternalError, match="nothing goes any more"):
+        cluster.apply(CHANGED)
+    server.changes_left = None
+    assert cluster.enabled == [compiled.version for compiled in left]
+    assert cluster.apply(CHANGED)[-1] == "done"
+    assert cluster.enabled == [CHANGED.version]
+    assert len(server.recurring) == 1
+
+
+def test_two_that_are_enabled_become_one(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    [first] = server.recurring
+    server.recurring["copy"] = server.recurring[first] | {"recurring_run_id": "copy"}
+    said = cluster.apply()
+    assert [line[:1] for line in said] == ["d", "-", " ", "d"]
+    assert list(server.recurring) == [first]
+
+
+def test_those_of_other_pipelines_stay(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    [key] = server.recurring
+    other = {"pipeline_id": "other", "pipeline_version_id": "other"}
+    mine = server.recurring[key]
+    server.recurring["theirs"] = mine | {
+        "recurring_run_id": "theirs",
+        "pipeline_version_reference": other,
+    }
+    server.recurring["spec"] = mine | {"recurring_run_id": "spec", "pipeline_spec": {}}
+    del server.recurring["spec"]["pipeline_version_reference"]
+    assert cluster.apply()[-1].endswith("nothing to do")
+    assert len(cluster.remove()) == 1
+    assert set(server.recurring) == {"theirs", "spec"}
+    assert cluster.remove() == ["digits: there is no recurring run; nothing to do"]
+
+
+def test_what_is_listed(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path)
+    said: list[str] = []
+    recurring.show(cluster.kubeflow, "digits", said.append)
+    cluster.apply()
+    [key] = server.recurring
+    recurring.show(cluster.kubeflow, "digits", said.append)
+    server.recurring[key] |= {"status": "DISABLED"}
+    recurring.show(cluster.kubeflow, "digits", said.append)
+    assert said == [
+        "digits: there is no recurring run",
+        f"0 0 3 * * *  {COMPILED.version}  ({key})",
+        f"0 0 3 * * *  {COMPILED.version}, disabled  ({key})",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (None, "schedule.cron: there is none; a recurring run needs one"),
+        ({"on_new_data": True}, "schedule.cron: there is none; a recurring run needs one"),
+        (
+            {"cron": "0 3 * * *", "timezone": "Europe/Paris"},
+            "schedule.timezone: found Europe/Paris; Kubeflow has one clock for the whole cluster",
+        ),
+        ({"cron": "0 3 * * 7"}, "found 0 3 * * 7; Kubeflow's days of the week are 0, which is"),
+        ({"cron": "0 3 * * 5-7"}, "Kubeflow's days of the week are 0, which is Sunday, to 6"),
+        ({"cron": "0 3 L * *"}, "found 0 3 L * *; Kubeflow does not know L, W and #"),
+        ({"cron": "0 3 * * MON#1"}, "found 0 3 * * MON#1; Kubeflow does not know L, W and #"),
+    ],
+    ids=["no schedule", "no cron", "time zone", "7", "5-7", "L", "#"],
+)
+def test_schedules_that_kubeflow_has_not(
+    tmp_path: Path, schedule: dict[str, Any] | None, message: str
+) -> None:
+    data = {"format": "csv", "path": "data/{SPAN}.csv", "label": "y"}
+    config = load(tmp_path, "http://localhost", schedule=schedule, data=data)
+    with pytest.raises(ConfigError) as found:
+        recurring.cron_for_kubeflow(config)
+    assert message in str(found.value)
+
+
+@pytest.mark.parametrize("cron", ["*/5 * * JUL WED", "0 17 * * 1-5"])
+def test_schedules_that_kubeflow_has(tmp_path: Path, cron: str) -> None:
+    config = load(tmp_path, "http://localhost", schedule={"cron": cron})
+    assert recurring.cron_for_kubeflow(config) == f"0 {cron}"

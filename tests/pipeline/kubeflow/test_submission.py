@@ -1,0 +1,122 @@
+"""What is sent to start a run, and what is refused before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kfp_http import Answer
+from kfp_server import KfpServer
+from small_pipeline import COMPILED, load
+
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.submission import ensure_version, parse_parameters, start_run
+from trainer_module.errors import ConfigError
+
+CONFLICT = Answer(409, '{"error_message": "Failed to create a pipeline"}')
+
+
+@pytest.fixture
+def server() -> Iterator[KfpServer]:
+    with KfpServer() as server:
+        yield server
+
+
+def test_parameters_have_the_types_of_their_defaults() -> None:
+    given = ["epochs=3", "strategy=one_device", "span=2026-01-05"]
+    assert parse_parameters(COMPILED, given) == {
+        "epochs": 3,
+        "strategy": "one_device",
+        "span": "2026-01-05",
+    }
+    assert parse_parameters(COMPILED, []) == {}
+    assert parse_parameters(COMPILED, ["span=a=b"]) == {"span": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
+        (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
+        (["epochs=many"], "epochs=many: it is a whole number, 12 by default"),
+        (["epochs=1.5"], "epochs=1.5: it is a whole number, 12 by default"),
+        (["epochs=0"], "epochs=0: at least one epoch is trained"),
+        (["epochs"], "epochs: it has to be name=value, such as epochs=3"),
+        (["epochs=1", "epochs=2"], "epochs=2: `epochs` is given twice"),
+        (
+            ["strategy=miror"],
+            "strategy=miror: there is no strategy `miror`; did you mean `mirrored`?",
+        ),
+    ],
+)
+def test_parameters_that_are_refused(given: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        parse_parameters(COMPILED, given)
+    assert str(found.value) == f"--parameter {message}"
+
+
+def test_a_run_and_all_that_it_needs(server: KfpServer, tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        server.url,
+        kubeflow={"experiment": "retraining", "service_account": "scopeline"},
+    )
+    kubeflow = Kubeflow.connect(settings_of(config))
+    version = ensure_version(kubeflow, COMPILED)
+    run = start_run(kubeflow, settings_of(config), version, {"epochs": 3})
+    assert version.is_new
+    assert server.changes == [
+        "POST /pipelines",
+        "POST /pipelines/upload_version",
+        "POST /experiments",
+        "POST /runs",
+    ]
+    assert server.uploads == {COMPILED.version: COMPILED.yaml}
+    [experiment] = server.experiments.values()
+    assert experiment["display_name"] == "retraining"
+    sent = server.requests[-1].body
+    assert sent.pop("display_name").startswith(f"{COMPILED.version} 20")
+    assert sent == {
+        "experiment_id": experiment["experiment_id"],
+        "pipeline_version_reference": {
+            "pipeline_id": version.pipeline,
+            "pipeline_version_id": version.version,
+        },
+        "runtime_config": {"parameters": {"epochs": 3}},
+        "service_account": "scopeline",
+    }
+    assert list(server.runs) == [run]
+
+
+def test_the_same_content_is_uploaded_once(server: KfpServer, tmp_path: Path) -> None:
+    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    first = ensure_version(kubeflow, COMPILED)
+    again = ensure_version(kubeflow, COMPILED)
+    assert (again.version, again.is_new) == (first.version, False)
+    changed = CompiledPipeline(
+        COMPILED.name, COMPILED.yaml + "# changed\n", COMPILED.steps, COMPILED.parameters
+    )
+    other = ensure_version(kubeflow, changed)
+    assert other.pipeline == first.pipeline
+    assert server.changes == ["POST /pipelines"] + ["POST /pipelines/upload_version"] * 2
+    assert sorted(server.uploads) == sorted([COMPILED.version, changed.version])
+
+
+def test_somebody_else_creates_it_at_the_same_time(server: KfpServer, tmp_path: Path) -> None:
+    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    pipeline = kubeflow.create_pipeline("digits")
+    server.trouble("GET /pipelines$", Answer(200, "{}"))
+    assert ensure_version(kubeflow, COMPILED).pipeline == pipeline
+
+
+def test_a_conflict_that_is_none_of_names(server: KfpServer, tmp_path: Path) -> None:
+    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    server.trouble("POST /pipelines$", CONFLICT)
+    with pytest.raises(ConfigError) as found:
+        ensure_version(kubeflow, COMPILED)
+    assert "cannot create the pipeline `digits`: there is one already (409): Failed to create" in (
+        str(found.value)
+    )
