@@ -117,9 +117,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_run_there_is_refused(
-    overrides: list[str], words: str, tmp_path: Path
-) -> None:
+def test_what_cannot_run_there_is_refused(overrides: list[str], words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, *overrides)
     assert words in str(caught.value)

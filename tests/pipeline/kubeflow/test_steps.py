@@ -1,0 +1,194 @@
+"""The first and the last step of a run: what they refuse, and what they make of other steps' ends.
+
+They run in this process, with the metadata in a file, as one process has no need of a server.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import PipelineConfig
+from pipeline.kubeflow import step
+from pipeline.kubeflow.codec import pack
+from pipeline.kubeflow.compiled import StepReport, read_report, read_summary
+from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.places import cluster_layout, run_root
+from pipeline.ledger import Kind, Ledger
+from pipeline.summary import RunSummary, State, Status
+
+RUN = "0b5b6d40-8f9b-4d4b-a5a8-0a5c8c4f6f11"
+
+
+class Pod:
+    """Runs steps of one run, one after another."""
+
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str], **sections: Any) -> None:
+        self._capfd = capfd
+        self.volume = folder / "volume"
+        self.volume.mkdir()
+        values = {
+            "name": "digits",
+            "data": {"format": "images", "path": "builtin:digits"},
+            "task": "multiclass",
+            "features": {"image": {"type": "image", "height": 8, "width": 8, "channels": 1}},
+            "model": {"kind": "cnn"},
+            "kubeflow": {
+                "image": "x:1",
+                "volume": {"claim": "scopeline", "path": str(self.volume)},
+            },
+            **sections,
+        }
+        self.config = PipelineConfig.model_validate(values)
+        self.told = pack(self.config.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        self.layout = cluster_layout(self.config)
+        self.log = ""
+
+    def _step(self, *arguments: str) -> int:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(sys, "argv", ["step", *arguments, "--run-id", RUN])
+            step.main()
+        self.log = "".join(self._capfd.readouterr())
+        return ended.value.code
+
+    def begin(self, code: str | None = None, **parameters: str) -> int:
+        values = {"epochs": "2", "strategy": "default", "span": ""} | parameters
+        given = [part for name, value in values.items() for part in (f"--{name}", value)]
+        return self._step("begin", "--config", self.told, "--code", code or code_hash(), *given)
+
+    def conclude(self) -> RunSummary:
+        assert self._step("conclude", "--config", self.told) == 0, self.log
+        summary = read_summary(self.log)
+        assert summary is not None
+        return summary
+
+    def report(self) -> StepReport:
+        found = read_report(self.log)
+        assert found is not None, self.log
+        return found
+
+    @property
+    def record(self) -> Path:
+        return Path(run_root(self.layout)) / "runs" / RUN / "begun.json"
+
+    @property
+    def ends(self) -> list[str]:
+        return [e.message for e in Ledger(self.layout.ledger).events(Kind.FINISHED, Kind.FAILED)]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # Steps go where relative paths begin.
+
+
+def test_begin_writes_down_what_the_run_works_on(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    assert pod.begin(epochs="7") == 0, pod.log
+    record = json.loads(pod.record.read_text())
+    assert record["config"]["train"]["epochs"] == 7
+    assert record["notes"] == []
+    assert list(record["nodes"])[0] == "ExampleGen"
+    assert "BaselineResolver" in set(record["nodes"]) - set(record["shown"])
+    began = pod.record.read_bytes()
+    assert pod.begin(epochs="7") == 0
+    assert pod.record.read_bytes() == began, "a second attempt changes nothing"
+
+
+def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    assert pod.begin(code="another") == 0, pod.log
+    (note,) = json.loads(pod.record.read_text())["notes"]
+    assert note.startswith("the image holds other code than the one that compiled the pipeline")
+
+
+@pytest.mark.parametrize(
+    ("sections", "parameters", "words"),
+    [
+        ({}, {"epochs": "0"}, "the parameter epochs is 0; input should be greater than 0"),
+        ({}, {"strategy": "miror"}, "the parameter strategy is 'miror'; "),
+        ({}, {"span": "3"}, "the parameter span is '3', but data.path has no spans"),
+        (
+            {"data": {"format": "images", "path": "pictures"}},
+            {},
+            "data.path: found 'pictures'; there is no such file or folder",
+        ),
+        (
+            {"schema": "mine.pbtxt"},
+            {},
+            "schema: found 'mine.pbtxt'; there is no such file",
+        ),
+        (
+            {"metadata": "mysql://me@127.1:1/meta"},
+            {},
+            "mysql://me@127.1:1/meta: the metadata server cannot be reached",
+        ),
+        (
+            {
+                "data": {"format": "csv", "path": "days/{SPAN}/*.csv"},
+                "features": {},
+                "model": {"kind": "mlp"},
+            },
+            {"span": "monday"},
+            "monday: the spans at data.path are a number",
+        ),
+    ],
+)
+def test_what_begin_refuses_ends_the_run_as_unusable(
+    sections: dict[str, Any],
+    parameters: dict[str, str],
+    words: str,
+    tmp_path: Path,
+    capfd: Any,
+) -> None:
+    pod = Pod(tmp_path, capfd, **sections)
+    assert pod.begin(**parameters) == 1
+    report = pod.report()
+    assert (report.state, report.status) == (State.FAILED, Status.UNUSABLE)
+    assert words in report.detail
+    summary = pod.conclude()
+    assert summary.status is Status.UNUSABLE
+    assert summary.error is not None
+    assert words in summary.error.message
+    assert len(pod.ends) == 1
+    assert "Traceback" not in report.detail + summary.error.message
+
+
+def test_a_step_that_left_no_word_is_named(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    pod.begin()
+    summary = pod.conclude()
+    assert summary.status is Status.FAILED
+    assert summary.error is not None
+    assert summary.error.component == "ExampleGen"
+    assert summary.error.message.startswith("it left no word: its pod was killed")
+    assert pod.conclude() == summary
+    assert len(pod.ends) == 1, "a second attempt writes nothing down again"
+
+
+def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: Any) -> None:
+    summary = Pod(tmp_path, capfd).conclude()
+    assert summary.status is Status.FAILED
+    assert summary.error is not None
+    assert summary.error.message.startswith("it left no word")
+
+
+def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
+    from pipeline.kubeflow.nodes import compile_graph, cut
+
+    pod = Pod(tmp_path, capfd)
+    packed = cut(compile_graph(pod.config, pod.layout))["ExampleGen"]
+    told = pod._step("run", "--root", run_root(pod.layout), "--node", packed)
+    assert told == f"{run_root(pod.layout)}: run {RUN} has not begun here"
+
+
+def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    pod.volume.rmdir()
+    pod.volume.write_text("a file in its place")
+    said = pod.begin()
+    assert str(said).startswith(f"Begin: {pod.volume}")
+    assert "can they write the volume, and is there room on it?" in str(said)
