@@ -65,6 +65,8 @@ class Failure:
     """The class of `trainer_module.errors`, if it is one."""
     signal: str = ""
     """The signal that ended the process, such as SIGKILL."""
+    remark: str = ""
+    """What else is known of why it ended."""
 
     @classmethod
     def of_error(cls, task: str, values: Mapping[str, Any]) -> Failure:
@@ -73,12 +75,18 @@ class Failure:
         return cls(task, **{**values, "frames": frames})
 
     @classmethod
-    def of_exit(cls, task: str, status: int) -> Failure:
-        """The failure of a task that ended without a word, by its exit status."""
-        if status >= 0:
-            return cls(task, time.time(), f"ended early, with exit status {status}")
-        name = signal.Signals(-status).name
-        return cls(task, time.time(), f"was killed by {name}", signal=name)
+    def of_exit(cls, task: str, status: int, remark: str = "") -> Failure:
+        """The failure of a task that ended without a word.
+
+        Args:
+          task: its name.
+          status: the exit status, or minus the signal that ended it.
+          remark: what else is known of why it ended.
+        """
+        name = "" if status >= 0 else signal.Signals(-status).name
+        how = f"was killed by {name}" if name else f"ended early, with exit status {status}"
+        message = f"{how}: {remark}" if remark else how
+        return cls(task, time.time(), message, signal=name, remark=remark)
 
     @property
     def summary(self) -> str:
@@ -91,7 +99,8 @@ class Failure:
     @property
     def sentence(self) -> str:
         """The summary, with a guess at why the system killed it."""
-        return self.summary + (" (out of memory?)" if self.signal == "SIGKILL" else "")
+        is_unclear = self.signal == "SIGKILL" and not self.remark
+        return self.summary + (" (out of memory?)" if is_unclear else "")
 
     @property
     def is_symptom(self) -> bool:

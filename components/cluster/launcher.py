@@ -61,6 +61,9 @@ class RunningTask(Protocol):
     def log_tail(self) -> list[str]:
         """The last lines of its output."""
 
+    def remark(self) -> str:
+        """What else is known of how it starts or why it ended; empty if nothing is."""
+
     def kill(self) -> None:
         """Ends it, with every process that it started, and returns when it is gone."""
 

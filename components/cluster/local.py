@@ -64,14 +64,18 @@ def task_environment(computing: int) -> dict[str, str]:
     """
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
-    # Else gRPC would ask a proxy for the way to this machine.
-    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
-    environment["no_grpc_proxy"] = f"{direct},{_HOST}" if direct else _HOST
+    environment["no_grpc_proxy"] = without_proxy(environment, [_HOST])
     if computing == 1:
         return environment
     shared = share_machine(computing)
     # Too few threads between operations are no choice, but a deadlock.
     return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
+
+
+def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
+    """The value of `no_grpc_proxy` with which gRPC asks no proxy for the way to some hosts."""
+    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
+    return ",".join([*([direct] if direct else []), *hosts])
 
 
 def share_machine(processes: int) -> dict[str, str]:
@@ -148,6 +152,10 @@ class LocalTask:
     def log_tail(self) -> list[str]:
         """The last lines of its output."""
         return list(self._tail)
+
+    def remark(self) -> str:
+        """Nothing: the exit status is all that is known."""
+        return ""
 
     def kill(self) -> None:
         """Ends it, with every process that it started, and returns when it is gone."""

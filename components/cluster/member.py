@@ -41,7 +41,7 @@ class Member:
         for event in self.handle.events():
             self._take(event)
         if status is not None and not self.has_ended:
-            self.failure = Failure.of_exit(self.spec.task.name, status)
+            self.failure = Failure.of_exit(self.spec.task.name, status, self.handle.remark())
 
     def is_late(self, limit: float) -> bool:
         """Whether it is not ready although it was started more than `limit` seconds ago."""
@@ -50,7 +50,8 @@ class Member:
     def describe_start(self) -> str:
         """How far it came before it was ready."""
         state = "it runs, but waits for others" if self.is_alive else "no sign of life"
-        return f"{self.spec.task.name} ({state})"
+        remark = self.handle.remark()
+        return f"{self.spec.task.name} ({state}{f'; {remark}' if remark else ''})"
 
     def _take(self, event: Event) -> None:
         self.is_alive = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tfx import types
@@ -13,13 +15,15 @@ from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import RUN_FN_KEY
 
 from components.cluster.failures import StartTimeoutError
+from components.cluster.launcher import Launcher, TaskSpec
 from components.cluster.local import LocalLauncher
 from components.cluster.supervisor import Job, Supervisor
+from components.cluster.termination import exits_on_sigterm
 from components.trainer.backups import backup_directory, remove_backup
 from components.trainer.joining import name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.tasks import Training, make_tasks, restart_policy
-from trainer_module.errors import TrainingError
+from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings
@@ -42,7 +46,6 @@ _ARGUMENTS = (
     "custom_config",
 )
 """What `run_fn` gets of FnArgs: all that is JSON, so that the child need not import TFX."""
-_LAUNCHERS = {"local": LocalLauncher}
 
 
 class ClusterTrainerExecutor(GenericExecutor):
@@ -88,7 +91,7 @@ def _train(run_fn: str, fn_args: FnArgs, backup: str) -> None:
         backup_steps=options.backup_steps,
     )
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+    with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
         restarts = _run(training, choice.strategy.kind, tf_config, options)
     add_restarts(fn_args.model_run_dir, restarts)
@@ -108,8 +111,42 @@ def _run(
         retries=options.retries,
     )
     try:
-        return Supervisor(_LAUNCHERS[options.launcher](), job).run()
+        with _launcher(options, tasks, training.arguments["model_run_dir"]) as launcher:
+            return Supervisor(launcher, job).run()
     except StartTimeoutError:
         if joins is not None and (error := name_missing(joins, options.start_timeout)):
             raise error from None
         raise
+
+
+@contextmanager
+def _scratch(options: TrainerOptions) -> Iterator[str]:
+    """A folder for what nobody reads, on the machines of the tasks."""
+    if options.launcher == "kubernetes":
+        from components.cluster.kubernetes.objects import POD_SCRATCH
+
+        yield POD_SCRATCH
+        return
+    with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
+        yield folder
+
+
+@contextmanager
+def _launcher(
+    options: TrainerOptions, tasks: Sequence[TaskSpec], model_run_dir: str
+) -> Iterator[Launcher]:
+    """Whoever starts the tasks: a process without peers is always one of this machine."""
+    if options.launcher == "local" or len(tasks) == 1:
+        yield LocalLauncher()
+        return
+    if options.pods is None:
+        raise ConfigError(
+            "train.cluster.launcher is kubernetes, but nothing says which image its pods have; "
+            "compile the pipeline with kubeflow_runner.py, or use the launcher local."
+        )
+    # It takes a second to import.
+    from components.cluster.kubernetes.launcher import KubernetesLauncher
+
+    # The folder of the execution: every attempt has the same, and another run never has it.
+    with exits_on_sigterm():
+        yield KubernetesLauncher(options.pods, model_run_dir)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import time
+
 from components.cluster.failures import StartTimeoutError
 from components.cluster.ports import answers, is_free
 from trainer_module.errors import ConfigError
 from trainer_module.tf_config import TFConfig
+
+_POLL_SECONDS = 0.5
 
 
 def check_own_address(address: str) -> None:
@@ -20,6 +25,29 @@ def check_own_address(address: str) -> None:
             f"{address}, the address of this task in TF_CONFIG, is taken by another process; stop "
             "that, or give this task another port in the TF_CONFIG of every task."
         )
+
+
+def await_names(tf_config: TFConfig) -> None:
+    """Waits until the names of all peers are known: those of pods are not at first.
+
+    gRPC would wait for minutes after a few vain attempts. How long is for the supervisor to limit.
+
+    Args:
+      tf_config: the cluster.
+    """
+    hosts = {address.rpartition(":")[0].strip("[]") for _, address in tf_config.peers}
+    while hosts:
+        hosts = {host for host in hosts if not _is_known(host)}
+        if hosts:
+            time.sleep(_POLL_SECONDS)
+
+
+def _is_known(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
 
 
 def name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from components.cluster.child import Channel, run
 from components.cluster.server import serve
-from components.trainer.joining import check_own_address
+from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import RUNTIME_KEY, Runtime
-from trainer_module.tf_config import VARIABLE, TFConfig
+from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -53,6 +53,8 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
 def _train(payload: dict[str, Any]) -> None:
     if address := payload.get("check_address"):
         check_own_address(address)
+    if config := read_tf_config(os.environ):
+        await_names(config)
     arguments = SimpleNamespace(**payload["arguments"])
     runtime = replace(Runtime.from_json(payload["runtime"]), restarts=payload["restarts"])
     arguments.custom_config = {**arguments.custom_config, RUNTIME_KEY: runtime.to_json()}

@@ -14,9 +14,9 @@ import kfp_server_api as kfp_api
 
 from pipeline.config import Occasion, PipelineConfig
 from pipeline.kubeflow.client import Kubeflow
-from pipeline.kubeflow.commands import runs_of
 from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.places import cluster_layout, seen_from_pods, settings_of, working_folder
+from pipeline.kubeflow.submission import runs_of
 from pipeline.kubeflow.tasks import ENDED
 from pipeline.layout import Layout
 from pipeline.ledger import Kind, Ledger

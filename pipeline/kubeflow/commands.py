@@ -10,10 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 
-import kfp_server_api as kfp_api
 import typer
 import yaml
 
@@ -26,15 +24,12 @@ from pipeline.kubeflow.manifests import make_check_manifest
 from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.settings import Target
-from pipeline.kubeflow.submission import ensure_version, parse_parameters, start_run
+from pipeline.kubeflow.submission import ensure_version, parse_parameters, runs_of, start_run
 from pipeline.kubeflow.tasks import ENDED, read_steps
 from pipeline.logs import captured
 from pipeline.screen import Screen, shown
 from pipeline.summary import EXIT_INTERRUPTED, EXIT_PUSHED
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
-
-MOST_RUNS = 1000
-"""So many are looked through for the latest one of a pipeline."""
 
 
 def connect(config: PipelineConfig) -> Kubeflow:
@@ -190,17 +185,6 @@ def command_line(config: Path, overrides: list[str]) -> str:
     options += [f"--set {shlex.quote(override)}" for override in overrides]
     escaped = " ".join(options).replace("{", "{{").replace("}", "}}")
     return f"python kubeflow_runner.py {{}} {escaped}"
-
-
-def runs_of(kubeflow: Kubeflow, config: PipelineConfig) -> Iterator[kfp_api.V2beta1Run]:
-    """The runs of a pipeline, newest first; those of others are left out."""
-    name, experiment = config.name, settings_of(config).experiment
-    pipeline, folder = kubeflow.pipeline_id(name), kubeflow.experiment_id(experiment)
-    runs = kubeflow.runs(folder) if pipeline and folder else iter(())
-    for run in islice(runs, MOST_RUNS):
-        reference = run.pipeline_version_reference
-        if reference is not None and reference.pipeline_id == pipeline:
-            yield run
 
 
 def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:

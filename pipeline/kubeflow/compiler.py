@@ -24,7 +24,9 @@ COMMAND = ("python", "-m", "pipeline.kubeflow.step")
 """Of every container."""
 RETRY_SECONDS = 10
 """The wait before a step is tried again; it doubles each time."""
-RETRY_SECONDS_AT_MOST = 300
+KFP_LONGEST = "backoffMaxDuration: 3600s"
+"""What kfp writes, whatever it is told beyond. Argo counts it from the first attempt's start: no
+later one may begin after it, nor live on."""
 GIVEN_BY_KUBEFLOW = {"SCOPELINE_POD_NAME": "metadata.name", "SCOPELINE_POD_UID": "metadata.uid"}
 """Of its pod, which a cluster of pods that it starts belongs to."""
 NOT_FOR_STEPS: Any = {
@@ -68,7 +70,9 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     }
     body.__defaults__ = tuple(defaults.values())
     steps = {task_name(name): name for name in (BEGIN, *nodes, CONCLUDE)}
-    return CompiledPipeline(config.name, _to_yaml(config.name, body), steps, defaults)
+    text = _to_yaml(config.name, body)
+    text = text.replace(KFP_LONGEST, f"backoffMaxDuration: {_longest(kubeflow)}s")
+    return CompiledPipeline(config.name, text, steps, defaults)
 
 
 def _tell(config: PipelineConfig) -> str:
@@ -121,7 +125,6 @@ def _finish(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> ds
             kubeflow.retries,
             backoff_duration=f"{RETRY_SECONDS}s",
             backoff_factor=2.0,
-            backoff_max_duration=f"{RETRY_SECONDS_AT_MOST}s",
         )
     for variable, value in kubeflow.environment.items():
         task.set_env_variable(variable, value)
@@ -137,6 +140,12 @@ def _finish(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> ds
             kubernetes.use_field_path_as_env(task, variable, path)
     _give(task, kubeflow.resources_of(name))
     return task
+
+
+def _longest(kubeflow: KubeflowSettings) -> int:
+    """Seconds from a step's first attempt to the end of its last one."""
+    attempts = kubeflow.retries + 1
+    return attempts * int(kubeflow.timeout.total_seconds()) + RETRY_SECONDS * 2**attempts
 
 
 def _give(task: dsl.PipelineTask, resources: Resources) -> None:

@@ -34,6 +34,8 @@ COMPONENTS = (
     "Pusher",
 )
 TASKS = ("chief", "worker", "ps")
+LONGEST_NAME = 57
+"""Characters: a run adds 6, and is a label of its pods."""
 _VOLUME = "{claim: scopeline}"
 
 
@@ -69,11 +71,12 @@ def there_is_an_image(config: PipelineConfig) -> Iterator[Problem]:
 
 def name_is_one_of_kubernetes(config: PipelineConfig) -> Iterator[Problem]:
     """Pods and jobs are called after the pipeline."""
-    if not LABEL.fullmatch(config.name):
+    if not LABEL.fullmatch(config.name) or len(config.name) > LONGEST_NAME:
+        like = config.name.replace("_", "-")[:LONGEST_NAME].strip("-")
         yield Problem(
             "name",
             f"found {config.name!r}, which Kubernetes refuses as part of a pod's name; right are "
-            f"small letters, digits and `-`, such as {config.name.replace('_', '-').strip('-')!r}",
+            f"at most {LONGEST_NAME} small letters, digits and `-`, such as {like!r}",
         )
 
 

@@ -114,7 +114,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             screen = Screen(stream, verbose=True)
             try:
                 report = work(screen)
-            except (Exception, KeyboardInterrupt) as error:
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
                 logger.exception("%s ended early", name)
                 report = _failure(config, name, error)
             finally:
@@ -132,7 +132,9 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
 
 def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
     """The report of a step that failed."""
-    if isinstance(error, ScopelineError):
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        status, message = Status.INTERRUPTED, "it was stopped: by somebody, or by its time-out"
+    elif isinstance(error, ScopelineError):
         # Whether or not TFX could be imported.
         unusable = isinstance(error, (ConfigError, DataError))
         status, message = (Status.UNUSABLE if unusable else Status.FAILED), str(error)

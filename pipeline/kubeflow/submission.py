@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 import kfp_server_api as kfp_api
 
+from pipeline.config import PipelineConfig
 from pipeline.kubeflow.api_errors import ConflictError
 from pipeline.kubeflow.client import Kubeflow
 from pipeline.kubeflow.compiled import CompiledPipeline, ParameterValue
+from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.settings import KubeflowSettings
 from pipeline.problems import near_match
 from trainer_module.errors import ConfigError
 from trainer_module.settings import Strategy
+
+MOST_RUNS = 1000
+"""So many are looked through for the latest one of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,17 @@ def start_run(
             service_account=settings.service_account,
         )
     )
+
+
+def runs_of(kubeflow: Kubeflow, config: PipelineConfig) -> Iterator[kfp_api.V2beta1Run]:
+    """The runs of a pipeline, newest first; those of others are left out."""
+    name, experiment = config.name, settings_of(config).experiment
+    pipeline, folder = kubeflow.pipeline_id(name), kubeflow.experiment_id(experiment)
+    runs = kubeflow.runs(folder) if pipeline and folder else iter(())
+    for run in islice(runs, MOST_RUNS):
+        reference = run.pipeline_version_reference
+        if reference is not None and reference.pipeline_id == pipeline:
+            yield run
 
 
 def _find_or_create(find: Callable[[], str | None], create: Callable[[], str]) -> tuple[str, bool]:

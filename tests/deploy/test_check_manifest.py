@@ -186,7 +186,6 @@ def test_a_config_with_nothing_to_look_for_is_refused(sections: dict[str, Any], 
         make_check_manifest(make_config(**sections), "name: taxi_daily\n")
 
 
-
 def test_a_config_that_no_config_map_holds_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"has 1,048,577 bytes; a ConfigMap holds 1,048,576"):
         make_check_manifest(make_config(), "#" * (LARGEST_CONFIG + 1))

@@ -50,5 +50,5 @@ def test_a_service_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_service_cannot_be_copied_for_a_plan(tmp_path: Path) -> None:
     layout = Layout(tmp_path, "digits")
-    with pytest.raises(ConfigError, match="cannot be copied.*name the database behind it"):
+    with pytest.raises(ConfigError, match=r"cannot be copied.*name the database behind it"):
         copy_to_sqlite(config_of("grpc://metadata:8080"), layout, tmp_path / "copy.db")

@@ -109,7 +109,7 @@ class Resources(Settings):
 class Volume(Settings):
     """A PersistentVolumeClaim, and where pods see it."""
 
-    claim: ObjectName
+    claim: LabelName
     path: str = Field(default="/mnt/scopeline", pattern=r"^/[^:]*[^:/]$")
     """The folder at which it is mounted."""
 

@@ -18,7 +18,11 @@ from pipeline.kubeflow.rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
-PASSWORD = "hush-it-is-a-password"
+sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
+
+from kfp_rules import check_backend_rules  # noqa: E402
+
+PASSWORD = "hush-it-is-a-password"  # noqa: S105
 CONFIG = {
     "name": "taxi",
     "data": {"format": "csv", "path": "taxi/{SPAN}/*.csv", "label": "tips"},
@@ -97,6 +101,10 @@ def test_another_config_is_another_version(
     assert other.parameters["epochs"] == 99
 
 
+def test_the_backend_would_take_it(compiled: CompiledPipeline) -> None:
+    assert check_backend_rules(compiled.yaml) == []
+
+
 def test_kubeflow_loads_it_with_its_parameters(compiled: CompiledPipeline) -> None:
     loaded = components.load_component_from_text(compiled.yaml)
     assert set(loaded.component_spec.inputs) == set(compiled.parameters)
@@ -107,7 +115,7 @@ def test_every_node_is_a_step_after_those_that_it_needs(
     compiled: CompiledPipeline, documents: list[dict[str, Any]]
 ) -> None:
     tasks = documents[0]["components"]["comp-exit-handler-1"]["dag"]["tasks"]
-    assert list(compiled.steps)[0] == "begin"
+    assert next(iter(compiled.steps)) == "begin"
     assert list(compiled.steps)[-1] == "conclude"
     assert set(tasks) | {"conclude"} == set(compiled.steps)
     assert tasks["examplegen"]["dependentTasks"] == ["begin"]
@@ -117,7 +125,10 @@ def test_every_node_is_a_step_after_those_that_it_needs(
     resolvers = {"windowresolver", "analyzercacheresolver", "warmstartresolver"}
     assert resolvers | {"previousstatisticsresolver"} <= set(tasks)
     assert all(task["cachingOptions"] == {} for task in tasks.values())
-    assert all(task["retryPolicy"]["maxRetryCount"] == 1 for task in tasks.values())
+    for task in tasks.values():
+        assert task["retryPolicy"]["maxRetryCount"] == 1
+        # Two attempts of two hours, and the wait.
+        assert task["retryPolicy"]["backoffMaxDuration"] == f"{2 * 7200 + 40}s"
 
 
 def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -> None:

@@ -81,6 +81,7 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ),
         (["name=my_digits"], "'my_digits', which Kubernetes refuses as part of a pod's name; "),
         (["name=my_digits"], "such as 'my-digits'"),
+        ([f"name={'a' * 58}"], "right are at most 57 small letters, digits and `-`"),
         (["kubeflow.namespace=My_Team"], "kubeflow.namespace: found 'My_Team'; Kubernetes refuses"),
         (["kubeflow.volume.claim=Claim"], "kubeflow.volume.claim: found 'Claim'; Kubernetes"),
         (["kubeflow.resources.default.memory=16"], "found 16; an amount of memory has a unit"),

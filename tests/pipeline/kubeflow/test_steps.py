@@ -49,9 +49,10 @@ class Pod:
         self.log = ""
 
     def _step(self, *arguments: str) -> int:
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["step", *arguments, "--run-id", RUN])
-            step.main()
+            with pytest.raises(SystemExit) as ended:
+                step.main()
         self.log = "".join(self._capfd.readouterr())
         return ended.value.code
 
@@ -91,7 +92,7 @@ def test_begin_writes_down_what_the_run_works_on(tmp_path: Path, capfd: Any) -> 
     record = json.loads(pod.record.read_text())
     assert record["config"]["train"]["epochs"] == 7
     assert record["notes"] == []
-    assert list(record["nodes"])[0] == "ExampleGen"
+    assert next(iter(record["nodes"])) == "ExampleGen"
     assert "BaselineResolver" in set(record["nodes"]) - set(record["shown"])
     began = pod.record.read_bytes()
     assert pod.begin(epochs="7") == 0

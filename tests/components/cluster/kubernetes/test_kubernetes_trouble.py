@@ -1,0 +1,237 @@
+"""What keeps gangs of pods from running, and what is left of them when their launcher dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kube_server
+import pytest
+from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
+from kube_server import KubeServer
+from kube_tasks import spec, starts, workers
+
+from components.cluster.failures import StartTimeoutError, TaskFailedError
+from components.cluster.kubernetes import api as api_module
+from components.cluster.kubernetes import objects
+from components.cluster.kubernetes.launcher import KubernetesLauncher
+from components.cluster.launcher import Task, TaskSpec
+from trainer_module.errors import ConfigError, TrainingError
+
+pytestmark = [pytest.mark.timeout(120), needs_pods]
+_STEP = """
+import logging
+from kube_gangs import VOLUME, run
+from kube_tasks import workers
+from components.cluster.termination import exits_on_sigterm
+logging.basicConfig()
+with exits_on_sigterm():
+    run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
+"""
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
+    with serving(tmp_path, monkeypatch) as server:
+        yield server
+
+
+@pytest.fixture
+def step(kube: KubeServer, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that trains in two pods for a minute; both have begun."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", _STEP], env=environment)
+    wait_until(lambda: bool(starts(tmp_path / "data", "worker0")))
+    wait_until(lambda: bool(starts(tmp_path / "data", "worker1")))
+    yield process
+    process.kill()
+    process.wait()
+
+
+def pending(reason: str, message: str) -> dict[str, Any]:
+    """The status of a pod whose container cannot start."""
+    waiting = {"waiting": {"reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": "task", "state": waiting}]}
+
+
+def unschedulable(message: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {"conditions": [{**condition, "message": message}]}
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_step_that_is_told_to_end_deletes_everything(
+    kube: KubeServer, step: subprocess.Popen[bytes], how: signal.Signals
+) -> None:
+    assert len(kube.left) == 4
+    step.send_signal(how)
+    assert step.wait(timeout=20) == {signal.SIGTERM: 143, signal.SIGINT: -signal.SIGINT}[how]
+    assert kube.left == []
+
+
+def test_everything_goes_with_the_pod_of_the_step(
+    kube: KubeServer, step: subprocess.Popen[bytes]
+) -> None:
+    step.kill()
+    step.wait()
+    time.sleep(0.2)
+    assert len(kube.left) == 4
+    kube.cluster.end_owner(kube_server.OWNER)
+    wait_until(lambda: kube.left == [], seconds=5)
+
+
+def test_pod_of_another_namespace_owns_nothing(
+    kube: KubeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "namespace").write_text("elsewhere")
+    monkeypatch.setattr(api_module, "_NAMESPACE_FILE", tmp_path / "namespace")
+    launcher = KubernetesLauncher(PODS, "run/7")
+    launcher.allocate([Task("worker", 0)])
+    (service,) = kube.bodies("Service")
+    assert "ownerReferences" not in service["metadata"]
+    assert "what it made is left for 15 minutes" in caplog.text
+    launcher.stop_all()
+
+
+def test_jobs_end_some_time_after_their_launcher(
+    kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "LEASE_SECONDS", 2)
+    launcher = KubernetesLauncher(PODS, "run/7")
+    (gang,) = workers({"do": "sleep"}, folder=VOLUME)
+    cluster = launcher.allocate([gang.task])
+    place = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    task = launcher.start(TaskSpec(gang.task, gang.module, {**gang.payload, "tf_config": place}))
+    wait_until(lambda: bool(starts(tmp_path / "data", "worker0")))
+    assert task.poll() is None
+    wait_until(lambda: task.poll() is not None, seconds=10)
+    assert [name for name in kube.left if "worker-0" in name] == []
+    launcher.stop_all()
+
+
+def test_next_attempt_deletes_what_the_last_one_left(
+    kube: KubeServer,
+    step: subprocess.Popen[bytes],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step.kill()
+    step.wait()
+    (left,) = kube.bodies("Job")
+    processes = [kube.pod("worker", index).process for index in (0, 1)]
+    other = KubernetesLauncher(PODS, "run/8")
+    other.allocate([Task("worker", 0)])
+    assert len(kube.left) == 5, "another training is left alone"
+    other.stop_all()
+    launcher = KubernetesLauncher(PODS, "run/7")
+    launcher.allocate([Task("worker", 0), Task("worker", 1)])
+    assert all(process and process.poll() is not None for process in processes)
+    assert [name for name in kube.left if "worker" in name] == []
+    assert f"earlier attempt has left: {left['metadata']['name']}" in caplog.text
+    launcher.stop_all()
+
+
+def test_api_that_does_not_answer_for_a_while_is_asked_again(
+    kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gang = workers({"do": "count", "lines": 30, "pause": 0.1}, {"do": "finish"}, folder=VOLUME)
+
+    def refuse() -> None:
+        wait_until(lambda: bool(starts(tmp_path / "data", "worker0")))
+        time.sleep(0.5)
+        kube.refuse(2.5)
+
+    with meanwhile(refuse):
+        assert run(gang) == []
+    assert "The Kubernetes API does not answer" in caplog.text
+    assert kube.left == []
+
+
+def test_api_that_does_not_answer_at_all(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "PATIENCE_SECONDS", 0.5)
+    kube.refuse(60)
+    with pytest.raises(TrainingError) as caught:
+        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
+    assert str(caught.value).startswith(
+        f"the Kubernetes API at {kube.url} has not answered for 0.5 s ("
+    )
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "message"),
+    [("create", "jobs", "create jobs.batch"), ("list", "pods", "list pods")],
+)
+def test_account_without_a_right(kube: KubeServer, verb: str, resource: str, message: str) -> None:
+    for rule in kube.rules:
+        if resource in rule["resources"]:
+            rule["verbs"].remove(verb)
+    with pytest.raises(ConfigError) as caught:
+        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
+    assert str(caught.value) == (
+        f"system:serviceaccount:kubeflow:pipeline-runner may not {message} in namespace kubeflow; "
+        "a role with the rights that the trainer needs is in deploy/kubernetes/trainer-rbac.yaml: "
+        "`kubectl apply --namespace kubeflow --filename deploy/kubernetes/trainer-rbac.yaml`."
+    )
+    assert kube.left == []
+
+
+def test_kubernetes_refuses_an_object(kube: KubeServer) -> None:
+    pods = PODS.model_copy(update={"image_pull_secrets": [7]})
+    launcher = KubernetesLauncher(pods, "run/7")
+    launcher.allocate([Task("worker", 0)])
+    with pytest.raises(ConfigError, match=r"refuses to create jobs\.batch in namespace kubeflow"):
+        launcher.start(spec(Task("worker", 0), "sleep", VOLUME))
+    launcher.stop_all()
+    assert kube.left == []
+
+
+def test_no_cluster_at_all(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/no/where")
+    with pytest.raises(ConfigError, match=r"neither runs in a cluster nor does KUBECONFIG lead"):
+        KubernetesLauncher(PODS, "run/7")
+
+
+def test_pod_that_finds_no_node_is_named(kube: KubeServer) -> None:
+    kube.cluster.holds["worker", 1] = unschedulable("0/3 nodes: insufficient nvidia.com/gpu.")
+    with pytest.raises(StartTimeoutError) as caught:
+        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME), start_timeout=3)
+    job = kube.bodies("Job")[0]["metadata"]["name"]
+    assert f"not ready within 3 s: worker 1 (no sign of life; pod {job}-1-" in str(caught.value)
+    assert ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.)" in str(caught.value)
+    assert kube.left == []
+
+
+def test_image_that_cannot_be_pulled_is_not_waited_for(kube: KubeServer) -> None:
+    message = "couldn't parse image name"
+    kube.cluster.holds["worker", 0] = pending("InvalidImageName", message)
+    began = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
+    assert time.monotonic() - began < 10
+    assert str(caught.value).startswith("worker 0 cannot start: pod scopeline-")
+    assert str(caught.value).endswith(f"InvalidImageName: {message}")
+
+
+def test_memory_that_was_not_enough_is_said(kube: KubeServer, tmp_path: Path) -> None:
+    gang = workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME)
+
+    def kill() -> None:
+        wait_until(lambda: bool(starts(tmp_path / "data", "worker1")))
+        pod = kube.pod("worker", 1)
+        pod.reason = "OOMKilled"
+        pod.kill()
+
+    with meanwhile(kill), pytest.raises(TaskFailedError) as caught:
+        run(gang, retries=0)
+    assert str(caught.value) == (
+        "worker 1 was killed by SIGKILL: out of memory (OOMKilled; its limit is 2Gi)"
+    )

@@ -1,0 +1,190 @@
+"""Compiled pipelines, run container by container as Kubeflow Pipelines does, on a real MariaDB."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from e2e.kubeflow_cluster import (
+    ROOT,
+    Cluster,
+    Run,
+    detail,
+    kill_once,
+    states,
+    summary,
+)
+from mariadb_server import PASSWORD, MariaDB, mariadb
+
+from pipeline.builtin_data import BUILTIN_DATA
+
+SPANS = """
+name: trips
+data: {format: csv, path: "days/{SPAN}/*.csv", label: big_tipper}
+task: binary
+features: {tips: {type: ignore}, trip_start_timestamp: {type: ignore}}
+model: {kind: wide_deep, hidden_units: [16]}
+train: {epochs: 2, batch_size: 256}
+evaluate: {metrics: [auc]}
+schedule:
+  on_new_data: true
+  window: {last: 3}
+  warm_start: true
+drift:
+  columns: {payment_type: {infinity_norm: 0.4}}
+  on_drift: fail
+"""
+ROWS_A_DAY = 1500
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDB]:
+    with mariadb() as running:
+        for database in ("meta_digits", "meta_trips"):
+            running.administer(f"CREATE DATABASE {database}")
+        yield running
+
+
+def _cluster(server: MariaDB, folder: Path, database: str) -> Cluster:
+    volume = folder / "volume"
+    volume.mkdir()
+    return Cluster(volume, server, database)
+
+
+@pytest.fixture(scope="module")
+def digits(server: MariaDB, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    return _cluster(server, tmp_path_factory.mktemp("digits"), "meta_digits")
+
+
+DIGITS = (ROOT / "configs" / "digits.yaml", "evaluate.thresholds={accuracy: {min: 0.5}}")
+
+
+@pytest.fixture(scope="module")
+def first(digits: Cluster) -> Run:
+    """Digits for two epochs; its Trainer is killed in the second."""
+    killing = kill_once(digits, "trainer", "epoch 2 of 2")
+    return digits.executor(digits.compile(*DIGITS), killing).run({"epochs": 2})
+
+
+def test_a_run_reaches_pusher_with_its_own_parameters(digits: Cluster, first: Run) -> None:
+    assert first.state == "SUCCEEDED", first.report()
+    told = summary(first)
+    assert told.status == "pushed"
+    assert told.run_id == first.run_id
+    assert set(states(first).values()) == {"ran"}
+    assert told.training is not None
+    assert told.training["epochs"] == 2
+    assert told.pushed is not None
+    assert Path(told.pushed).is_relative_to(digits.volume / "output/digits/serving/digits")
+    assert (Path(told.pushed) / "saved_model.pb").exists()
+
+
+def test_a_step_that_is_killed_goes_on_in_its_second_attempt(digits: Cluster, first: Run) -> None:
+    trainer = first.tasks["trainer"]
+    assert [one.exit_code for one in trainer.attempts] == [-signal.SIGKILL, 0], first.report()
+    told = summary(first)
+    assert told.training is not None
+    assert told.training["resumed_at_step"] > 0
+    assert digits.count("Trainer") == 1, "the second attempt goes on with the same execution"
+
+
+def test_no_log_holds_the_password(digits: Cluster, first: Run) -> None:
+    logs = [*digits.pods.rglob("*.log"), *(digits.volume / "output/digits/runs").rglob("*")]
+    texts = [log.read_text(errors="replace") for log in logs if log.is_file()]
+    assert len(texts) > len(first.tasks)
+    assert not [text for text in texts if PASSWORD in text]
+
+
+def test_two_runs_at_once_of_which_one_is_cached(digits: Cluster, first: Run) -> None:
+    """And the other one compares its model with the one in service, which a Resolver finds."""
+    executor = digits.executor(digits.compile(*DIGITS))
+    with ThreadPoolExecutor() as threads:
+        same, other = threads.map(executor.run, ({"epochs": 2}, {"epochs": 3}))
+    assert (same.state, other.state) == ("SUCCEEDED", "SUCCEEDED"), same.report() + other.report()
+    assert set(states(same).values()) == {"cached"}
+    assert summary(same).pushed == summary(first).pushed
+    found = states(other)
+    assert {found[name] for name in ("ExampleGen", "SchemaGen", "Transform")} == {"cached"}
+    assert found["Trainer"] == "ran"
+    told = summary(other)
+    assert told.metrics["accuracy"].in_service == pytest.approx(
+        summary(first).metrics["accuracy"].value
+    )
+
+
+class Trips:
+    """Days of taxi trips on a volume, and the pipeline that is trained on them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.config = cluster.volume.parent / "trips.yaml"
+        self.config.write_text(SPANS)
+        source = BUILTIN_DATA["taxi"].locate(cluster.volume)
+        with source.open(newline="") as file:
+            self.rows = list(csv.DictReader(file))
+
+    def write(self, day: int, **constant: str) -> None:
+        """The trips of a day, which came an hour ago; some columns can have one value only."""
+        path = self.cluster.volume / "days" / str(day) / "trips.csv"
+        path.parent.mkdir(parents=True)
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            for row in self.rows[(day - 1) * ROWS_A_DAY : day * ROWS_A_DAY]:
+                writer.writerow(row | constant)
+        an_hour_ago = path.stat().st_mtime - 3600
+        os.utime(path, (an_hour_ago, an_hour_ago))
+
+    def run(self, **parameters: str) -> Run:
+        return self.cluster.executor(self.cluster.compile(self.config)).run(parameters)
+
+
+@pytest.fixture(scope="module")
+def trips(server: MariaDB, tmp_path_factory: pytest.TempPathFactory) -> Trips:
+    trips = Trips(_cluster(server, tmp_path_factory.mktemp("trips"), "meta_trips"))
+    for day in (1, 2, 3):
+        trips.write(day)
+    return trips
+
+
+@pytest.fixture(scope="module")
+def two_days(trips: Trips) -> Run:
+    return trips.run(span="2")
+
+
+def test_taxi_trips_up_to_the_span_that_a_run_names(two_days: Run) -> None:
+    assert two_days.state == "SUCCEEDED", two_days.report()
+    told = summary(two_days)
+    assert told.window is not None
+    assert told.window.spans == ["1", "2"]
+    assert told.status == "pushed"
+
+
+def test_the_next_window_begins_with_the_model_in_service(trips: Trips, two_days: Run) -> None:
+    three_days = trips.run()
+    assert three_days.state == "SUCCEEDED", three_days.report()
+    told = summary(three_days)
+    assert told.window is not None
+    assert told.window.spans == ["1", "2", "3"]
+    assert told.training is not None
+    assert told.training["warm_start"]
+    assert trips.cluster.count("ArrowExampleGen") == 3, "each span is read once"
+
+
+def test_a_node_that_fails_fails_the_run_with_its_message(trips: Trips, two_days: Run) -> None:
+    trips.write(4, payment_type="Barter")
+    failed = trips.run()
+    assert failed.state == "FAILED"
+    validator = failed.tasks["examplevalidator"]
+    assert [one.exit_code for one in validator.attempts][-1] == 1, failed.report()
+    assert "payment_type" in detail(validator)
+    assert {failed.tasks[name].state for name in ("trainer", "evaluator", "pusher")} == {"SKIPPED"}
+    told = summary(failed)
+    assert told.error is not None
+    assert told.error.component == "ExampleValidator"
+    assert "payment_type" in told.error.message

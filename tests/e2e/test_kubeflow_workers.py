@@ -1,0 +1,76 @@
+"""A pipeline on Kubeflow whose Trainer starts its workers as pods, one of which is lost."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from e2e.kubeflow_cluster import ROOT, Cluster, states, summary
+from mariadb_server import PASSWORD, mariadb
+
+sys.path.insert(0, str(ROOT / "tests" / "components" / "cluster" / "kubernetes"))
+
+from kube_gangs import needs_pods
+from kube_server import KubeServer
+
+pytestmark = needs_pods
+EPOCHS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    volume = tmp_path_factory.mktemp("workers") / "volume"
+    volume.mkdir()
+    with mariadb() as server:
+        server.administer("CREATE DATABASE meta_workers")
+        yield Cluster(volume, server, "meta_workers")
+
+
+def kill_worker_once(
+    cluster: Cluster, kube: KubeServer, killed: list[str], stop: threading.Event
+) -> None:
+    """Kills the second worker as soon as there is a backup to go on from."""
+    trainer = cluster.volume / "output" / "digits" / "pipeline_root" / "Trainer"
+    while not stop.wait(0.1):
+        if any(trainer.glob("backups/*/*")):
+            pod = kube.pod("worker", 1)
+            pod.kill()
+            killed.append(pod.name)
+            return
+
+
+def test_two_workers_as_pods_train_the_digits_though_one_is_killed(cluster: Cluster) -> None:
+    compiled = cluster.compile(
+        ROOT / "configs" / "digits.yaml",
+        "train.strategy=multi_worker_mirrored",
+        "train.cluster={workers: 2, launcher: kubernetes}",
+        f"train.epochs={EPOCHS}",
+        "evaluate.thresholds={accuracy: {min: 0.5}}",
+    )
+    killed: list[str] = []
+    stop = threading.Event()
+    with KubeServer(
+        cluster.volume.parent,
+        volumes={"scopeline": cluster.volume},
+        secrets={("meta", "password"): PASSWORD},
+    ) as kube:
+        killer = threading.Thread(target=kill_worker_once, args=(cluster, kube, killed, stop))
+        killer.start()
+        try:
+            run = cluster.executor(compiled, environment=kube.environment).run()
+        finally:
+            stop.set()
+            killer.join()
+        left = kube.left
+    assert run.state == "SUCCEEDED", run.report()
+    assert killed
+    told = summary(run)
+    assert told.status == "pushed"
+    assert told.training["strategy"] == "multi_worker_mirrored"
+    assert told.training["workers"] == 2
+    assert told.training["resumed_at_step"] > 0
+    assert any("worker 1 was killed by SIGKILL" in what for what in told.training["restarts"])
+    assert states(run)["Trainer"] == "ran"
+    assert not left, "everything that was made is deleted"
