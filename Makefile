@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 CONFIG ?= configs/digits.yaml
 ARGS ?=
 IMAGE ?=
+EXTRA ?=
 
 # Set-up runs again only when what it installs has changed.
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
@@ -42,8 +43,8 @@ format: $(READY)  ## rewrite the code in the house style
 docs: $(READY)  ## write the config reference and its JSON Schema from the code
 	@$(PYTHON) tools/generate_docs.py
 
-image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it
-	@$(PYTHON) tools/build_image.py $(IMAGE)
+image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopeline:0.1.0 names it, EXTRA=gpu adds CUDA
+	@$(PYTHON) tools/build_image.py $(IMAGE) $(if $(EXTRA),--extra $(EXTRA))
 
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 	@$(PYTHON) benchmarks/taxi.py $(ARGS)

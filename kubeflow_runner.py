@@ -180,8 +180,8 @@ def apply_schedule(
 ) -> None:
     """Make the pipeline's recurring run what `schedule.cron` says, after showing what differs.
 
-    Runs come one at a time, and those that were missed are not made up for. Interrupted at
-    whatever moment, the same command puts things right.
+    Runs come one at a time; of those that were missed, the latest alone is made up for. Interrupted
+    at whatever moment, the same command puts things right.
     """
     loaded = _load(config, overrides)
     recurring.cron_for_kubeflow(loaded)
@@ -217,7 +217,7 @@ def remove_schedule(
 ) -> None:
     """Delete the pipeline's recurring runs; what they have started goes on."""
     loaded = _load(config, overrides)
-    recurring.remove(commands.connect(loaded), loaded.name, dry_run, typer.echo)
+    recurring.remove(commands.connect(loaded), loaded, dry_run, typer.echo)
 
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:

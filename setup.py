@@ -48,6 +48,8 @@ setup(
     py_modules=["kubeflow_runner", "local_runner"],
     package_data={"configs": ["*.yaml"]},
     install_requires=INSTALL_REQUIRES,
+    # TensorFlow's CUDA libraries, gigabytes that machines without a GPU do without.
+    extras_require={"gpu": ["tensorflow[and-cuda]>=2.21,<2.22"]},
     entry_points={
         "console_scripts": [
             "scopeline=local_runner:main",

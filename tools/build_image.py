@@ -32,9 +32,10 @@ def read_revision() -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def build_command(image: str) -> list[str]:
+def build_command(image: str, extra: str = "") -> list[str]:
     """What `docker` is told to build the image, from the repository's root."""
     arguments = {"VERSION": read_version(), "REVISION": read_revision(), "CODE": code_hash()}
+    arguments |= {"EXTRA": extra} if extra else {}
     build = [f"--build-arg={name}={value}" for name, value in arguments.items()]
     return ["build", "--file=deploy/Dockerfile", f"--tag={image}", *build, "."]
 
@@ -57,14 +58,16 @@ def main() -> int:
     """Builds, or says what keeps it from that."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("image", nargs="?", default=f"scopeline:{read_version()}")
-    image = parser.parse_args().image
+    parser.add_argument("--extra", default="", choices=["", "gpu"], help="gpu: CUDA's libraries")
+    given = parser.parse_args()
+    image = given.image
     try:
         parse_image(image)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_UNUSABLE
     docker = shutil.which("docker")
-    command, obstacle = build_command(image), find_obstacle(docker)
+    command, obstacle = build_command(image, given.extra), find_obstacle(docker)
     shown = " ".join(["docker", *command])
     if docker is None or obstacle is not None:
         print(f"{obstacle}\n  {shown}", file=sys.stderr)

@@ -42,6 +42,10 @@ class UnavailableError(ConfigError):
     """The API does not answer now; later it may."""
 
 
+class ServerFailedError(InternalError):
+    """The API answered with 500: it is broken, or its database is away for a moment."""
+
+
 class NotFoundError(ConfigError):
     """What was asked for is not there."""
 
@@ -118,7 +122,7 @@ def _from_status(endpoint: str, doing: str, error: ApiException) -> ConfigError 
         return ConflictError(f"{endpoint}: cannot {doing}: there is one already (409){says}")
     if 300 <= status < 500:
         return ConfigError(f"{endpoint}: cannot {doing} ({status} {error.reason}){says}")
-    return InternalError(
+    return ServerFailedError(
         f"{endpoint}: Kubeflow Pipelines failed to {doing} ({status} {error.reason}){says}"
     )
 

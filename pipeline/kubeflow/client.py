@@ -199,9 +199,15 @@ class Kubeflow:
         self._call(f"disable the recurring run {recurring}", method, recurring)
 
     def delete(self, recurring: str) -> None:
-        """Deletes a recurring run; the runs that it started stay."""
+        """Deletes a recurring run.
+
+        The runs that it started stay from Kubeflow 2.16 on; older ones, which do not know how to
+        leave them, delete their pods, those of a run under way as well.
+        """
         method = self._recurring.recurring_run_service_delete_recurring_run_with_http_info
-        self._call(f"delete the recurring run {recurring}", method, recurring)
+        self._call(
+            f"delete the recurring run {recurring}", method, recurring, propagation_policy="ORPHAN"
+        )
 
     def log(self, run_id: str, pod: str) -> Iterator[bytes]:
         """What a step has said until now, in pieces.

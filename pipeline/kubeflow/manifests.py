@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -19,6 +20,8 @@ TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
 """Where kfp's client looks for a token by itself."""
 TOKEN_AUDIENCE = "pipelines.kubeflow.org"  # noqa: S105
 TOKEN_SECONDS = 7200
+CHECK_SECONDS = 900
+"""How long one look may take; compiling takes half a minute of it."""
 LONGEST_NAME = 52
 """Characters: a CronJob's name, which its Jobs add a time to."""
 LARGEST_CONFIG = 2**20
@@ -120,7 +123,7 @@ def _cron_job(
     job = {
         # The next firing is the retry.
         "backoffLimit": 0,
-        "activeDeadlineSeconds": int(schedule.timeout.total_seconds()),
+        "activeDeadlineSeconds": CHECK_SECONDS,
         "template": {
             # A sidecar would outlive the check, and the Job never end.
             "metadata": {"labels": {"sidecar.istio.io/inject": "false"}},
@@ -144,7 +147,7 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
     pod: Object = {
         "restartPolicy": "Never",
         # By this token kfp's client finds out that it is in a cluster, where no endpoint says more.
-        "automountServiceAccountToken": settings.endpoint is None,
+        "automountServiceAccountToken": settings.endpoint is None or _is_of_here(settings),
         "serviceAccountName": settings.service_account,
         "imagePullSecrets": [{"name": secret} for secret in settings.image_pull_secrets],
         "nodeSelector": placement.node_selector,
@@ -160,6 +163,11 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
     return {key: value for key, value in pod.items() if value not in (None, [], {})}
 
 
+def _is_of_here(settings: KubeflowSettings) -> bool:
+    """Whether the endpoint is a port-forward's: in a pod, that is the pod itself."""
+    return urlsplit(settings.endpoint or "").hostname in ("localhost", "127.0.0.1", "::1")
+
+
 def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object]) -> Object:
     environment = {"HOME": SCRATCH_FOLDER, **settings.environment}
     secrets = {
@@ -171,7 +179,8 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
         "name": "check",
         "image": settings.image,
         "command": [
-            *("python", "-m", "kubeflow_runner", "check", "--once", "--config", config_path)
+            *("python", "-m", "kubeflow_runner", "check", "--once", "--config", config_path),
+            *(("--set", "kubeflow.endpoint=null") if _is_of_here(settings) else ()),
         ],
         # Where relative paths of the config begin.
         "workingDir": folder,

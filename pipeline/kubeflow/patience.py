@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline.kubeflow.api_errors import UnavailableError
+from pipeline.kubeflow.api_errors import ServerFailedError, UnavailableError
 
 _LONGEST_WAIT = 30.0
 """Seconds."""
@@ -29,14 +29,14 @@ class Pace:
         """Asks again, ever more slowly, while Kubeflow does not answer.
 
         Raises:
-          UnavailableError: it has not for too long.
+          UnavailableError, ServerFailedError: it has not for too long.
         """
         until = time.monotonic() + self.patience
         wait = self.poll
         while True:
             try:
                 return ask()
-            except UnavailableError:
+            except (UnavailableError, ServerFailedError):
                 if time.monotonic() + wait > until:
                     raise
                 time.sleep(wait)

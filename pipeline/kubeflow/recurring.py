@@ -15,7 +15,8 @@ from pipeline.kubeflow.client import Kubeflow
 from pipeline.kubeflow.compiled import CompiledPipeline
 from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.settings import KubeflowSettings
-from pipeline.kubeflow.submission import ensure_experiment, ensure_version
+from pipeline.kubeflow.submission import ensure_experiment, ensure_version, runs_of
+from pipeline.kubeflow.tasks import ENDED
 from trainer_module.errors import ConfigError, ScopelineError
 
 Say = Callable[[str], None]
@@ -141,10 +142,7 @@ def apply(
         right = _like(wanted, there)
         new = right.id if right else _create(kubeflow, settings, compiled, wanted)
         _change_places([item.id for item in wrong if item.enabled], new, kubeflow)
-    for item in wrong:
-        if item is right:
-            continue
-        kubeflow.delete(item.id)
+    _delete(kubeflow, config, [item for item in wrong if item is not right], say)
     say("done")
 
 
@@ -157,15 +155,32 @@ def show(kubeflow: Kubeflow, name: str, say: Say) -> None:
         say(_line(item))
 
 
-def remove(kubeflow: Kubeflow, name: str, dry_run: bool, say: Say) -> None:
-    """Deletes the pipeline's recurring runs; the runs that they started stay."""
-    there = list_recurring(kubeflow, name)
+def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) -> None:
+    """Deletes the pipeline's recurring runs; a run of theirs that is under way comes to its end."""
+    there = list_recurring(kubeflow, config.name)
     if not there:
-        say(f"{name}: there is no recurring run; nothing to do")
+        say(f"{config.name}: there is no recurring run; nothing to do")
     for item in there:
         say(f"- {_line(item)}")
-        if not dry_run:
+    if there and not dry_run:
+        _delete(kubeflow, config, there, say)
+
+
+def _delete(
+    kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], say: Say
+) -> None:
+    """Deletes recurring runs, but for those of which a run is under way: they are disabled."""
+    if not unwanted:
+        return
+    running = {run.recurring_run_id for run in runs_of(kubeflow, config) if run.state not in ENDED}
+    for item in unwanted:
+        if item.id not in running:
             kubeflow.delete(item.id)
+            continue
+        # Kubeflow before 2.16 would delete the run with it.
+        if item.enabled:
+            kubeflow.disable(item.id)
+        say(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
 
 
 def _like(wanted: Recurring, there: list[Recurring]) -> Recurring | None:

@@ -72,7 +72,7 @@ def test_the_check_looks_as_often_as_the_config_says_and_one_at_a_time() -> None
     assert spec["schedule"] == "*/10 * * * *"
     assert spec["concurrencyPolicy"] == "Forbid"
     assert job(manifests)["backoffLimit"] == 0
-    assert job(manifests)["activeDeadlineSeconds"] == 2 * 3600
+    assert job(manifests)["activeDeadlineSeconds"] == 900
 
 
 def test_the_check_is_confined() -> None:
@@ -127,11 +127,19 @@ def test_the_check_has_a_token_for_kubeflow_pipelines_and_no_other_where_it_need
     address = "http://ml-pipeline.kubeflow:8888"
     found = pod(write(make_config(kubeflow={"image": IMAGE, "endpoint": address})))
     assert found["automountServiceAccountToken"] is False
+    assert "--set" not in found["containers"][0]["command"]
     token = next(volume for volume in found["volumes"] if volume["name"] == "token")
     account = token["projected"]["sources"][0]["serviceAccountToken"]
     path = f"{TOKEN_FOLDER}/{account['path']}"
     assert ServiceAccountTokenVolumeCredentials()._token_path == path
     assert pod(write(make_config()))["automountServiceAccountToken"] is True
+
+
+def test_a_port_forward_is_none_in_a_pod() -> None:
+    here = {"image": IMAGE, "endpoint": "http://localhost:8888"}
+    found = pod(write(make_config(kubeflow=here)))
+    assert found["containers"][0]["command"][-2:] == ["--set", "kubeflow.endpoint=null"]
+    assert found["automountServiceAccountToken"] is True
 
 
 def test_names_are_ones_that_kubernetes_takes_and_differ() -> None:

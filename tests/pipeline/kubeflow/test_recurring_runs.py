@@ -16,6 +16,7 @@ from pipeline.kubeflow import recurring
 from pipeline.kubeflow.client import Kubeflow
 from pipeline.kubeflow.compiled import CompiledPipeline
 from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.submission import ensure_version, start_run
 from trainer_module.errors import ConfigError, InternalError
 
 NIGHTLY = {"cron": "0 3 * * *"}
@@ -46,7 +47,7 @@ class Cluster:
 
     def remove(self, dry_run: bool = False) -> list[str]:
         said: list[str] = []
-        recurring.remove(self.kubeflow, self.config.name, dry_run, said.append)
+        recurring.remove(self.kubeflow, self.config, dry_run, said.append)
         return said
 
     @property
@@ -204,6 +205,27 @@ def test_two_that_are_enabled_become_one(server: KfpServer, tmp_path: Path) -> N
     said = cluster.apply()
     assert [line[:1] for line in said] == ["d", "-", " ", "d"]
     assert list(server.recurring) == [first]
+
+
+def test_a_run_under_way_outlives_its_recurring_run(server: KfpServer, tmp_path: Path) -> None:
+    cluster = Cluster(server, tmp_path)
+    cluster.apply()
+    [old] = server.recurring
+    run = start_run(
+        cluster.kubeflow,
+        settings_of(cluster.config),
+        ensure_version(cluster.kubeflow, COMPILED),
+        {},
+    )
+    server.runs[run] |= {"recurring_run_id": old, "state": "RUNNING"}
+    said = cluster.apply(CHANGED)
+    assert f"  {old} is disabled; the next call deletes it, as a run of it is under way" in said
+    assert cluster.enabled == [CHANGED.version]
+    assert old in server.recurring
+    server.runs[run]["state"] = "SUCCEEDED"
+    cluster.apply(CHANGED)
+    assert old not in server.recurring
+    assert server.runs[run]["state"] == "SUCCEEDED"
 
 
 def test_those_of_other_pipelines_stay(server: KfpServer, tmp_path: Path) -> None:
