@@ -128,6 +128,11 @@ def schema_revision(curated: str | None, kept: str) -> str:
     return "" if mark.decode(errors="replace") == MARK + _sha256(text) else _sha256(text)
 
 
+def schema_content(path: str) -> bytes:
+    """The bytes of a schema's file; none where there is no file."""
+    return _read(path) if fileio.exists(path) else b""
+
+
 def read_schema(path: str, label: str) -> schema_pb2.Schema:
     """Reads a schema in text format.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -13,6 +14,8 @@ from typing import Any
 
 INCOMING_PREFIX = ".incoming-"
 """Model servers look at folders that are numbers; what is being copied has no such name."""
+ABANDONED_SECONDS = 3600.0
+"""What another machine has not changed for so long, it does not write any more."""
 OUTGOING_PREFIX = ".deleted-"
 """What is being deleted has no such name either."""
 WITHDRAWN_PROPERTY = "withdrawn"
@@ -91,9 +94,12 @@ def push_version(model: Path, version: Path, provenance: Provenance | None = Non
     """
     base = version.parent
     base.mkdir(parents=True, exist_ok=True)
-    for abandoned in base.glob(f"{INCOMING_PREFIX}*"):
-        shutil.rmtree(abandoned, ignore_errors=True)
-    incoming = base / f"{INCOMING_PREFIX}{os.getpid()}"
+    own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
+    for found in base.glob(f"{INCOMING_PREFIX}*"):
+        # What another machine writes now may be a push of another run.
+        if found.name.startswith(own) or _age(found) > ABANDONED_SECONDS:
+            shutil.rmtree(found, ignore_errors=True)
+    incoming = base / f"{own}{os.getpid()}"
     try:
         shutil.copytree(model, incoming)
         if provenance is not None:
@@ -106,6 +112,14 @@ def push_version(model: Path, version: Path, provenance: Provenance | None = Non
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     _flush(base)
+
+
+def _age(path: Path) -> float:
+    """Seconds since its last change; none if it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def delete_version(version: Path) -> None:

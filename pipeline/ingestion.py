@@ -8,6 +8,7 @@ from pathlib import Path
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
+from components.example_gen.paths import is_remote
 from components.example_gen.settings import ExampleGenSettings
 from components.schema_gen import schema_revision
 from pipeline.config import DataSettings, PipelineConfig
@@ -55,7 +56,7 @@ def ingestion_fingerprint(config: PipelineConfig, layout: Layout) -> str:
 
 def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
     """The path of the user's own schema; as the config has it where the files are elsewhere."""
-    if config.schema_file is None or layout.is_elsewhere:
+    if config.schema_file is None or layout.is_elsewhere or is_remote(config.schema_file):
         return config.schema_file
     return str(Path(config.schema_file).absolute())
 

@@ -96,6 +96,9 @@ class Journal:
         """The first component begins; further calls do nothing."""
         if not self._has_begun:
             self._has_begun = True
+            # Where each step is a process of its own, another one may have begun the run.
+            if self._ledger.events(Kind.STARTED, run=self._run):
+                return
             self._record(
                 Kind.STARTED,
                 self._because,

@@ -20,7 +20,9 @@ class Layout:
     name: str
     push_directory: str | None = None
     remote: str | None = None
-    """A URI below which artifacts, models and the kept schema are, where not below `output`."""
+    """A URI below which artifacts and models are, where not below `output`."""
+    is_kept: bool = True
+    """Whether `output` outlives the process; else the kept schema is at the URI as well."""
     is_elsewhere: bool = False
     """Whether the files are those of another machine: nothing is looked at then."""
 
@@ -57,7 +59,7 @@ class Layout:
     @property
     def kept_schema(self) -> str:
         """The same as components are told it."""
-        return str(self.schema) if self.remote is None else self._at_remote(_SCHEMA)
+        return str(self.schema) if self.is_kept else self._at_remote(_SCHEMA)
 
     @property
     def serving(self) -> str:

@@ -86,12 +86,7 @@ class Recorder:
         if execution is not None and state is not State.FAILED:
             self._results.add(component, execution)
         state, detail = self._findings.of(component, state)
-        self.summary.components.append(
-            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
-        )
-        self.summary.seconds = round(time.time() - self._began, 3)
-        self.summary.write(self._files.summary)
-        self._screen.finished(component, state, seconds, detail)
+        self._note(component, state, seconds, detail)
         if component == "ExampleValidator" and state is not State.FAILED and self._window:
             self._journal.ingested(
                 self._window.newest,
@@ -99,6 +94,18 @@ class Recorder:
                 self._ingestion,
                 self._results.examples_uri(),
             )
+
+    def unreadable(self, component: str, state: State, seconds: float, detail: str) -> None:
+        """A component ended, but what it left cannot be read: its own words have to do."""
+        self._note(component, state, seconds, detail)
+
+    def _note(self, component: str, state: State, seconds: float, detail: str) -> None:
+        self.summary.components.append(
+            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
+        )
+        self.summary.seconds = round(time.time() - self._began, 3)
+        self.summary.write(self._files.summary)
+        self._screen.finished(component, state, seconds, detail)
 
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from what was pushed or from what went wrong."""
@@ -118,8 +125,18 @@ class Recorder:
         except OSError:
             # A full disk, say: the ledger, which is open already, may still take it.
             logger.exception("The summary could not be written")
-        models = self._results.outputs("Trainer", "model")
-        self._journal.concluded(self.summary, models[0].uri if models else None)
+        self._journal.concluded(self.summary, self._model())
+
+    def _model(self) -> str | None:
+        """The uri of the Model, which only a run that pushed needs to have."""
+        try:
+            models = self._results.outputs("Trainer", "model")
+        except Exception:
+            if self.summary.pushed:
+                raise
+            logger.exception("The model could not be looked up")
+            return None
+        return models[0].uri if models else None
 
     def _status(self) -> Status:
         if self._current != "Pusher":

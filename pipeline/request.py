@@ -17,3 +17,5 @@ class RunRequest:
     """The span that the window ends at, a date or a number; default: the newest."""
     validate_only: bool = False
     """Whether to read and check the newest span, and go no further."""
+    through_name: str = "--through"
+    """What `through` was given as."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants as evaluator_constants
 from tfx.components.statistics_gen import stats_artifact_utils
+from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
@@ -93,9 +95,10 @@ class RunResults:
     def training(self) -> dict[str, Any]:
         """What Trainer wrote about its work: strategy, replicas, epochs, history."""
         for artifact in self.outputs("Trainer", "model_run"):
-            path = Path(artifact.uri) / RECORD_FILE
-            if path.exists():
-                return dict(json.loads(path.read_text()))
+            path = posixpath.join(artifact.uri, RECORD_FILE)
+            if fileio.exists(path):
+                with fileio.open(path, "r") as opened:
+                    return dict(json.loads(opened.read()))
         return {}
 
     def evaluation(self) -> Evaluation | None:

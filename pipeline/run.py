@@ -105,7 +105,7 @@ def find_window(config: PipelineConfig, layout: Layout, request: RunRequest) -> 
         except ValueError:
             right = "a date, such as 2026-01-05" if dated else "a number"
             raise ConfigError(
-                f"--through {request.through}: the spans at data.path are {right}"
+                f"{request.through_name} {request.through}: the spans at data.path are {right}"
             ) from None
     spans = list_spans(config.data, layout)
     return choose_window(spans, config.schedule_or_default, datetime.now().astimezone(), through)

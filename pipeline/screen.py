@@ -48,7 +48,7 @@ class Screen(logging.Handler):
           verbose: whether log lines scroll by, between which no bar can be drawn.
         """
         super().__init__()
-        self.console = Console(file=stream, highlight=False, soft_wrap=True)
+        self.console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False)
         self._draws_bars = self.console.is_interactive and not verbose
         self._bar: Progress | None = None
         self._component = ""

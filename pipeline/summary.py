@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, PlainSerializer
 
 from pipeline.schedule.spans import Window
 
@@ -17,7 +17,9 @@ EXIT_INTERRUPTED = 130
 
 # JSON has no NaN and no infinities.
 Number = Annotated[
-    float, PlainSerializer(lambda v: v if math.isfinite(v) else None, when_used="json")
+    float,
+    BeforeValidator(lambda v: math.nan if v is None else v),
+    PlainSerializer(lambda v: v if math.isfinite(v) else None, when_used="json"),
 ]
 
 

@@ -11,12 +11,15 @@ from trainer_module.strategies.automatic import check_available, choose_strategy
 from trainer_module.tf_config import read_tf_config
 
 
-def prepare_training(train: TrainSettings, pods: PodSettings | None = None) -> None:
+def prepare_training(
+    train: TrainSettings, pods: PodSettings | None = None, backup_scope: str = ""
+) -> None:
     """Finds out now what Trainer would stumble over, and passes it what looks after training.
 
     Args:
       train: how to train.
       pods: what pods are given, where those are what trains.
+      backup_scope: keeps apart what may train at the same time.
 
     Raises:
       ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
@@ -24,7 +27,8 @@ def prepare_training(train: TrainSettings, pods: PodSettings | None = None) -> N
     choice = choose_strategy(train, read_tf_config(os.environ))
     if pods is None:
         check_available(choice.strategy)
-    os.environ.update(trainer_options(train, pods).to_environment())
+    options = trainer_options(train, pods).model_copy(update={"backup_scope": backup_scope})
+    os.environ.update(options.to_environment())
 
 
 def trainer_options(train: TrainSettings, pods: PodSettings | None = None) -> TrainerOptions:

@@ -6,15 +6,15 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
+from components.schema_gen import schema_content
 from pipeline.config import PipelineConfig
 from pipeline.failures import explain
 from pipeline.graph import Spans, create_ingestion
-from pipeline.ingestion import ingestion_fingerprint
+from pipeline.ingestion import curated_schema, ingestion_fingerprint
 from pipeline.journal import Journal, config_fingerprint
 from pipeline.layout import Layout
 from pipeline.ledger import Kind, Ledger
@@ -35,8 +35,8 @@ Look = tuple[str, str]
 
 def judgement_fingerprint(config: PipelineConfig, layout: Layout) -> str:
     """Changes with what decides whether a span can be used, but for its files."""
-    schema = Path(config.schema_file) if config.schema_file else layout.schema
-    content = schema.read_bytes() if schema.is_file() else b""
+    schema = curated_schema(config, layout) or layout.kept_schema
+    content = schema_content(schema)
     parts = (ingestion_fingerprint(config, layout), config_fingerprint(config), content)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

@@ -16,6 +16,7 @@ def backup_directory(
     input_dict: Mapping[str, Sequence[types.Artifact]],
     exec_properties: Mapping[str, Any],
     model_run_uri: str,
+    scope: str = "",
 ) -> str:
     """A folder that is the same for every execution with the same inputs and settings.
 
@@ -25,9 +26,10 @@ def backup_directory(
       input_dict: the Trainer's input artifacts by key.
       exec_properties: the Trainer's; without paths or time-outs, as they are its cache key.
       model_run_uri: `<Trainer's folder>/model_run/<execution>`.
+      scope: those with another have folders of their own.
     """
     inputs = {key: sorted(item.uri for item in artifacts) for key, artifacts in input_dict.items()}
-    told = json.dumps([inputs, dict(exec_properties)], sort_keys=True, default=str)
+    told = json.dumps([inputs, dict(exec_properties)], sort_keys=True, default=str) + scope
     key = hashlib.sha256(told.encode()).hexdigest()[:16]
     trainer = posixpath.dirname(posixpath.dirname(model_run_uri.rstrip("/")))
     return posixpath.join(trainer, "backups", key)

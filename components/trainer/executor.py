@@ -67,7 +67,8 @@ class ClusterTrainerExecutor(GenericExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         fn_args = self._GetFnArgs(input_dict, output_dict, exec_properties)
-        backup = backup_directory(input_dict, exec_properties, fn_args.model_run_dir)
+        scope = TrainerOptions.from_environment().backup_scope
+        backup = backup_directory(input_dict, exec_properties, fn_args.model_run_dir, scope)
         run_fn = exec_properties[RUN_FN_KEY]
         _train(run_fn, fn_args, backup)
         if not fileio.exists(fn_args.serving_model_dir):

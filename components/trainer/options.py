@@ -22,6 +22,9 @@ class TrainerOptions(Settings):
     launcher: Literal["local", "kubernetes"] = "local"
     pods: PodSettings | None = None
     """What the launcher `kubernetes` gives its pods."""
+    backup_scope: str = ""
+    """Trainings of the same inputs and settings go on from each other's backups; where they may be
+    under way at the same time, not with another scope."""
     retries: NonNegativeInt = 3
     """How often processes may be started again, in all."""
     start_timeout: PositiveFloat = 300.0

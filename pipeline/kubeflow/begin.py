@@ -15,6 +15,7 @@ from pipeline.ingestion import ingestion_fingerprint
 from pipeline.journal import Journal
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.nodes import compile_graph, values_of
+from pipeline.kubeflow.overlap import is_alone
 from pipeline.kubeflow.places import cluster_layout, cluster_metadata, run_root
 from pipeline.kubeflow.run_folder import RunFolder, RunRecord
 from pipeline.layout import Layout
@@ -73,7 +74,8 @@ def begin(
     check_secrets(config)
     _check(config)
     check_store(config, layout)
-    window = find_window(config, layout, RunRequest(BECAUSE, parameters.span or None))
+    request = RunRequest(BECAUSE, parameters.span or None, through_name="the parameter span,")
+    window = find_window(config, layout, request)
     folder.write_record(_look(config, layout, run_id, window, notes, screen))
 
 
@@ -107,6 +109,7 @@ def _look(
         states=journal.states,
         notes=notes,
         ingestion=ingestion_fingerprint(config, layout),
+        is_alone=is_alone(config, layout, run_id),
         nodes=nodes,
         shown=[n for n in nodes if runner_utils.extract_executor_spec(deployment, n) is not None],
     )

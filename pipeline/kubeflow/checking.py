@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice
 
 import kfp_server_api as kfp_api
 
@@ -28,6 +29,8 @@ from pipeline.schedule.spans import is_dated, show_span
 from pipeline.summary import EXIT_FAILED
 from trainer_module.errors import ConfigError
 
+RECENT_RUNS = 50
+"""So many may be under way at most."""
 Submit = Callable[[dict[str, ParameterValue]], str]
 """Starts a run with parameters, and gives its id."""
 
@@ -54,11 +57,12 @@ def check(
     watched = _without_clock(config)
     layout = _enter(config)
     ledger = Ledger(layout.ledger)
-    latest = next(iter(runs_of(kubeflow, config)), None)
-    if latest is not None and latest.state not in ENDED:
-        return f"nothing to do: run {latest.run_id} is under way"
-    if latest is not None and once:
-        _settle(watched, ledger, latest)
+    runs = list(islice(runs_of(kubeflow, config), RECENT_RUNS))
+    for run in runs:
+        if run.state not in ENDED:
+            return f"nothing to do: run {run.run_id} is under way"
+    if runs and once:
+        _settle(watched, ledger, runs[0])
     decision = decide(watched, layout, ledger, now)
     if not once:
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"

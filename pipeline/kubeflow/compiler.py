@@ -20,8 +20,8 @@ from pipeline.kubeflow.nodes import compile_graph, cut
 from pipeline.kubeflow.places import cluster_layout, run_root, settings_of
 from pipeline.kubeflow.settings import KubeflowSettings
 
-COMMAND = ("python", "-m", "pipeline.kubeflow.step")
-"""Of every container."""
+COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
+"""Of every container; -P: whatever lies in the folder that it starts in hides no module."""
 RETRY_SECONDS = 10
 """The wait before a step is tried again; it doubles each time."""
 KFP_LONGEST = "backoffMaxDuration: 3600s"
@@ -138,7 +138,9 @@ def _finish(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> ds
     if name == "Trainer":
         for variable, path in GIVEN_BY_KUBEFLOW.items():
             kubernetes.use_field_path_as_env(task, variable, path)
-    _give(task, kubeflow.resources_of(name))
+    # The first step reads the older spans.
+    reads = name == BEGIN and BEGIN not in kubeflow.resources
+    _give(task, kubeflow.resources_of("ExampleGen" if reads else name))
     return task
 
 

@@ -9,6 +9,7 @@ from pipeline.config import PipelineConfig
 from pipeline.journal import Journal
 from pipeline.kubeflow.begin import BECAUSE
 from pipeline.kubeflow.compiled import BEGIN, StepReport
+from pipeline.kubeflow.overlap import is_alone
 from pipeline.kubeflow.places import cluster_layout, run_root
 from pipeline.kubeflow.run_folder import RunFolder, RunRecord
 from pipeline.layout import Layout
@@ -47,35 +48,53 @@ def conclude(told: PipelineConfig, run_id: str, screen: Screen) -> RunSummary:
     if failed is None:
         recorder.conclude(None)
     else:
-        log = str(layout.run(run_id).log_of(failed.step))
+        log = f"kubeflow_runner.py logs {run_id} --step {failed.step.lower()}"
+        if layout.is_kept:
+            log = str(layout.run(run_id).log_of(failed.step))
         component = None if failed.step == BEGIN else failed.step
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         recorder.settle(failed.status or Status.FAILED, error)
-    _delete_what_is_old(record.config if record else told, layout)
+    if is_alone(told, layout, run_id):
+        _delete_what_is_old(record.config if record else told, layout)
     screen.conclude(recorder.summary, [])
     return recorder.summary
 
 
 def _replay(record: RunRecord | None, folder: RunFolder, recorder: Recorder) -> StepReport | None:
     """Tells the recorder of every component that came to its end; gives the step that failed."""
-    reports = {BEGIN: folder.read_report(BEGIN)}
+    reports, unread = {BEGIN: folder.read_report(BEGIN)}, None
     for name in record.nodes if record else []:
         reports[name] = folder.read_report(name)
         report = reports[name]
         if report is not None and report.is_shown:
-            recorder.started(name)
-            recorder.finished(name, report.state, report.seconds, report.execution)
+            unread = _tell(recorder, report) or unread
     said = [report for report in reports.values() if report is not None]
     failed = next((report for report in said if report.state is State.FAILED), None)
     silent = next((name for name, report in reports.items() if report is None), None)
-    if failed is not None or silent is None:
+    if failed is not None or (silent is None and unread is None):
         return failed
+    if silent is None:
+        return unread
     return StepReport(
         step=silent,
         state=State.FAILED,
         seconds=0,
         detail="it left no word: its pod was killed, perhaps out of memory or time, or never ran",
     )
+
+
+def _tell(recorder: Recorder, report: StepReport) -> StepReport | None:
+    """Tells the recorder of a component; gives a report of failure if that cannot be read."""
+    recorder.started(report.step)
+    try:
+        recorder.finished(report.step, report.state, report.seconds, report.execution)
+    except Exception as error:
+        logger.exception("What %s left cannot be read", report.step)
+        recorder.unreadable(report.step, report.state, report.seconds, report.detail)
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        detail = f"it ended well, but what it left cannot be read: {reason}"
+        return report.model_copy(update={"state": State.FAILED, "detail": detail})
+    return None
 
 
 def _recorder(record: RunRecord, layout: Layout, run_id: str, screen: Screen) -> Recorder:
@@ -109,6 +128,7 @@ def _unbegun(told: PipelineConfig) -> RunRecord:
         states={},
         notes=[],
         ingestion="",
+        is_alone=False,
         nodes={},
         shown=[],
     )

@@ -40,7 +40,14 @@ def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout
     push = config.push.directory
     if push is not None and not is_remote(push):
         push = str(working_folder(config) / push)
-    return Layout(output, config.name, push, remote, is_elsewhere)
+    return Layout(
+        output,
+        config.name,
+        push,
+        remote,
+        is_kept=settings_of(config).volume is not None or remote is None,
+        is_elsewhere=is_elsewhere,
+    )
 
 
 def cluster_metadata(config: PipelineConfig) -> str | None:

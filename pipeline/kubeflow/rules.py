@@ -9,6 +9,7 @@ from components.cluster.kubernetes.settings import LABEL
 from components.example_gen.paths import is_remote
 from pipeline.config import BUILTIN_PREFIX, PipelineConfig
 from pipeline.config_file import load_config
+from pipeline.kubeflow.compiled import BEGIN, CONCLUDE
 from pipeline.kubeflow.places import cluster_metadata, settings_of
 from pipeline.kubeflow.settings import DEFAULT_RESOURCES, Target
 from pipeline.kubeflow.vertex_rules import check_for_vertex
@@ -24,6 +25,7 @@ from pipeline.schedule.settings import OnDrift
 from pipeline.schedule.spans import has_spans
 
 COMPONENTS = (
+    BEGIN,
     "ExampleGen",
     "StatisticsGen",
     "SchemaGen",
@@ -32,10 +34,12 @@ COMPONENTS = (
     "Trainer",
     "Evaluator",
     "Pusher",
+    CONCLUDE,
 )
 TASKS = ("chief", "worker", "ps")
 LONGEST_NAME = 57
 """Characters: a run adds 6, and is a label of its pods."""
+_BUCKET = "gs://"
 _VOLUME = "{claim: scopeline}"
 
 
@@ -164,11 +168,23 @@ def resources_name_components(config: PipelineConfig) -> Iterator[Problem]:
 
 def spans_have_a_volume(config: PipelineConfig) -> Iterator[Problem]:
     """Which spans were read and trained on stands in the ledger, a file."""
-    if has_spans(config.data) and settings_of(config).volume is None:
+    if settings_of(config).volume is not None:
+        return
+    needs = {
+        "data in spans": has_spans(config.data),
+        "schedule.on_new_data": config.schedule_or_default.on_new_data,
+    }
+    for what in (what for what, is_so in needs.items() if is_so):
         yield Problem(
             "kubeflow.volume",
-            "this key is missing; data in spans needs one, as the ledger of what was trained on "
-            f"is kept there: {_VOLUME}",
+            f"this key is missing; {what} needs one, as the ledger of what was trained on is kept "
+            f"there: {_VOLUME}",
+        )
+    if config.data.path.startswith(BUILTIN_PREFIX):
+        yield Problem(
+            "kubeflow.volume",
+            "this key is missing; shipped data needs one, as the first step unpacks it there: "
+            f"{_VOLUME}",
         )
 
 
@@ -182,6 +198,28 @@ def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Problem]:
         )
 
 
+def object_stores_are_googles(config: PipelineConfig) -> Iterator[Problem]:
+    """TensorFlow and Beam are installed with the one."""
+    root = settings_of(config).pipeline_root
+    if root is None or not is_remote(root):
+        return
+    if not root.startswith(_BUCKET):
+        yield Problem("kubeflow.pipeline_root", f"found {root!r}; right is {_BUCKET}bucket/folder")
+    push = config.push.directory
+    if push is not None and not is_remote(push):
+        yield Problem(
+            "push.directory",
+            f"found {push!r}, but models are at {root}; leave it out, or give a URI as well",
+        )
+    keep = config.schedule_or_default.keep
+    if keep.versions is not None or keep.runs is not None:
+        yield Problem(
+            "schedule.keep",
+            f"found {keep.model_dump(exclude_none=True)}, but in an object store nothing is "
+            "deleted; leave it out: the bucket has lifecycle rules of its own",
+        )
+
+
 KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
     there_is_an_image,
     name_is_one_of_kubernetes,
@@ -191,4 +229,5 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (
     resources_name_components,
     spans_have_a_volume,
     drift_is_found_by_runs,
+    object_stores_are_googles,
 )

@@ -33,6 +33,8 @@ class RunRecord(BaseModel):
     """What people should know of the window."""
     ingestion: str
     """The fingerprint of what decides how files become examples."""
+    is_alone: bool
+    """Whether no other run of the pipeline was under way."""
     nodes: dict[str, NodeValues]
     """By node, in topological order."""
     shown: list[str]
@@ -70,6 +72,12 @@ class RunFolder:
     def write_report(self, report: StepReport) -> None:
         """Writes down how a step ended, whatever an earlier attempt at it came to."""
         self._write(f"steps/{report.step}.json", report.model_dump_json())
+
+    def forget_report(self, step: str) -> None:
+        """Deletes what an earlier attempt at a step has said, as another one begins."""
+        path = posixpath.join(self._folder, f"steps/{step}.json")
+        if fileio.exists(path):
+            fileio.remove(path)
 
     def read_report(self, step: str) -> StepReport | None:
         """How a step ended; None if it did not say."""

@@ -136,7 +136,7 @@ def test_steps_are_given_what_the_config_says(documents: list[dict[str, Any]]) -
     executors = pipeline["deploymentSpec"]["executors"]
     trainer = executors["exec-trainer"]["container"]
     assert trainer["image"] == "registry.example.com/scopeline:0.1.0"
-    assert trainer["command"] == ["python", "-m", "pipeline.kubeflow.step"]
+    assert trainer["command"] == ["python", "-P", "-m", "pipeline.kubeflow.step"]
     assert trainer["resources"]["accelerator"]["resourceCount"] == "2"
     assert trainer["env"] == [{"name": "TZ", "value": "UTC"}]
     other = executors["exec-pusher"]["container"]["resources"]

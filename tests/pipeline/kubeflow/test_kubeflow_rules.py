@@ -38,7 +38,16 @@ def test_a_good_config_is_taken_and_knows_its_places(tmp_path: Path) -> None:
     remote = cluster_layout(load(tmp_path, "kubeflow.pipeline_root=gs://bucket/a/"))
     assert remote.artifacts == "gs://bucket/a/digits/pipeline_root"
     assert remote.serving == "gs://bucket/a/digits/serving/digits"
-    assert remote.kept_schema == "gs://bucket/a/digits/schema.pbtxt"
+    assert remote.kept_schema == "/mnt/scopeline/output/digits/schema.pbtxt"
+    alone = cluster_layout(
+        load(
+            tmp_path,
+            "kubeflow.pipeline_root=gs://bucket/a",
+            "kubeflow.volume=null",
+            "data.path=gs://bucket/digits/",
+        )
+    )
+    assert alone.kept_schema == "gs://bucket/a/digits/schema.pbtxt"
     assert str(remote.ledger) == "/mnt/scopeline/output/digits/ledger.db"
     pushed = cluster_layout(load(tmp_path, "push.directory=models"))
     assert pushed.serving == "/mnt/scopeline/models"
@@ -78,6 +87,28 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         (
             ["kubeflow.metadata=mysql://me@localhost/meta"],
             "found mysql://me@localhost:3306/meta, which is another machine in every pod",
+        ),
+        (["kubeflow.pipeline_root=s3://b/r"], "found 's3://b/r'; right is gs://bucket/folder"),
+        (
+            ["kubeflow.pipeline_root=gs://b/r", "push.directory=models"],
+            "push.directory: found 'models', but models are at gs://b/r",
+        ),
+        (
+            ["kubeflow.pipeline_root=gs://b/r", "schedule={keep: {runs: 3}}"],
+            "schedule.keep: found {'runs': 3}, but in an object store nothing is deleted",
+        ),
+        (
+            ["kubeflow.volume=null", "kubeflow.pipeline_root=gs://b/r"],
+            "kubeflow.volume: this key is missing; shipped data needs one",
+        ),
+        (
+            [
+                "kubeflow.volume=null",
+                "kubeflow.pipeline_root=gs://b/r",
+                "data.path=gs://b/digits/",
+                "schedule={on_new_data: true}",
+            ],
+            "kubeflow.volume: this key is missing; schedule.on_new_data needs one",
         ),
         (["name=my_digits"], "'my_digits', which Kubernetes refuses as part of a pod's name; "),
         (["name=my_digits"], "such as 'my-digits'"),
