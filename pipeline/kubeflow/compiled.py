@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +19,10 @@ REPORT_MARK = "scopeline-report: "
 """Begins the line of a step's log that is for programs."""
 SUMMARY_MARK = "scopeline-summary: "
 """Begins the line of the last step's log that holds the run's whole summary."""
+PROGRESS_MARK = "scopeline-progress: "
+"""Begins the lines of a step's log that say how far it has come."""
+_MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
+_MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
 
 ParameterValue = int | str
 Model = TypeVar("Model", bound=BaseModel)
@@ -60,6 +65,16 @@ class StepReport(BaseModel):
     """Its execution's id in the metadata."""
 
 
+class StepProgress(BaseModel):
+    """How far a step has come, as it says itself, in one line of its log."""
+
+    message: str
+    """For people: `epoch 3 of 12`."""
+    done: int | None = None
+    total: int | None = None
+    detail: str = ""
+
+
 def read_report(log: str) -> StepReport | None:
     """The last report in a step's log; None if it did not come to one."""
     return _read_last(log, REPORT_MARK, StepReport)
@@ -68,6 +83,16 @@ def read_report(log: str) -> StepReport | None:
 def read_summary(log: str) -> RunSummary | None:
     """The run's summary in the log of `CONCLUDE`; None if it did not come to one."""
     return _read_last(log, SUMMARY_MARK, RunSummary)
+
+
+def read_progress(log: str) -> StepProgress | None:
+    """How far a step had come when it last said so; None if it never did."""
+    return _read_last(log, PROGRESS_MARK, StepProgress)
+
+
+def without_marked(log: bytes) -> bytes:
+    """A log without the lines that are for programs, which may have come amid others."""
+    return _MARKED.sub(b"", log)
 
 
 def _read_last(log: str, mark: str, kind: type[Model]) -> Model | None:

@@ -7,10 +7,20 @@ from datetime import UTC, datetime
 
 import kfp_server_api as kfp_api
 
+from pipeline.kubeflow.api_errors import UnavailableError
 from pipeline.kubeflow.client import Kubeflow, NoLogError
-from pipeline.kubeflow.compiled import CONCLUDE, CompiledPipeline, read_report, read_summary
+from pipeline.kubeflow.compiled import (
+    CONCLUDE,
+    CompiledPipeline,
+    StepProgress,
+    read_progress,
+    read_report,
+    read_summary,
+    without_marked,
+)
 from pipeline.kubeflow.logs import read_tail
 from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.progress import record_of
 from pipeline.kubeflow.tasks import CANCELED, ENDED, FAILED, SKIPPED, SUCCEEDED, Step, read_steps
 from pipeline.screen import Screen
 from pipeline.summary import EXIT_FAILED, EXIT_PUSHED, RunSummary, State
@@ -24,6 +34,9 @@ _STATES = {
 }
 _LAST_LOOKS = 3
 """Kubeflow tells that a run has ended a moment before it tells so of its last step."""
+_TRAINER = "Trainer"
+_REST = 10
+"""A log can only be read whole: so many times as long as that took, it is not read again."""
 
 
 class Follower:
@@ -53,6 +66,8 @@ class Follower:
         self._pace = pace
         self._shown: set[str] = set()
         self._drawn = ""
+        self._progress: StepProgress | None = None
+        self._next_look = 0.0
         self._without_log: NoLogError | None = None
         self.summary: RunSummary | None = None
         """What `CONCLUDE` says, when it has."""
@@ -116,7 +131,7 @@ class Follower:
     def _draw(self, run: kfp_api.V2beta1Run) -> None:
         """Draws what has changed."""
         steps = read_steps(run)
-        running = ""
+        running: dict[str, Step] = {}
         for task, node in self._compiled.steps.items():
             step = steps.get(task)
             if step is None or node in self._shown:
@@ -126,12 +141,28 @@ class Follower:
                 self._drawn = ""
                 self._finished(node, step)
             elif node != CONCLUDE:
-                running = running or node
-        # There is room for one of those that run at the same time.
-        if running != self._drawn:
-            self._drawn = running
-            if running:
-                self._screen.started(running)
+                running[node] = step
+        if running:
+            node = _foremost(running)
+            if node != self._drawn:
+                self._drawn, self._progress, self._next_look = node, None, 0.0
+                self._screen.started(node)
+            self._draw_progress(running[node])
+
+    def _draw_progress(self, step: Step) -> None:
+        """Draws how far a step says it has come, if it has come further."""
+        began = time.monotonic()
+        if began < self._next_look:
+            return
+        try:
+            progress = read_progress(read_tail(self._kubeflow, self._run_id, step))
+        except (NoLogError, UnavailableError):
+            # Its container may only be about to start; and it goes on unseen as well.
+            progress = None
+        self._next_look = time.monotonic() + _REST * (time.monotonic() - began)
+        if progress is not None and progress != self._progress:
+            self._progress = progress
+            self._screen.emit(record_of(progress))
 
     def _finished(self, node: str, step: Step) -> None:
         """Draws a step that ended, by its own report where it came to one."""
@@ -152,11 +183,21 @@ class Follower:
             self._screen.finished(node, report.state, report.seconds, report.detail)
 
 
+def _foremost(running: dict[str, Step]) -> str:
+    """The step to draw, as there is room for one of those that run at the same time."""
+
+    def rank(node: str) -> tuple[bool, datetime]:
+        return node == _TRAINER, running[node].started or datetime.min.replace(tzinfo=UTC)
+
+    return max(reversed(running), key=rank)
+
+
 def _why(step: Step, log: str) -> str:
     """What is known of a failure that the step itself did not report."""
     if step.state == CANCELED:
         return "it was terminated"
     if not step.pods:
         return "it could not be started"
-    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+    said = without_marked(log.encode()).decode().splitlines()
+    last = next((line.strip() for line in reversed(said) if line.strip()), "")
     return f"it ended without a report; its last words: {last}" if last else "it was killed"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from pipeline.kubeflow.client import Kubeflow, NoLogError
+from pipeline.kubeflow.compiled import without_marked
 from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.tasks import ENDED, Step, read_steps
 from pipeline.problems import near_match
@@ -52,7 +53,10 @@ def read_tail(kubeflow: Kubeflow, run: str, step: Step) -> str:
 
 
 class LogReader:
-    """Writes the logs of a run's steps, each piece once."""
+    """Writes the logs of a run's steps, each piece once, but for the lines that are for programs.
+
+    A line is written when it has come to its end.
+    """
 
     def __init__(self, kubeflow: Kubeflow, run: str, step: str | None, write: Write) -> None:
         """Prepares to read.
@@ -67,7 +71,8 @@ class LogReader:
         self._run = run
         self._step = step
         self._write = write
-        self._written: dict[tuple[str, ...], int] = {}
+        self._read: dict[tuple[str, ...], int] = {}
+        self._held: dict[tuple[str, ...], bytes] = {}
         self._done: set[tuple[str, ...]] = set()
         self._current = ""
 
@@ -113,23 +118,31 @@ class LogReader:
         """Writes what is new of one step; the API has no way to ask for just that."""
         if step.pods in self._done:
             return
-        skip = self._written.get(step.pods, 0)
+        skip = self._read.get(step.pods, 0)
         try:
             for piece in stream_log(self._kubeflow, self._run, step):
                 new, skip = piece[skip:], max(0, skip - len(piece))
-                if new:
-                    self._head(step.name)
-                    self._write(new)
-                    self._written[step.pods] = self._written.get(step.pods, 0) + len(new)
+                self._read[step.pods] = self._read.get(step.pods, 0) + len(new)
+                self._pass_on(step, new)
         except NoLogError as error:
             # Its container may only be about to start.
-            if is_final and self._step is not None:
-                raise
             if is_final:
-                self._head(step.name)
-                self._write(f"{error}\n".encode())
+                self._pass_on(step, b"", is_end=True)
+                if self._step is not None:
+                    raise
+                self._pass_on(step, f"{error}\n".encode())
         if is_final:
+            self._pass_on(step, b"", is_end=True)
             self._done.add(step.pods)
+
+    def _pass_on(self, step: Step, new: bytes, is_end: bool = False) -> None:
+        """Writes the lines that are whole."""
+        text = self._held.pop(step.pods, b"") + new
+        end = len(text) if is_end else text.rfind(b"\n") + 1
+        self._held[step.pods] = text[end:]
+        if shown := without_marked(text[:end]):
+            self._head(step.name)
+            self._write(shown)
 
     def _head(self, name: str) -> None:
         """Says whose lines follow, where there are several."""

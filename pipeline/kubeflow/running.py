@@ -14,6 +14,7 @@ from pipeline.kubeflow.codec import unpack
 from pipeline.kubeflow.compiled import StepReport
 from pipeline.kubeflow.nodes import make_concrete
 from pipeline.kubeflow.places import cluster_layout, run_root, settings_of
+from pipeline.kubeflow.progress import ProgressLines
 from pipeline.kubeflow.rules import TASKS
 from pipeline.kubeflow.run_folder import RunFolder, RunRecord
 from pipeline.local import ComponentFailedError, compiled_nodes, launch
@@ -63,14 +64,18 @@ def run_node(packed: str, record: RunRecord, run_id: str, screen: Screen) -> Ste
     (node,) = compiled_nodes(single, run_id, connection=connection)
     screen.started(name)
     if name == TRAINER:
-        prepare_training(config.train, _pods(config))
+        scope = "" if record.is_alone else run_id
+        prepare_training(config.train, _pods(config), scope)
     progress = logging.getLogger(PROGRESS_LOGGER)
-    progress.addHandler(screen)
+    handlers = (screen, ProgressLines(screen))
+    for handler in handlers:
+        progress.addHandler(handler)
     started = time.monotonic()
     try:
         state, execution = launch(node)
     finally:
-        progress.removeHandler(screen)
+        for handler in handlers:
+            progress.removeHandler(handler)
     if state is State.FAILED:
         raise ComponentFailedError(name)
     seconds = time.monotonic() - started

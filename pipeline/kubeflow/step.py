@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from pydantic import ValidationError
+
 from pipeline.config import PipelineConfig
 from pipeline.kubeflow.codec import unpack
 from pipeline.kubeflow.compiled import BEGIN, CONCLUDE, REPORT_MARK, SUMMARY_MARK, StepReport
@@ -55,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _begin(arguments: argparse.Namespace) -> int:
-    config = PipelineConfig.model_validate_json(unpack(arguments.config))
+    config = _read_config(BEGIN, arguments.config)
 
     def work(screen: Screen) -> StepReport:
         from pipeline.kubeflow.begin import Parameters, begin
@@ -73,7 +75,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from pipeline.kubeflow.running import read_name, run_node
 
     name = read_name(arguments.node)
-    record = RunFolder(arguments.root, arguments.run_id).read_record()
+    try:
+        record = RunFolder(arguments.root, arguments.run_id).read_record()
+    except ConfigError as error:
+        sys.exit(f"{name}: {error}")
     if record is None:
         sys.exit(f"{arguments.root}: run {arguments.run_id} has not begun here")
     known = record
@@ -85,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _conclude(arguments: argparse.Namespace) -> int:
-    config = PipelineConfig.model_validate_json(unpack(arguments.config))
+    config = _read_config(CONCLUDE, arguments.config)
 
     def work(screen: Screen) -> StepReport:
         from pipeline.kubeflow.conclude import conclude
@@ -95,6 +100,19 @@ def _conclude(arguments: argparse.Namespace) -> int:
         return StepReport(step=CONCLUDE, state=State.RAN, seconds=0, is_shown=False)
 
     return _execute(config, CONCLUDE, arguments.run_id, work)
+
+
+def _read_config(name: str, packed: str) -> PipelineConfig:
+    """The config as it was compiled; ends the process if this code does not know all of it."""
+    try:
+        return PipelineConfig.model_validate_json(unpack(packed))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        sys.exit(
+            f"{name}: the code of the image cannot read the config that was compiled ({where}: "
+            f"{first['msg']}); build the image again, with the code that compiles"
+        )
 
 
 def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
@@ -112,6 +130,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         files.root.mkdir(parents=True, exist_ok=True)
         with captured(files.log_of(name), verbose=True) as stream:
             screen = Screen(stream, verbose=True)
+            _forget(run_root(layout), run_id, name)
             try:
                 report = work(screen)
             except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -120,6 +139,8 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             finally:
                 screen.stop()
             report = report.model_copy(update={"seconds": round(time.time() - started, 3)})
+            if report.state is State.FAILED:
+                screen.finished(name, report.state, report.seconds, report.detail)
             _write(run_root(layout), run_id, report)
             screen.console.print(REPORT_MARK + report.model_dump_json(), markup=False)
     except OSError as error:
@@ -127,13 +148,17 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             f"{name}: {error.filename or files.root}: {error.strerror or error}; the image runs as "
             "user and group 1000: can they write the volume, and is there room on it?"
         )
+    except Exception as error:
+        # Of an object store, say, which TensorFlow has errors of its own for.
+        sys.exit(f"{name}: {run_root(layout)}: cannot be used ({type(error).__name__}: {error})")
     return EXIT_FAILED if report.state is State.FAILED else EXIT_PUSHED
 
 
 def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
     """The report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        status, message = Status.INTERRUPTED, "it was stopped: by somebody, or by its time-out"
+        # Nobody sits before it: whoever is told of failures is told of this one.
+        status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"
     elif isinstance(error, ScopelineError):
         # Whether or not TFX could be imported.
         unusable = isinstance(error, (ConfigError, DataError))
@@ -144,6 +169,13 @@ def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepRep
 
         status, message = explain(error, own_sources(config))
     return StepReport(step=name, state=State.FAILED, seconds=0, detail=message, status=status)
+
+
+def _forget(root: str, run_id: str, name: str) -> None:
+    """What an earlier attempt at the step has said."""
+    from pipeline.kubeflow.run_folder import RunFolder
+
+    RunFolder(root, run_id).forget_report(name)
 
 
 def _write(root: str, run_id: str, report: StepReport) -> None:

@@ -36,25 +36,23 @@ class Cluster:
     server: MariaDB
     database: str
 
-    def compile(self, config: Path, *settings: str) -> CompiledPipeline:
-        """Compiles a config for this cluster, and checks what the backend would say to it."""
+    @property
+    def settings(self) -> list[str]:
+        """What a config needs to say to run here."""
         # Every pod is on this machine, which a config for a cluster may not name as such.
         metadata = self.server.url(self.database, host="127.1")
-        compiled = compile_pipeline(
-            load_for_kubeflow(
-                config,
-                [
-                    "kubeflow.image=registry.example.com/scopeline:0.1.0",
-                    f"kubeflow.volume={{claim: scopeline, path: {self.volume}}}",
-                    f"kubeflow.metadata={metadata}",
-                    "kubeflow.secrets={SCOPELINE_METADATA_PASSWORD: {secret: meta, key: password}}",
-                    "kubeflow.retries=1",
-                    *settings,
-                ],
-            )
-        )
-        assert check_backend_rules(compiled.yaml) == []
-        assert PASSWORD not in compiled.yaml
+        return [
+            "kubeflow.image=registry.example.com/scopeline:0.1.0",
+            f"kubeflow.volume={{claim: scopeline, path: {self.volume}}}",
+            f"kubeflow.metadata={metadata}",
+            "kubeflow.secrets={SCOPELINE_METADATA_PASSWORD: {secret: meta, key: password}}",
+            "kubeflow.retries=1",
+        ]
+
+    def compile(self, config: Path, *settings: str) -> CompiledPipeline:
+        """Compiles a config for this cluster, and checks what the backend would say to it."""
+        compiled = compile_pipeline(load_for_kubeflow(config, [*self.settings, *settings]))
+        check(compiled.yaml)
         assert components.load_component_from_text(compiled.yaml).name == compiled.name
         return compiled
 
@@ -64,9 +62,18 @@ class Cluster:
         on_start: OnStart | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Executor:
-        """Runs that pipeline; the image is this checkout with its environment."""
+        """Runs that pipeline."""
+        return self.executor_of(compiled.yaml, on_start, environment)
+
+    def executor_of(
+        self,
+        specification: str,
+        on_start: OnStart | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Executor:
+        """Runs a pipeline's YAML; the image is this checkout with its environment."""
         return Executor(
-            compiled.yaml,
+            specification,
             workdir=self.pods,
             image_env={
                 "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
@@ -92,6 +99,12 @@ class Cluster:
             "SELECT t.name FROM Execution e JOIN Type t ON e.type_id = t.id", self.database
         )
         return sum(str(name).endswith(f".{node_type}") for (name,) in names)
+
+
+def check(specification: str) -> None:
+    """What the backend would say to a compiled pipeline."""
+    assert check_backend_rules(specification) == []
+    assert PASSWORD not in specification
 
 
 def summary(run: Run) -> RunSummary:

@@ -84,11 +84,15 @@ class Executor:
         Raises:
             BackendError: The API server would refuse the parameters.
         """
-        return _Execution(self, run_id or str(uuid.uuid4())).run(parameters or {})
+        return self.begin(run_id).run(parameters or {})
+
+    def begin(self, run_id: str | None = None) -> Execution:
+        """A run to watch: its `run` does the work, in a thread of the caller's."""
+        return Execution(self, run_id or str(uuid.uuid4()))
 
 
-class _Execution:
-    """One run under way."""
+class Execution:
+    """One run under way; its tasks can be read at any time."""
 
     def __init__(self, cluster: Executor, run_id: str) -> None:
         self.cluster = cluster
@@ -129,7 +133,7 @@ class _Execution:
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         states[running.pop(future)] = future.result()
             except BaseException:
-                self._end()
+                self.end()
                 raise
         if State.FAILED in states.values():
             return State.FAILED
@@ -265,8 +269,8 @@ class _Execution:
         if self.cluster.on_start:
             self.cluster.on_start(task, number, process)
 
-    def _end(self) -> None:
-        """Nothing outlives a run, however it ended."""
+    def end(self) -> None:
+        """Kills what runs, and starts no more."""
         self.is_over = True
         with self.lock:
             for process in self.processes:

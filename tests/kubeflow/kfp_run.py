@@ -1,4 +1,4 @@
-"""What is known of a run of a compiled pipeline after it has ended."""
+"""What is known of a run of a compiled pipeline."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ class TaskRun:
     def log(self) -> str:
         """That of the last attempt."""
         return self.attempts[-1].log if self.attempts else ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has begun, and has not come to its end yet."""
+        return self.started > 0 and self.ended == 0
 
 
 @dataclass

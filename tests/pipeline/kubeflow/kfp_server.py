@@ -170,9 +170,16 @@ class KfpServer(HttpApi):
         body = parse(request, "V2beta1Run")
         self._check_references(body)
         key, made = self._new(body)
+        version = self.versions[body["pipeline_version_reference"]["pipeline_version_id"]]
+        parameters = (body.get("runtime_config") or {}).get("parameters") or {}
+        text = self.uploads[version["display_name"]]
+        self.plays[key] = self.begin(key, text, parameters)
         self.runs[key] = made | {"run_id": key, "state": "PENDING"}
-        self.plays[key] = self.play
         return self.runs[key]
+
+    def begin(self, _run: str, _specification: str, _parameters: dict[str, Any]) -> Play:
+        """What a new run does, of the pipeline that was uploaded."""
+        return self.play
 
     def _find_run(self, key: str) -> dict[str, Any]:
         if key not in self.runs:
@@ -210,9 +217,14 @@ class KfpServer(HttpApi):
 
         return answer
 
-    def _delete_recurring(self, _: Request, key: str) -> Any:
+    def _delete_recurring(self, request: Request, key: str) -> Any:
         if self.recurring.pop(key, None) is None:
             raise RefusedError(404, f"Recurring run {key} not found")
+        if request.query.get("propagation_policy") != "ORPHAN":
+            # Kubernetes deletes what the recurring run owns.
+            for run in self.runs.values():
+                if run.get("recurring_run_id") == key:
+                    run["state"] = "FAILED"
         return {}
 
     def _log(self, _: Request, run: str, pod: str) -> Any:

@@ -13,11 +13,12 @@ import pytest
 from kfp_http import Answer
 from kfp_server import KfpServer
 from played_runs import Frame, Play
-from small_pipeline import COMPILED, DONE, LOGS, load, write_config
+from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 
 import kubeflow_runner
 from pipeline.kubeflow import commands
 from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.compiled import PROGRESS_MARK
 from pipeline.kubeflow.logs import LogReader
 from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.places import settings_of
@@ -120,7 +121,8 @@ def test_terminate(server: KfpServer, tmp_path: Path, scopeline: Run, config: st
 
 
 def test_logs(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) -> None:
-    logs = {"begin": "one\ntwo\n", "trainer": "three\n"}
+    for_programs = report("Begin").removeprefix("chatter\n")
+    logs = {"begin": f"one\ntw{for_programs}o\n", "trainer": "three\n"}
     run = begin(server, tmp_path, Play(PLAY[1:], logs))
     code, out, _ = scopeline("logs", run, "--config", config)
     assert code == 0
@@ -148,19 +150,19 @@ def test_logs_that_are_not_there(
 
 def test_logs_that_grow(server: KfpServer, tmp_path: Path) -> None:
     class Growing(Play):
-        """Says a word more at each look."""
+        """Says a word more at each look, and begins the next one."""
 
         def log(self, pod: str) -> str | None:
             if super().log(pod) is None or self.looks < 2:
                 return None
-            return "".join(f"word {i}\n" for i in range(self.looks))
+            return "".join(f"word {i}\n{PROGRESS_MARK}{{}}\n" for i in range(self.looks)) + "wo"
 
     run = begin(server, tmp_path, Growing(PLAY[:1] * 5 + PLAY[1:], {"trainer": "any"}))
     kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
     server.trouble("/log$", Answer(503))
     written: list[bytes] = []
     LogReader(kubeflow, run, "Trainer", written.append).follow(QUICK)
-    assert b"".join(written).decode() == "".join(f"word {i}\n" for i in range(6))
+    assert b"".join(written).decode() == "".join(f"word {i}\n" for i in range(6)) + "wo"
     assert len(written) > 3, "as they come"
 
 

@@ -6,7 +6,10 @@ They run in this process, with the metadata in a file, as one process has no nee
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ import pytest
 
 from pipeline.config import PipelineConfig
 from pipeline.kubeflow import step
-from pipeline.kubeflow.codec import pack
-from pipeline.kubeflow.compiled import StepReport, read_report, read_summary
+from pipeline.kubeflow.codec import pack, unpack
+from pipeline.kubeflow.compiled import SUMMARY_MARK, StepReport, read_report, read_summary
 from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.overlap import is_alone
 from pipeline.kubeflow.places import cluster_layout, run_root
+from pipeline.kubeflow.run_folder import RunFolder
 from pipeline.ledger import Kind, Ledger
-from pipeline.summary import RunSummary, State, Status
+from pipeline.summary import MetricSummary, RunSummary, State, Status
 
 RUN = "0b5b6d40-8f9b-4d4b-a5a8-0a5c8c4f6f11"
 
@@ -150,6 +155,7 @@ def test_what_begin_refuses_ends_the_run_as_unusable(
     report = pod.report()
     assert (report.state, report.status) == (State.FAILED, Status.UNUSABLE)
     assert words in report.detail
+    assert "  Begin             failed  " in pod.log, "for who reads the log"
     summary = pod.conclude()
     assert summary.status is Status.UNUSABLE
     assert summary.error is not None
@@ -193,3 +199,90 @@ def test_a_volume_that_cannot_be_written_is_named(tmp_path: Path, capfd: Any) ->
     said = pod.begin()
     assert str(said).startswith(f"Begin: {pod.volume}")
     assert "can they write the volume, and is there room on it?" in str(said)
+
+
+def test_a_run_begins_once_for_the_ledger_however_often_its_steps_do(
+    tmp_path: Path, capfd: Any
+) -> None:
+    pod = Pod(tmp_path, capfd)
+    pod.begin()
+    pod.record.unlink()  # It was killed before it had written that.
+    pod.begin()
+    pod.conclude()
+    assert len(Ledger(pod.layout.ledger).events(Kind.STARTED)) == 1
+
+
+def test_a_run_beside_another_knows_it(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    pod.layout.root.mkdir(parents=True)
+    ledger = Ledger(pod.layout.ledger)
+    ledger.record(Kind.STARTED, "another", run="other", window=[-1])
+    pod.begin()
+    assert json.loads(pod.record.read_text())["is_alone"] is False
+    assert not is_alone(pod.config, pod.layout, RUN)
+    ledger.record(Kind.FAILED, "it died", run="other", exit_code=1)
+    assert is_alone(pod.config, pod.layout, RUN)
+    assert not is_alone(pod.config, replace(pod.layout, is_kept=False), RUN)
+
+
+def test_old_runs_are_not_deleted_while_another_is_under_way(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd, schedule={"keep": {"runs": 1}})
+    pod.begin()
+    other = pod.layout.run("other").root
+    other.mkdir(parents=True)
+    os.utime(other, (0, 0))
+    Ledger(pod.layout.ledger).record(Kind.STARTED, "another", run="other", window=[-1])
+    pod.conclude()
+    assert other.exists()
+
+
+def test_metadata_that_went_away_does_not_keep_a_run_from_its_end(
+    tmp_path: Path, capfd: Any
+) -> None:
+    pod = Pod(tmp_path, capfd)
+    pod.begin()
+    record = json.loads(pod.record.read_text())
+    folder = RunFolder(run_root(pod.layout), RUN)
+    for node in record["nodes"]:
+        shown = node in record["shown"]
+        report = StepReport(
+            step=node, state=State.RAN, seconds=1, is_shown=shown, execution=1 if shown else None
+        )
+        folder.write_report(report)
+    pod.layout.metadata.unlink(missing_ok=True)
+    pod.layout.metadata.mkdir()
+    summary = pod.conclude()
+    assert summary.status is Status.FAILED
+    assert summary.error is not None
+    assert "it ended well, but what it left cannot be read" in summary.error.message
+    assert len(pod.ends) == 1
+
+
+def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
+    for error in (KeyboardInterrupt(), SystemExit(143)):
+        report = step._failure(Pod(tmp_path, capfd).config, "Trainer", error)
+        assert (report.status, report.detail) == (
+            Status.FAILED,
+            "it was stopped: by somebody, or by its time-out",
+        )
+        (tmp_path / "volume").rmdir()
+
+
+def test_code_that_does_not_know_the_config_says_so(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    newer = json.loads(unpack(pod.told)) | {"brand_new": 1}
+    pod.told = pack(json.dumps(newer).encode())
+    said = str(pod.begin())
+    assert said.startswith("Begin: the code of the image cannot read the config that was compiled")
+    assert "brand_new" in said
+
+
+def test_a_summary_with_a_metric_that_is_no_number_can_be_read() -> None:
+    metric = MetricSummary(value=math.nan, in_service=None, needs="", ok=False)
+    summary = RunSummary(
+        run_id="1", pipeline="p", started="", strategy="default", metrics={"auc": metric}
+    )
+    read = read_summary(SUMMARY_MARK + summary.model_dump_json())
+    assert read is not None
+    assert math.isnan(read.metrics["auc"].value)
+    assert read.metrics["auc"].in_service is None

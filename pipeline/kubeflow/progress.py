@@ -1,0 +1,46 @@
+"""How a step tells, in its log, how far it has come, and how that gets to a screen elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress
+from pipeline.screen import Screen
+
+REPORT_SECONDS = 2
+"""Progress is a line of the log at most this often."""
+
+
+class ProgressLines(logging.Handler):
+    """Writes the progress that a component reports into the step's log, for programs."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Begins to write.
+
+        Args:
+          screen: that of the step, whose lines are its log.
+        """
+        super().__init__()
+        self._screen = screen
+        self._next = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line, unless one was written a moment ago and more are to come."""
+        done, total = getattr(record, "done", None), getattr(record, "total", None)
+        is_last = done is not None and done == total
+        if time.monotonic() < self._next and not is_last:
+            return
+        self._next = time.monotonic() + REPORT_SECONDS
+        progress = StepProgress(
+            message=record.getMessage(),
+            done=done,
+            total=total,
+            detail=getattr(record, "detail", ""),
+        )
+        self._screen.console.print(PROGRESS_MARK + progress.model_dump_json(), markup=False)
+
+
+def record_of(progress: StepProgress) -> logging.LogRecord:
+    """What the component logged, as a screen takes it."""
+    return logging.makeLogRecord({"msg": progress.message, **progress.model_dump()})

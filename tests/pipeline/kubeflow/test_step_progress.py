@@ -1,0 +1,181 @@
+"""How far a step has come: in its log, and on the screen of who follows the run."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kfp_http import Answer
+from kfp_server import KfpServer
+from played_runs import Frame, Play
+from small_pipeline import COMPILED, DONE, LOGS, load
+
+from pipeline.kubeflow import following, progress
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
+from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.submission import ensure_version, start_run
+from pipeline.screen import Screen
+from trainer_module.progress import PROGRESS_LOGGER, report_progress, report_ready
+
+EPOCHS = [
+    StepProgress(message=f"epoch {i} of 3", done=i, total=3, detail=f"loss 0.{9 - i} [sic]")
+    for i in range(1, 4)
+]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KfpServer]:
+    monkeypatch.setattr("pipeline.screen.QUIET_SECONDS", 0)
+    monkeypatch.setattr(following, "_REST", 0)
+    with KfpServer() as server:
+        yield server
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """A step's log, as `ProgressLines` writes it."""
+    stream = io.StringIO()
+    logger = logging.getLogger(PROGRESS_LOGGER)
+    handler = progress.ProgressLines(Screen(stream, verbose=True))
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield stream
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def line(said: StepProgress) -> str:
+    return f"{PROGRESS_MARK}{said.model_dump_json()}\n"
+
+
+class Terminal(io.StringIO):
+    """Where bars are drawn."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def follow(
+    server: KfpServer, folder: Path, play: Play, stream: io.StringIO | None = None
+) -> list[str]:
+    """What was shown of a run besides its outcome."""
+    server.play = play
+    settings = settings_of(load(folder, server.url))
+    kubeflow = Kubeflow.connect(settings)
+    run = start_run(kubeflow, settings, ensure_version(kubeflow, COMPILED), {})
+    stream = stream or io.StringIO()
+    following.Follower(
+        kubeflow, COMPILED, run, Screen(stream), Pace(poll=0.01, patience=2)
+    ).follow()
+    return [" ".join(shown.split()) for shown in stream.getvalue().splitlines()]
+
+
+class Training(Play):
+    """The Trainer has come one epoch further every fourth look."""
+
+    def log(self, pod: str) -> str | None:
+        log = super().log(pod)
+        if log != "training":
+            return log
+        said = "".join(f"chatter\n{line(epoch)}" for epoch in EPOCHS[: self.looks // 4])
+        return f"{said}more chatter\n{PROGRESS_MARK}{{"
+
+
+def training(frame: Frame, **logs: str) -> Play:
+    return Training([frame] * 15 + [Frame("SUCCEEDED", DONE)], {**LOGS, **logs})
+
+
+def test_the_last_progress_of_a_log() -> None:
+    assert read_progress(line(EPOCHS[0]) + "chatter " + line(EPOCHS[1])) == EPOCHS[1]
+    assert read_progress("epoch 1 of 3\n") is None
+
+
+def test_a_step_says_so_now_and_then_and_at_the_end(log: io.StringIO) -> None:
+    for epoch in range(1, 10):
+        report_progress(epoch, 9, "epoch", "loss 0.5 [sic]")
+    first, last = log.getvalue().splitlines()
+    assert read_progress(first) == StepProgress(
+        message="epoch 1 of 9", done=1, total=9, detail="loss 0.5 [sic]"
+    )
+    assert "epoch 9 of 9" in last
+
+
+def test_a_step_says_so_again_after_a_while(
+    log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "REPORT_SECONDS", 0)
+    report_ready()
+    report_progress(1, 9, "epoch")
+    report_progress(2, 9, "epoch")
+    said = [read_progress(told) for told in log.getvalue().splitlines()]
+    assert said == [
+        StepProgress(message="the strategy is built"),
+        StepProgress(message="epoch 1 of 9", done=1, total=9),
+        StepProgress(message="epoch 2 of 9", done=2, total=9),
+    ]
+
+
+def test_the_screen_elsewhere_shows_it_once(server: KfpServer, tmp_path: Path) -> None:
+    frame = Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"})
+    assert follow(server, tmp_path, training(frame, trainer="training"))[:4] == [
+        "Begin ran 4.2 s no spans",
+        "Trainer epoch 1 of 3 loss 0.8 [sic]",
+        "Trainer epoch 2 of 3 loss 0.7 [sic]",
+        "Trainer epoch 3 of 3 loss 0.6 [sic]",
+    ]
+
+
+def test_on_a_terminal_it_is_a_bar(
+    server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    terminal = Terminal()
+    frame = Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"})
+    follow(server, tmp_path, training(frame, trainer="training"), terminal)
+    drawn = terminal.getvalue()
+    assert re.search(r"Trainer +\S* .*━.* epoch 3 of 3  loss 0\.6 ", drawn)
+
+
+@pytest.mark.parametrize(
+    ("running", "shown"),
+    [(["begin", "resolver"], "Resolver"), (["trainer", "resolver"], "Trainer")],
+    ids=["the one that began last", "the one that works longest"],
+)
+def test_one_of_those_that_run_at_once_is_shown(
+    server: KfpServer, tmp_path: Path, running: list[str], shown: str
+) -> None:
+    frame = Frame("RUNNING", dict.fromkeys(running, "RUNNING"))
+    lines = follow(server, tmp_path, training(frame, **dict.fromkeys(running, "training")))
+    assert {told.split()[0] for told in lines if " of 3" in told} == {shown}
+
+
+def test_progress_that_cannot_be_read_is_not_waited_for(server: KfpServer, tmp_path: Path) -> None:
+    frame = Frame("RUNNING", {"trainer": "RUNNING"})
+    server.trouble("/log$", Answer(503), Answer(500), Answer(404))
+    lines = follow(server, tmp_path, training(frame, trainer="training"))
+    assert "Trainer epoch 3 of 3 loss 0.6 [sic]" in lines
+    assert not server.troubles
+
+
+def test_a_log_that_takes_long_to_read_is_read_rarely(
+    server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Long(Play):
+        def log(self, pod: str) -> str | None:
+            time.sleep(0.2)
+            return super().log(pod)
+
+    monkeypatch.setattr(following, "_REST", 100)
+    frame = Frame("RUNNING", {"trainer": "RUNNING"})
+    follow(server, tmp_path, Long([frame] * 8 + [Frame("SUCCEEDED", frame.steps)], LOGS))
+    logs = [call for call in server.calls if call.endswith("/log")]
+    assert len(logs) == 1
