@@ -23,7 +23,7 @@ from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.progress import record_of
 from pipeline.kubeflow.tasks import CANCELED, ENDED, FAILED, SKIPPED, SUCCEEDED, Step, read_steps
 from pipeline.screen import Screen
-from pipeline.summary import EXIT_FAILED, EXIT_PUSHED, RunSummary, State
+from pipeline.summary import EXIT_FAILED, RunSummary, State
 from trainer_module.errors import InternalError
 
 _STATES = {
@@ -112,8 +112,8 @@ class Follower:
           hints: what to look at next.
 
         Returns:
-          The exit code, as of a run on this machine; by Kubeflow's state where the run's own
-          summary cannot be read.
+          The exit code, as of a run on this machine; that of a failure where nobody knows, as the
+          run's own summary cannot be read.
         """
         if self.summary is not None:
             self._screen.conclude(self.summary, hints)
@@ -126,7 +126,7 @@ class Follower:
             lines.append("whether a model was pushed is not known here")
         for line in lines + hints:
             self._screen.console.print(line, markup=False)
-        return EXIT_PUSHED if state == SUCCEEDED else EXIT_FAILED
+        return EXIT_FAILED
 
     def _draw(self, run: kfp_api.V2beta1Run) -> None:
         """Draws what has changed."""

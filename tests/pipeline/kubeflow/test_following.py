@@ -128,7 +128,7 @@ def test_a_step_that_fails_without_a_report(
 
 def test_logs_that_cannot_be_read(server: KfpServer, tmp_path: Path) -> None:
     code, lines = follow(server, tmp_path, Play(FRAMES, {}))
-    assert code == 0
+    assert code == 1
     assert lines[0] == "  Begin             ran        30.0 s"
     assert lines[-3].startswith("the run succeeded; its summary cannot be read: the log of digits-")
     assert "Failed to read logs" in lines[-3]
