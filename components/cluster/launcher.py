@@ -52,6 +52,10 @@ class Event:
 class RunningTask(Protocol):
     """A task that was started."""
 
+    @property
+    def began(self) -> float | None:
+        """When its process began, as `time.monotonic` tells; None if it did not yet."""
+
     def poll(self) -> int | None:
         """The exit status, or minus the signal that ended it; None while it runs."""
 

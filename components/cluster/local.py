@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
@@ -126,6 +127,7 @@ class LocalTask:
             )
         finally:
             os.close(writing)
+        self.began = time.monotonic()
         self._pump = threading.Thread(target=self._copy_output, args=[prefix.encode()], daemon=True)
         self._pump.start()
         # Whoever dies before it has read everything is found by its exit status.

@@ -26,7 +26,8 @@ class Member:
         self.is_ready = False
         self.is_done = False
         self.failure: Failure | None = None
-        self._started = time.monotonic()
+        self.started = time.monotonic()
+        """When it was asked for; it may begin much later."""
         self._forwards_progress = forwards_progress
 
     @property
@@ -43,13 +44,15 @@ class Member:
         if status is not None and not self.has_ended:
             self.failure = Failure.of_exit(self.spec.task.name, status, self.handle.remark())
 
-    def is_late(self, limit: float) -> bool:
-        """Whether it is not ready although it was started more than `limit` seconds ago."""
-        return not (self.is_ready or self.has_ended) and time.monotonic() - self._started > limit
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it has still to become ready."""
+        return not (self.is_ready or self.has_ended)
 
     def describe_start(self) -> str:
         """How far it came before it was ready."""
-        state = "it runs, but waits for others" if self.is_alive else "no sign of life"
+        silence = "it does not run yet" if self.handle.began is None else "no sign of life"
+        state = "it runs, but waits for others" if self.is_alive else silence
         remark = self.handle.remark()
         return f"{self.spec.task.name} ({state}{f'; {remark}' if remark else ''})"
 

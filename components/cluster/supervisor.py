@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NoReturn
 
 from components.cluster.failures import Failure, StartTimeoutError, first_cause
 from components.cluster.launcher import Cluster, Launcher, TaskSpec
@@ -19,6 +20,9 @@ GRACE_SECONDS = 2.0
 """How long tasks may still say what happened to them after the first failure."""
 LINGER_SECONDS = 10.0
 """How long the other tasks of a gang may take to end when the chief is done."""
+BEGIN_SECONDS = 1800.0
+"""How long a task may wait for a place to run: a node may have to be added, and a large image
+pulled."""
 PORT_ATTEMPTS = 5
 """How often tasks are started with fresh ports because another process was quicker."""
 _POLL_SECONDS = 0.05
@@ -42,7 +46,7 @@ class Job:
     one, its payload stays as it is but for `restarts`."""
     policy: Policy = Policy.GANG
     start_timeout: float | None = None
-    """Seconds until every task has to be ready; None waits for ever."""
+    """Seconds until every task has to be ready, from when all run; None waits for ever."""
     retries: int = 3
     """How often tasks may be started again, in all."""
 
@@ -66,7 +70,7 @@ class Supervisor:
 
         Raises:
           ScopelineError: as a task raised it.
-          StartTimeoutError: some task was not ready in time.
+          StartTimeoutError: some task did not run, or was not ready in time.
           TaskFailedError: a task failed, or was lost once more than `retries`.
         """
         try:
@@ -183,16 +187,23 @@ class Supervisor:
 
     def _check_started(self) -> None:
         limit = self._job.start_timeout
-        if limit is None:
+        awaited = [member for member in self._members if member.is_awaited]
+        if limit is None or not awaited:
             return
-        late = [member for member in self._members if member.is_late(limit)]
-        if not late:
+        now = time.monotonic()
+        if absent := [member for member in awaited if member.handle.began is None]:
+            if late := [member for member in absent if now - member.started > BEGIN_SECONDS]:
+                advice = "make room for them, or ask for less (smaller resources, fewer workers)"
+                self._fail_start(late, BEGIN_SECONDS, advice)
             return
+        # Who runs waits for the last one, too.
+        if now - max(member.handle.began or 0 for member in self._members) > limit:
+            advice = "look for their last words in the log, or allow more time (start_timeout)"
+            self._fail_start(awaited, limit, advice)
+
+    def _fail_start(self, late: Sequence[Member], limit: float, advice: str) -> NoReturn:
         for member in late:
-            tail = "\n".join(member.handle.log_tail())
-            logger.error("The last lines of %s:\n%s", member.spec.task.name, tail)
+            if tail := "\n".join(member.handle.log_tail()):
+                logger.error("The last lines of %s:\n%s", member.spec.task.name, tail)
         states = ", ".join(member.describe_start() for member in late)
-        raise StartTimeoutError(
-            f"not ready within {limit:g} s: {states}; "
-            "look for their last words in the log, or allow more time (start_timeout)."
-        )
+        raise StartTimeoutError(f"not ready within {limit:g} s: {states}; {advice}.")

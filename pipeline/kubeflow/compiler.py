@@ -27,7 +27,7 @@ RETRY_SECONDS = 10
 KFP_LONGEST = "backoffMaxDuration: 3600s"
 """What kfp writes, whatever it is told beyond. Argo counts it from the first attempt's start: no
 later one may begin after it, nor live on."""
-GIVEN_BY_KUBEFLOW = {"SCOPELINE_POD_NAME": "metadata.name", "SCOPELINE_POD_UID": "metadata.uid"}
+GIVEN_BY_KUBEFLOW = {"SCOPELINE_POD_NAME": "metadata.name"}
 """Of its pod, which a cluster of pods that it starts belongs to."""
 NOT_FOR_STEPS: Any = {
     "kubeflow": {"endpoint", "namespace", "experiment"},

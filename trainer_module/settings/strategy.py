@@ -160,4 +160,4 @@ class ClusterSettings(Settings):
     """Who starts them: `local` on this machine, `kubernetes` as pods of a pipeline on Kubeflow.
     Where TF_CONFIG is set, training joins the cluster that it describes instead."""
     start_timeout: PositiveFloat = 300.0
-    """Seconds until a process that has not started is given up."""
+    """Seconds until a process that does not answer is given up, from when all run."""

@@ -31,9 +31,12 @@ _TIMEOUTS = (5.0, 30.0)
 _LOG_TIMEOUTS = (5.0, 300.0)
 """A log that is silent for so long is asked for anew: its connection may be dead."""
 _PAUSE_SECONDS = 1.0
-_MAY_GO_AWAY = {408, 429, 500, 502, 503, 504}
+_MAY_GO_AWAY = {408, 409, 429, 500, 502, 503, 504}
+"""With 409 a server also says that it was asked at a bad moment: while it counts a quota anew."""
 _NETWORK_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 _USER = re.compile(r'User "([^"]+)" cannot')
+_MANIFEST_ACCOUNT = "system:serviceaccount:{}:pipeline-runner"
+"""The subject that the manifest names, in the namespace that it is applied to."""
 
 
 class Kind(Enum):
@@ -58,20 +61,17 @@ class Kind(Enum):
 class KubernetesApi:
     """Calls that are repeated while the server does not answer, and explain what it refuses."""
 
-    def __init__(self, namespace: str | None) -> None:
+    def __init__(self) -> None:
         """Finds the server: in the cluster that this process runs in, or by KUBECONFIG.
-
-        Args:
-          namespace: where everything lives; None is that of this pod, or of the kubeconfig.
 
         Raises:
           ConfigError: neither describes a server.
         """
         configuration = client.Configuration()
-        found = _configure(configuration)
+        self.namespace = _configure(configuration)
+        """Where everything lives: that of this pod, or of the kubeconfig."""
         # Repeated here, where the time is limited.
         configuration.retries = False
-        self.namespace = namespace or found
         self._client = client.ApiClient(configuration)
 
     def create(self, kind: Kind, body: Object) -> None:
@@ -118,11 +118,17 @@ class KubernetesApi:
           follow: whether to wait for more while the container runs.
 
         Raises:
+          ConfigError: this account may not read logs.
           ApiException, HTTPError, HTTPException, OSError: the log cannot be read, or not further.
         """
         query = {"container": container, "timestamps": "true", "follow": str(follow).lower()}
         query |= {"sinceTime": since} if since else {}
-        response = self._request("GET", Kind.POD, pod, "log", query, None, _LOG_TIMEOUTS)
+        try:
+            response = self._request("GET", Kind.POD, pod, "log", query, None, _LOG_TIMEOUTS)
+        except ApiException as error:
+            if error.status in (401, 403):
+                raise self._explain(error, "GET", Kind.POD, pod, "log") from None
+            raise
         unread = b""
         try:
             for chunk in response.stream(65536, decode_content=True):
@@ -148,7 +154,7 @@ class KubernetesApi:
                 response = self._request(method, kind, name, "", query, body, _TIMEOUTS)
                 return json.loads(response.data)
             except ApiException as error:
-                if error.status not in _MAY_GO_AWAY:
+                if error.status not in _MAY_GO_AWAY or _exists(error):
                     raise self._explain(error, method, kind, name) from None
                 what = f"HTTP {error.status}: {_message(error)}"
             except _NETWORK_ERRORS as error:
@@ -188,25 +194,33 @@ class KubernetesApi:
             _request_timeout=timeouts,
         )
 
-    def _explain(self, error: ApiException, method: str, kind: Kind, name: str) -> Exception:
+    def _explain(
+        self, error: ApiException, method: str, kind: Kind, name: str, sub: str = ""
+    ) -> Exception:
         message = _message(error)
         if error.status == 404 and name:
             return _GoneError(message)
-        if error.status == 409 and method == "POST":
+        if _exists(error):
             return _ExistsError(message)
-        verb = _verb(method, name)
+        what = f"{_verb(method, name)} {kind.resource}{f'/{sub}' if sub else ''}"
         if error.status == 403 and (user := _USER.search(message)):
-            return ConfigError(
-                f"{user[1]} may not {verb} {kind.resource} in namespace {self.namespace}; a role "
-                f"with the rights that the trainer needs is in {RBAC_MANIFEST}: "
-                f"`kubectl apply --namespace {self.namespace} --filename {RBAC_MANIFEST}`."
-            )
+            return ConfigError(self._explain_rights(user[1], what))
         if error.status == 401:
             host = self._client.configuration.host
             return ConfigError(f"the Kubernetes API at {host} does not accept the account's token.")
         return ConfigError(
-            f"Kubernetes refuses to {verb} {kind.resource} in namespace {self.namespace} "
+            f"Kubernetes refuses to {what} in namespace {self.namespace} "
             f"(HTTP {error.status}): {message}"
+        )
+
+    def _explain_rights(self, user: str, what: str) -> str:
+        """What to do where an account lacks a right."""
+        is_named = user == _MANIFEST_ACCOUNT.format(self.namespace)
+        how = "" if is_named else f", with {user.rpartition(':')[2]} as its subject"
+        return (
+            f"{user} may not {what} in namespace {self.namespace}; a role with the rights that the "
+            f"trainer needs is in {RBAC_MANIFEST}; apply it{how}: "
+            f"`kubectl apply --namespace {self.namespace} --filename {RBAC_MANIFEST}`."
         )
 
 
@@ -218,21 +232,13 @@ class _ExistsError(Exception):
     """There is such an object."""
 
 
-def own_namespace() -> str | None:
-    """The namespace of the pod that this process runs in; None outside of a cluster."""
-    try:
-        return _NAMESPACE_FILE.read_text().strip() or None
-    except OSError:
-        return None
-
-
 def _configure(configuration: client.Configuration) -> str:
     """Fills in where the server is and who asks; returns the namespace that goes with it."""
     try:
         if os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=configuration)
             configuration.proxy = None  # The server is inside of the cluster.
-            return own_namespace() or "default"
+            return _NAMESPACE_FILE.read_text().strip()
         # The client itself has read the variable when it was imported.
         file = os.environ.get("KUBECONFIG") or None
         config.load_kube_config(file, client_configuration=configuration)
@@ -252,9 +258,20 @@ def _verb(method: str, name: str) -> str:
     return {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
 
 
+def _exists(error: ApiException) -> bool:
+    """Whether the server refuses to create what is there already."""
+    return error.status == 409 and _body(error).get("reason") == "AlreadyExists"
+
+
 def _message(error: ApiException) -> str:
     """What the server says, in a line."""
+    return str(_body(error).get("message") or error.reason)
+
+
+def _body(error: ApiException) -> Object:
+    """The Status object that an answer holds; empty if it holds none."""
     try:
-        return str(json.loads(error.body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return str(error.reason)
+        body = json.loads(error.body)
+    except (ValueError, TypeError):  # Of whoever stands between.
+        return {}
+    return body if isinstance(body, dict) else {}

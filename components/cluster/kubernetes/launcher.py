@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from components.cluster.kubernetes.api import Kind, KubernetesApi, own_namespace
+from components.cluster.kubernetes.api import Kind, KubernetesApi
 from components.cluster.kubernetes.objects import (
     LEASE_SECONDS,
     TRAINING_LABEL,
@@ -27,9 +27,7 @@ from trainer_module.errors import ConfigError, ScopelineError
 logger = logging.getLogger(__name__)
 
 POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
-"""The name of the pod that this process runs in; default: HOSTNAME."""
-POD_UID_VARIABLE = "SCOPELINE_POD_UID"
-"""Its unique id; default: what the API says."""
+"""The name of the pod that this process runs in; default: HOSTNAME, which may be cut off."""
 _LOOK_SECONDS = 1.0
 _RENEW_SECONDS = 60.0
 _GONE_SECONDS = 120.0
@@ -38,9 +36,14 @@ _JOIN_SECONDS = 2.0
 
 
 class KubernetesLauncher:
-    """Starts the tasks of each type as an Indexed Job; nothing of it outlives this process's pod.
+    """Starts the tasks of each type as an Indexed Job.
 
     A task that is started again alone is told what it was told first: a Job's pods do not change.
+
+    What it makes is deleted by `stop_all`. Should this process be killed before, as it is where
+    Kubeflow terminates a run, the next attempt of the training deletes it. Without one, the Jobs
+    and their pods end LEASE_SECONDS after they were last extended, and all objects go with that of
+    this process's pod, which may be kept for days after the pod has ended.
     """
 
     def __init__(self, pods: PodSettings, identity: str) -> None:
@@ -56,7 +59,7 @@ class KubernetesLauncher:
         """
         self._pods = pods
         self._training = training_key(identity)
-        self._api = KubernetesApi(pods.namespace)
+        self._api = KubernetesApi()
         self._gang: Gang | None = None
         self._expected: dict[str, int] = {}
         self._specs: dict[str, list[TaskSpec]] = {}
@@ -73,7 +76,11 @@ class KubernetesLauncher:
         if self._is_first:
             self._delete_leftovers()
         self._is_first = False
-        self._gang = Gang.of(self._training, self._api.namespace, self._find_owner())
+        pod = self._find_own_pod()
+        if account := pod.get("spec", {}).get("serviceAccountName"):
+            defaults = {"service_account": self._pods.service_account or account}
+            self._pods = self._pods.model_copy(update=defaults)
+        self._gang = Gang.of(self._training, self._api.namespace, self._refer_to(pod))
         self._expected = {}
         for task in tasks:
             self._expected[task.type] = self._expected.get(task.type, 0) + 1
@@ -149,23 +156,22 @@ class KubernetesLauncher:
             time.sleep(_LOOK_SECONDS / 2)
         return deleted
 
-    def _find_owner(self) -> dict[str, Any] | None:
-        """The pod that this process runs in; with it, everything is deleted."""
+    def _find_own_pod(self) -> dict[str, Any]:
+        """The pod that this process runs in; empty if there is none."""
         name = os.environ.get(POD_NAME_VARIABLE) or os.environ.get("HOSTNAME", "")
-        uid = os.environ.get(POD_UID_VARIABLE)
-        if own_namespace() not in (None, self._api.namespace):
-            uid = name = ""  # What has an owner in another namespace is deleted at once.
-        if not uid and name:
-            pod = self._api.get(Kind.POD, name)
-            uid = pod["metadata"]["uid"] if pod else None
-        if not uid:
+        return (self._api.get(Kind.POD, name) if name else None) or {}
+
+    def _refer_to(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        """A reference to the pod with whose object everything is to be deleted."""
+        if not pod:
             logger.warning(
-                "The pod of this process is not in namespace %s: should the process be killed, "
-                "what it made is left for %d minutes.",
+                "This process runs in no pod of namespace %s: should it be killed, what it made "
+                "ends within %d minutes, but its Service is left.",
                 *(self._api.namespace, LEASE_SECONDS // 60),
             )
             return None
-        return {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+        metadata = pod["metadata"]
+        return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
 
 
 class PodWatch:
@@ -177,6 +183,8 @@ class PodWatch:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
+        # Jobs count from when they are created, which is later: so none ends too early.
+        self._began = time.monotonic()
 
     def add(self, task: Task) -> PodTask:
         """A place for which a pod is awaited."""
@@ -209,7 +217,7 @@ class PodWatch:
             raise self._error
 
     def _run(self, gang: Gang, kinds: Sequence[str]) -> None:
-        began = renewed = time.monotonic()
+        renewed = self._began
         try:
             while not self._stopped.is_set():
                 states = [PodState.of(pod) for pod in self._api.list(Kind.POD, gang.selector)]
@@ -217,7 +225,7 @@ class PodWatch:
                     task.observe(states)
                 if time.monotonic() - renewed > _RENEW_SECONDS:
                     renewed = time.monotonic()
-                    self._renew(gang, kinds, renewed - began)
+                    self._renew(gang, kinds, renewed - self._began)
                 self._stopped.wait(_LOOK_SECONDS)
         except Exception as error:  # Whoever waits for the tasks raises it.
             self._error = error

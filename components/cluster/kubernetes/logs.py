@@ -19,6 +19,7 @@ from components.cluster.kubernetes.objects import CONTAINER
 from components.cluster.kubernetes.wire import split_line
 from components.cluster.launcher import Event
 from components.cluster.local import TAIL_LINES
+from trainer_module.errors import ConfigError
 
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*(Z|[-+]\d\d:\d\d) ?(.*)", re.DOTALL)
 _BREAKS = (ApiException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
@@ -88,6 +89,8 @@ class PodLog(threading.Thread):
         self._window = Window()
         self._tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
         self.events: collections.deque[Event] = collections.deque()
+        self.error: ConfigError | None = None
+        """Why it cannot be read at all."""
 
     @property
     def tail(self) -> list[str]:
@@ -115,6 +118,9 @@ class PodLog(threading.Thread):
                 if self._stopped.is_set():
                     return True
                 self._take(line)
+        except ConfigError as error:
+            self.error = error
+            self._stopped.set()
         except _BREAKS as error:
             # The pod is gone, and its log with it.
             return isinstance(error, ApiException) and error.status == 404

@@ -25,8 +25,11 @@ INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
 POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
 """A folder that each pod has for itself."""
-LEASE_SECONDS = 900
-"""Jobs end so long after their launcher last extended them, should it have died."""
+LEASE_SECONDS = 420
+"""Jobs end so long after their launcher last extended them, should it have died.
+
+A launcher that lives extends them each minute, and waits five more for an API that does not answer.
+"""
 _FIRST_PORT = 2222
 _TTL_SECONDS = 600
 _GRACE_SECONDS = 1
@@ -45,7 +48,7 @@ class Gang:
     name: str
     namespace: str
     owner: Object | None = None
-    """A reference to the pod with which everything is deleted."""
+    """A reference to the pod whose deletion deletes everything; that it has ended does not."""
 
     @classmethod
     def of(cls, training: str, namespace: str, owner: Object | None) -> Gang:
@@ -161,7 +164,7 @@ def _pod_spec(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers:
             {
                 "name": CONTAINER,
                 "image": pods.image,
-                "command": ["python", "-m", specs[0].module],
+                "command": ["python", "-P", "-m", specs[0].module],
                 "env": _env(environment, pods),
                 "resources": _resources(resources),
                 "securityContext": {

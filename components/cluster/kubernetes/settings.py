@@ -125,9 +125,8 @@ class PodSettings(Settings):
     """What the pods of a cluster have in common; travels to the Trainer as JSON."""
 
     image: str
-    namespace: LabelName | None = None
-    """Default: that of the pod that starts them."""
     service_account: ObjectName | None = None
+    """Default: that of the pod that starts them."""
     image_pull_secrets: list[ObjectName] = []
     volume: Volume | None = None
     environment: dict[VariableName, str] = {}

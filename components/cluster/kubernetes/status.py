@@ -35,8 +35,8 @@ class PodState:
     created: str
     is_deleted: bool
     """Whether it was told to end."""
-    has_log: bool
-    """Whether its container has begun."""
+    has_begun: bool
+    """Whether its container has: it has a log then."""
     status: int | None
     """The exit status, or minus the signal that ended it; None while it runs."""
     remark: str
@@ -61,7 +61,7 @@ class PodState:
             index=int(metadata.get("annotations", {}).get(INDEX_ANNOTATION, -1)),
             created=metadata.get("creationTimestamp", ""),
             is_deleted="deletionTimestamp" in metadata,
-            has_log=any(key in container.get("state", {}) for key in ("running", "terminated")),
+            has_begun=any(key in container.get("state", {}) for key in ("running", "terminated")),
             status=code,
             remark=remark if code is not None else _obstacle(metadata["name"], status, waiting),
             is_stuck=reason in _STUCK | _HOPELESS,

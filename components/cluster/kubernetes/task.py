@@ -42,6 +42,7 @@ class PodTask:
           check: raises an error if nobody looks after the pods any more.
         """
         self.task = task
+        self.began: float | None = None
         self.state: PodState | None = None
         """As it was last seen."""
         self._api = api
@@ -50,6 +51,7 @@ class PodTask:
         self._log: PodLog | None = None
         self._told: collections.deque[Event] = collections.deque()
         self._loss = ""
+        self._is_over = False
         self._ended: float | None = None
         self._stuck: float | None = None
         self._deleted: float | None = None
@@ -71,19 +73,26 @@ class PodTask:
             self._follow(self.state)
 
     def poll(self) -> int | None:
-        """The exit status, or minus the signal that ended it; None while it runs."""
+        """The exit status, or minus the signal that ended it; None while it runs.
+
+        Raises:
+          ScopelineError: its pod or its log cannot be looked at any more.
+        """
         self._check()
+        if self._log and self._log.error:
+            raise self._log.error
         status = self._status()
-        if status is None:
-            return None
-        if self._log and self._log.is_alive() and not self._waited_for_log():
-            return None
-        return status
+        self._is_over = status is not None and self._log_is_read()
+        return status if self._is_over else None
 
     def events(self) -> list[Event]:
         """What it said since the last call."""
         queues = [self._told, *([self._log.events] if self._log else [])]
-        return [queue.popleft() for queue in queues for _ in range(len(queue))]
+        events = [queue.popleft() for queue in queues for _ in range(len(queue))]
+        # Its log may be lost with its container, but no task ends with 0 that is not done.
+        if self._is_over and self._status() == 0:
+            events.append(Event("done"))
+        return events
 
     def log_tail(self) -> list[str]:
         """The last lines of its output."""
@@ -122,17 +131,24 @@ class PodTask:
         if self._status() is None:
             self._loss = why
 
-    def _waited_for_log(self) -> bool:
+    def _log_is_read(self) -> bool:
+        """Whether nothing more comes of its log, or has not come for long."""
+        if self._log is None:
+            return self.state is None or not self.state.has_begun  # Else it is about to be read.
+        if not self._log.is_alive():
+            return True
         return self._ended is not None and time.monotonic() - self._ended > _LOG_SECONDS
 
     def _follow(self, state: PodState) -> None:
         """Reads the log from when there is one, and notices what takes too long."""
         now = time.monotonic()
-        if state.has_log and self._log is None:
-            self._log = PodLog(
+        if state.has_begun and self._log is None:
+            self.began = now
+            log = PodLog(
                 self._api, state.name, f"[{self.task.name}] ", lambda: self._status() is not None
             )
-            self._log.start()
+            log.start()
+            self._log = log
         if self._status() is not None:
             self._ended = self._ended or now
         elif state.is_deleted:

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 import kube_checks
 
 if TYPE_CHECKING:
+    from kube_pod import Pod
     from kube_server import KubeServer
 
 Object = dict[str, Any]
 
 NAMESPACE = "kubeflow"
 TOKEN = "a-token"  # noqa: S105 - of this server alone
-_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:pipeline-runner"
 _PATH = re.compile(
     r"/api(?:s/(?P<group>\w+))?/v1/namespaces/(?P<namespace>[\w-]+)/(?P<plural>\w+)"
     r"(?:/(?P<name>[\w-]+))?(?:/(?P<sub>\w+))?"
@@ -32,9 +32,10 @@ def handler_of(kube: KubeServer) -> type[BaseHTTPRequestHandler]:
 
 
 class _Refusal(Exception):  # noqa: N818 - an answer
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, reason: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.reason = reason
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -76,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, self._do(verb, resource, parts["name"], query, body))
         except _Refusal as error:
             status = {"kind": "Status", "status": "Failure", "message": str(error)}
-            self._send(error.code, {**status, "code": error.code})
+            self._send(error.code, {**status, "reason": error.reason, "code": error.code})
 
     def _admit(self, verb: str, parts: Mapping[str, str]) -> str:
         """Authenticates and authorises; returns the resource."""
@@ -88,10 +89,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.server_of.used.add((verb, told))
         is_home = parts["namespace"] == NAMESPACE
         if not is_home or not kube_checks.is_allowed(self.server_of.rules, verb, told):
+            user = f"system:serviceaccount:{NAMESPACE}:{self.server_of.account}"
             raise _Refusal(
                 403,
-                f'{told} is forbidden: User "{_ACCOUNT}" cannot {verb} resource "{told}" in API '
+                f'{told} is forbidden: User "{user}" cannot {verb} resource "{told}" in API '
                 f'group "{parts["group"]}" in the namespace "{parts["namespace"]}"',
+                "Forbidden",
             )
         return resource
 
@@ -105,7 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
             if verb == "get" and not name:
                 return {"kind": "List", "items": self._select(resource, query["labelSelector"])}
             if resource == "pods" and verb == "get" and name in cluster.owners:
-                return {"metadata": {"name": name, "uid": cluster.owners[name]}}
+                spec = {"serviceAccountName": self.server_of.account}
+                return {"metadata": {"name": name, "uid": cluster.owners[name]}, "spec": spec}
             if verb == "delete" and cluster.remove(resource, name):
                 return {"kind": "Status", "status": "Success"}
             found = cluster.objects.get(resource, {}).get(name)
@@ -120,8 +124,11 @@ class _Handler(BaseHTTPRequestHandler):
         kube = self.server_of
         if found := kube_checks.problems(body):
             raise _Refusal(422, f"{body['kind']} is invalid: {'; '.join(found)}")
+        if kube.cluster.quota_conflicts:
+            raise _Refusal(409, kube.cluster.quota_conflicts.pop(), "Conflict")
         if body["metadata"]["name"] in kube.cluster.objects[resource]:
-            raise _Refusal(409, f'{resource} "{body["metadata"]["name"]}" already exists')
+            message = f'{resource} "{body["metadata"]["name"]}" already exists'
+            raise _Refusal(409, message, "AlreadyExists")
         body["metadata"]["namespace"] = NAMESPACE
         kube.created.append(json.loads(json.dumps(body)))
         kube.cluster.add(resource, body)
@@ -152,6 +159,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refusal(404, f'pods "{name}" not found')
         if pod.process is None:
             raise _Refusal(400, f'container "task" in pod "{name}" is waiting to start')
+        if cluster.lost_logs:
+            self._send_lost_log(pod)
+            return
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -172,6 +182,18 @@ class _Handler(BaseHTTPRequestHandler):
             if is_over:
                 break
             time.sleep(0.02)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send_lost_log(self, pod: Pod) -> None:
+        """Answers as a kubelet whose container is gone, and what it wrote with it."""
+        while not pod.log_ended:
+            time.sleep(0.02)
+        if self.server_of.cluster.lost_logs == 500:
+            raise _Refusal(500, "failed to create fsnotify watcher", "InternalError")
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self._send_chunk("unable to retrieve container logs for containerd://6f1c")
         self.wfile.write(b"0\r\n\r\n")
 
     def _send_chunk(self, text: str) -> None:

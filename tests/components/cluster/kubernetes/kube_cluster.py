@@ -30,9 +30,13 @@ class KubeCluster:
         self.owners: dict[str, str] = {}
         """Unique ids, by name, of pods that own others."""
         self.holds: dict[tuple[str, int], Object] = {}
-        """Statuses that new pods keep instead of starting."""
+        """Statuses that pods keep instead of starting, as long as they are in here."""
         self.cut_logs: list[int] = []
         """After so many lines connections of logs break, one after the other."""
+        self.lost_logs: int | None = None
+        """The HTTP status, 200 or 500, with which logs are answered whose containers are gone."""
+        self.quota_conflicts: list[str] = []
+        """Messages with which objects are refused, one after the other, as a quota has changed."""
         self.refuse_until = 0.0
         self.backoff = 10.0
         """Seconds until a pod that failed is replaced; doubled each time."""
@@ -107,6 +111,9 @@ class KubeCluster:
                 self._write_hosts()
 
     def _care_for(self, pod: Pod) -> None:
+        if pod.held and pod.deleted is None and (pod.kind, pod.index) not in self.holds:
+            pod.held = None
+            pod.start(self._machine)
         was_active = pod.is_active
         pod.observe()
         if was_active and not pod.is_active and (pod.code or pod.lost):

@@ -78,13 +78,16 @@ class KubeServer:
         }
         with ThreadPoolExecutor(1) as thread:
             self._network = thread.submit(kube_init.open_network).result()
+        self.account = "pipeline-runner"
+        """Of the pod that the launcher believes to run in."""
         self.rules = manifest_rules()
         self.used: set[tuple[str, str]] = set()
         """Verb and resource of every request."""
         self.created: list[Object] = []
-        machine = Machine(
-            self._own, ROOT, self._network, volumes or {}, secrets or {}, [*visible], image
-        )
+        # A checkout may itself be below /tmp.
+        image_folders = [path for path in (ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]  # noqa: S108
+        seen = [*visible, *image_folders]
+        machine = Machine(self._own, ROOT, self._network, volumes or {}, secrets or {}, seen, image)
         self.cluster = KubeCluster(machine)
         self.cluster.owners[OWNER] = "8e9d1a2c-owner"
         self._stack = contextlib.ExitStack()

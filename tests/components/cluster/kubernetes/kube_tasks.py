@@ -69,6 +69,11 @@ def sleep(payload: Payload, channel: Channel) -> None:
     time.sleep(60)
 
 
+def keep_quiet(payload: Payload, channel: Channel) -> None:
+    """Runs, and never becomes ready."""
+    time.sleep(60)
+
+
 def sleep_at_first(payload: Payload, channel: Channel) -> None:
     """Waits in the first launch alone."""
     channel.send("ready")

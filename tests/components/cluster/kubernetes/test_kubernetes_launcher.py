@@ -13,13 +13,14 @@ import kube_tasks
 import kubernetes_validate
 import pytest
 import yaml
-from kube_gangs import VOLUME, meanwhile, needs_pods, run, serving, wait_until
+from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
 from kube_tasks import spec, starts, workers
 
 from components.cluster.failures import TaskFailedError
 from components.cluster.kubernetes import launcher as launcher_module
 from components.cluster.kubernetes import objects
+from components.cluster.kubernetes.launcher import KubernetesLauncher
 from components.cluster.launcher import Task, TaskSpec
 from components.cluster.supervisor import Policy
 from trainer_module.errors import TrainingError
@@ -110,6 +111,16 @@ def test_pods_are_given_what_the_settings_say_and_no_more(kube: KubeServer) -> N
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("Pod", kube_server.OWNER)
         assert owner["uid"] == kube.cluster.owners[kube_server.OWNER]
+
+
+def test_pods_have_the_account_of_their_launcher(kube: KubeServer) -> None:
+    kube.account = "default-editor"
+    launcher = KubernetesLauncher(PODS.model_copy(update={"service_account": None}), "run/7")
+    launcher.allocate([Task("worker", 0)])
+    launcher.start(spec(Task("worker", 0), "sleep", VOLUME))
+    launcher.stop_all()
+    (job,) = kube.bodies("Job")
+    assert job["spec"]["template"]["spec"]["serviceAccountName"] == "default-editor"
 
 
 def test_task_writes_to_its_own_folder_alone(kube: KubeServer) -> None:

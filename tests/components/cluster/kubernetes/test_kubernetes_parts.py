@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from components.cluster.kubernetes import api, launcher
 from components.cluster.kubernetes.logs import Window
 from components.cluster.kubernetes.objects import Gang, cores_of, make_job, training_key
 from components.cluster.kubernetes.pod import enter_pod
@@ -169,6 +170,15 @@ def test_longest_name_is_one_that_kubernetes_takes() -> None:
     assert len(host) <= 253
     assert 1024 < int(port) < 65_536
     assert Gang.of(training_key("/a/folder"), "n", None).name != gang.name
+
+
+def test_jobs_outlive_an_api_that_does_not_answer() -> None:
+    """Their launcher waits for it, just before it would have extended them."""
+    job = make_job(
+        Gang.of("key", "n", None), [TaskSpec(Task("ps", 0), "m")], PodSettings(image="i:1"), 2
+    )
+    lease = job["spec"]["activeDeadlineSeconds"]
+    assert lease > api.PATIENCE_SECONDS + launcher._RENEW_SECONDS
 
 
 def test_pods_without_settings_get_only_what_they_need() -> None:

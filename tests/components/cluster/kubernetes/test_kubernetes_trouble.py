@@ -15,16 +15,18 @@ import kube_server
 import pytest
 from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
-from kube_tasks import spec, starts, workers
+from kube_tasks import starts, workers
 
+from components.cluster import supervisor as supervisor_module
 from components.cluster.failures import StartTimeoutError, TaskFailedError
-from components.cluster.kubernetes import api as api_module
 from components.cluster.kubernetes import objects
+from components.cluster.kubernetes import task as task_module
 from components.cluster.kubernetes.launcher import KubernetesLauncher
 from components.cluster.launcher import Task, TaskSpec
-from trainer_module.errors import ConfigError, TrainingError
+from trainer_module.errors import ConfigError
 
 pytestmark = [pytest.mark.timeout(120), needs_pods]
+START_SECONDS = 6
 _STEP = """
 import logging
 from kube_gangs import VOLUME, run
@@ -86,19 +88,15 @@ def test_everything_goes_with_the_pod_of_the_step(
     wait_until(lambda: kube.left == [], seconds=5)
 
 
-def test_pod_of_another_namespace_owns_nothing(
-    kube: KubeServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_process_outside_of_the_cluster_has_no_owner_to_name(
+    kube: KubeServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "namespace").write_text("elsewhere")
-    monkeypatch.setattr(api_module, "_NAMESPACE_FILE", tmp_path / "namespace")
+    monkeypatch.setenv("HOSTNAME", "a-laptop")
     launcher = KubernetesLauncher(PODS, "run/7")
     launcher.allocate([Task("worker", 0)])
     (service,) = kube.bodies("Service")
     assert "ownerReferences" not in service["metadata"]
-    assert "what it made is left for 15 minutes" in caplog.text
+    assert "should it be killed, what it made ends within 7 minutes" in caplog.text
     launcher.stop_all()
 
 
@@ -140,74 +138,59 @@ def test_next_attempt_deletes_what_the_last_one_left(
     launcher.stop_all()
 
 
-def test_api_that_does_not_answer_for_a_while_is_asked_again(
-    kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    gang = workers({"do": "count", "lines": 30, "pause": 0.1}, {"do": "finish"}, folder=VOLUME)
-
-    def refuse() -> None:
-        wait_until(lambda: bool(starts(tmp_path / "data", "worker0")))
-        time.sleep(0.5)
-        kube.refuse(2.5)
-
-    with meanwhile(refuse):
-        assert run(gang) == []
-    assert "The Kubernetes API does not answer" in caplog.text
-    assert kube.left == []
-
-
-def test_api_that_does_not_answer_at_all(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_module, "PATIENCE_SECONDS", 0.5)
-    kube.refuse(60)
-    with pytest.raises(TrainingError) as caught:
-        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
-    assert str(caught.value).startswith(
-        f"the Kubernetes API at {kube.url} has not answered for 0.5 s ("
-    )
-
-
-@pytest.mark.parametrize(
-    ("verb", "resource", "message"),
-    [("create", "jobs", "create jobs.batch"), ("list", "pods", "list pods")],
-)
-def test_account_without_a_right(kube: KubeServer, verb: str, resource: str, message: str) -> None:
-    for rule in kube.rules:
-        if resource in rule["resources"]:
-            rule["verbs"].remove(verb)
-    with pytest.raises(ConfigError) as caught:
-        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
-    assert str(caught.value) == (
-        f"system:serviceaccount:kubeflow:pipeline-runner may not {message} in namespace kubeflow; "
-        "a role with the rights that the trainer needs is in deploy/kubernetes/trainer-rbac.yaml: "
-        "`kubectl apply --namespace kubeflow --filename deploy/kubernetes/trainer-rbac.yaml`."
-    )
-    assert kube.left == []
-
-
-def test_kubernetes_refuses_an_object(kube: KubeServer) -> None:
-    pods = PODS.model_copy(update={"image_pull_secrets": [7]})
-    launcher = KubernetesLauncher(pods, "run/7")
-    launcher.allocate([Task("worker", 0)])
-    with pytest.raises(ConfigError, match=r"refuses to create jobs\.batch in namespace kubeflow"):
-        launcher.start(spec(Task("worker", 0), "sleep", VOLUME))
-    launcher.stop_all()
-    assert kube.left == []
-
-
-def test_no_cluster_at_all(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/no/where")
-    with pytest.raises(ConfigError, match=r"neither runs in a cluster nor does KUBECONFIG lead"):
-        KubernetesLauncher(PODS, "run/7")
-
-
-def test_pod_that_finds_no_node_is_named(kube: KubeServer) -> None:
+def test_pod_that_finds_no_node_is_named(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "BEGIN_SECONDS", 3.0)
     kube.cluster.holds["worker", 1] = unschedulable("0/3 nodes: insufficient nvidia.com/gpu.")
     with pytest.raises(StartTimeoutError) as caught:
-        run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME), start_timeout=3)
+        run(workers({"do": "look_up"}, {"do": "sleep"}, folder=VOLUME), start_timeout=1)
     job = kube.bodies("Job")[0]["metadata"]["name"]
-    assert f"not ready within 3 s: worker 1 (no sign of life; pod {job}-1-" in str(caught.value)
-    assert ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.)" in str(caught.value)
+    named = f"not ready within 3 s: worker 1 (it does not run yet; pod {job}-1-"
+    assert str(caught.value).startswith(named)
+    assert str(caught.value).endswith(
+        ": Unschedulable: 0/3 nodes: insufficient nvidia.com/gpu.); make room for them, or ask for "
+        "less (smaller resources, fewer workers)."
+    )
     assert kube.left == []
+
+
+def test_time_to_start_is_that_of_running_pods(kube: KubeServer, tmp_path: Path) -> None:
+    """A worker may wait long for a node, and the others for it."""
+    kube.cluster.holds["worker", 1] = unschedulable("0/3 nodes: a node is being added.")
+
+    def find_node() -> None:
+        wait_until(lambda: bool(starts(tmp_path / "data", "worker0")))
+        time.sleep(START_SECONDS + 1)
+        del kube.cluster.holds["worker", 1]
+
+    with meanwhile(find_node):
+        stays = {"do": "count", "lines": 30, "pause": 0.1}
+        gang = workers({"do": "look_up"}, stays, folder=VOLUME)
+        assert run(gang, start_timeout=START_SECONDS) == []
+
+
+def test_pod_that_runs_but_is_not_ready(kube: KubeServer) -> None:
+    gang = workers({"do": "sleep"}, {"do": "keep_quiet"}, folder=VOLUME)
+    with pytest.raises(StartTimeoutError) as caught:
+        run(gang, start_timeout=START_SECONDS)
+    assert str(caught.value).startswith(
+        f"not ready within {START_SECONDS} s: worker 1 (it runs, but waits for others); look for"
+    )
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_training_whose_log_is_lost_is_done_all_the_same(
+    kube: KubeServer, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(task_module, "_LOG_SECONDS", 1.0)
+    kube.cluster.lost_logs = status
+    assert run(workers({"do": "finish"}, {"do": "finish"}, folder=VOLUME)) == []
+
+
+def test_error_whose_log_is_lost_is_still_an_error(kube: KubeServer) -> None:
+    kube.cluster.lost_logs = 200
+    with pytest.raises(TaskFailedError) as caught:
+        run(workers({"do": "sleep"}, {"do": "fail"}, folder=VOLUME))
+    assert str(caught.value) == "worker 1 ended early, with exit status 1"
 
 
 def test_image_that_cannot_be_pulled_is_not_waited_for(kube: KubeServer) -> None:
