@@ -188,7 +188,7 @@ def test_pods_without_settings_get_only_what_they_need() -> None:
     pod_spec = job["spec"]["template"]["spec"]
     (container,) = pod_spec["containers"]
     assert [v["name"] for v in container["env"]] == ["HOME", "PYTHONUNBUFFERED", "SCOPELINE_TASKS"]
-    assert container["command"] == ["python", "-m", "m"]
+    assert container["command"] == ["python", "-P", "-m", "m"]
     assert [mount["name"] for mount in container["volumeMounts"]] == ["tmp"]
     assert "ownerReferences" not in job["metadata"]
     assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod_spec)
