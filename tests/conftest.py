@@ -12,6 +12,16 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
+LONGEST = ("test_replay", "test_kubeflow_spans", "test_kubeflow", "test_every_strategy")
+"""Modules of minutes, which begin before others of their kind: else one core waits for them."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first: whole pipelines run when everything else has passed."""
-    items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
+
+    def order(item: pytest.Item) -> tuple[bool, int]:
+        name = item.path.stem
+        rank = LONGEST.index(name) if name in LONGEST else len(LONGEST)
+        return item.get_closest_marker("e2e") is not None, rank
+
+    items.sort(key=order)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,19 +89,35 @@ def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
     assert str(found.value).endswith(f"\nthe run goes on: {HOW.format(f'status {run}')}")
 
 
-def test_ctrl_c_leaves_the_run_alone(
-    server: KfpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+SUBMIT = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from small_pipeline import COMPILED, load
+from pipeline.kubeflow import commands
+from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.places import settings_of
+config = load(Path.cwd(), sys.argv[3])
+kubeflow = Kubeflow.connect(settings_of(config))
+sys.exit(commands.submit(kubeflow, config, COMPILED, [], sys.argv[4], Pace(poll=0.05)))
+"""
+
+
+def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     server.play = Play(PLAY[:1], LOGS)
-    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.5)
-    try:
-        assert submit(server, tmp_path, []) == 130
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", SUBMIT, str(ROOT), here, server.url, HOW]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    # It follows the run, several looks long.
+    while sum("GET /runs/" in call for call in server.calls) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
     [run] = server.runs
-    assert capsys.readouterr().out.splitlines()[-2:] == [
+    assert said.splitlines()[-2:] == [
         f"the run goes on; look at it: {HOW.format(f'status {run}')}",
         f"or end it: {HOW.format(f'terminate {run}')}",
     ]

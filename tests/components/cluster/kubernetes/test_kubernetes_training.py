@@ -106,26 +106,6 @@ def kube(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield server
 
 
-def test_workers_in_step_go_on_from_the_backup(kube: KubeServer, root: Path) -> None:
-    step = Step(root, 1)
-
-    def kill() -> None:
-        step.wait_for_backup()
-        kube.pod("worker", 1).kill()
-
-    with meanwhile(kill):
-        record = step.run(strategy="multi_worker_mirrored", cluster={"workers": 2})
-    assert record["restarts"] == ["worker 1 was killed by SIGKILL"]
-    assert record["resumed_at_step"] > 0
-    assert (record["workers"], record["replicas"], record["epochs"]) == (2, 2, EPOCHS)
-    assert (step.model / "Format-Serving" / "saved_model.pb").exists()
-    assert (step.model_run / "worker-1").is_dir()
-    assert not any(step.trainer.glob("backups/*"))
-    first, second = kube.bodies("Job")
-    assert first["metadata"]["name"] != second["metadata"]["name"]
-    assert kube.left == []
-
-
 def test_servers_train_although_a_worker_is_replaced(kube: KubeServer, root: Path) -> None:
     kube.cluster.backoff = 1.5
     step = Step(root, 2)

@@ -1,0 +1,180 @@
+"""Taxi trips in spans, submitted to Kubeflow Pipelines, which runs them here for real."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from e2e.kubeflow_cluster import Cluster, Run, detail, summary
+from e2e.live_kubeflow import LiveKubeflow
+from mariadb_server import PASSWORD
+
+from pipeline.builtin_data import BUILTIN_DATA
+from pipeline.kubeflow.compiled import read_progress, read_report
+
+SPANS = """
+name: trips
+data: {format: csv, path: "days/{SPAN}/*.csv", label: big_tipper}
+task: binary
+features: {tips: {type: ignore}, trip_start_timestamp: {type: ignore}}
+model: {kind: wide_deep, hidden_units: [16]}
+train: {epochs: 2, batch_size: 256}
+evaluate: {metrics: [auc]}
+schedule:
+  on_new_data: true
+  window: {last: 3}
+  warm_start: true
+drift:
+  columns: {payment_type: {infinity_norm: 0.4}}
+  on_drift: fail
+"""
+ROWS_A_DAY = 1500
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A run, and what the command line said that followed it."""
+
+    code: int
+    stdout: str
+    stderr: str
+    run: Run
+
+
+class Trips:
+    """Days of taxi trips on a volume, and the pipeline that is trained on them."""
+
+    def __init__(self, cluster: Cluster, kubeflow: LiveKubeflow) -> None:
+        self.cluster = cluster
+        self.kubeflow = kubeflow
+        self.submitted: list[Submitted] = []
+        self.config = cluster.volume.parent / "trips.yaml"
+        self.config.write_text(SPANS)
+        source = BUILTIN_DATA["taxi"].locate(cluster.volume)
+        with source.open(newline="") as file:
+            self.rows = list(csv.DictReader(file))
+
+    def write(self, day: int, **constant: str) -> None:
+        """The trips of a day, which came an hour ago; some columns can have one value only."""
+        path = self.cluster.volume / "days" / str(day) / "trips.csv"
+        path.parent.mkdir(parents=True)
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            for row in self.rows[(day - 1) * ROWS_A_DAY : day * ROWS_A_DAY]:
+                writer.writerow(row | constant)
+        an_hour_ago = path.stat().st_mtime - 3600
+        os.utime(path, (an_hour_ago, an_hour_ago))
+
+    def run(self) -> Run:
+        return self.cluster.executor(self.cluster.compile(self.config)).run()
+
+    def submit(self, *parameters: str) -> Submitted:
+        """Submits it from the command line, which follows it to its end."""
+        given = [word for parameter in parameters for word in ("--parameter", parameter)]
+        done = self.kubeflow.scopeline("submit", self.config, *given)
+        assert len(self.kubeflow.runs) > len(self.submitted), done.stdout + done.stderr
+        run = self.kubeflow.outcome(list(self.kubeflow.runs)[-1])
+        self.submitted.append(Submitted(done.returncode, done.stdout, done.stderr, run))
+        return self.submitted[-1]
+
+
+@pytest.fixture(scope="module")
+def trips(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trips]:
+    volume = tmp_path_factory.mktemp("trips") / "volume"
+    volume.mkdir()
+    with mariadb() as server, LiveKubeflow(cluster=Cluster(volume, server, "meta")) as kubeflow:
+        server.administer("CREATE DATABASE meta")
+        cluster = kubeflow.cluster
+        trips = Trips(cluster, kubeflow)
+        for day in (1, 2, 3):
+            trips.write(day)
+        yield trips
+
+
+@pytest.fixture(scope="module")
+def two_days(trips: Trips) -> Submitted:
+    return trips.submit("span=2")
+
+
+def test_taxi_trips_up_to_the_span_that_a_run_names(two_days: Submitted) -> None:
+    assert two_days.run.state == "SUCCEEDED", two_days.run.report()
+    told = summary(two_days.run)
+    assert told.window is not None
+    assert told.window.spans == ["1", "2"]
+    assert told.status == "pushed"
+
+
+def test_submit_shows_a_run_as_it_goes_on(trips: Trips, two_days: Submitted) -> None:
+    assert two_days.code == 0, two_days.stderr
+    told, lines = summary(two_days.run), two_days.stdout.splitlines()
+    where = f"trips, run {two_days.run.run_id} on {trips.kubeflow.url}, "
+    assert lines[0].startswith(where)
+    begun = [task for task in two_days.run.tasks.values() if task.attempts]
+    reports = [read_report(t.log) for t in sorted(begun, key=lambda task: task.ended)]
+    seen = [line.split()[0] for line in lines if " ran " in line]
+    assert set(seen) == {r.step for r in reports if r is not None and r.is_shown}
+    assert seen[:2] == ["Begin", "ExampleGen"]
+    assert seen[-1] == "Pusher"
+    (auc,) = (line.split() for line in lines if line.split()[:1] == ["auc"])
+    assert auc[1] == f"{told.metrics['auc'].value:.4f}"
+    assert f"pushed to {told.pushed}" in lines
+    assert all(line.startswith("warning: the") for line in two_days.stderr.splitlines())
+    assert PASSWORD not in two_days.stdout + two_days.stderr
+
+
+def test_status_and_logs_of_a_run(trips: Trips, two_days: Submitted) -> None:
+    ran = [task for task in two_days.run.tasks.values() if task.attempts]
+    shown = trips.kubeflow.scopeline("status", trips.config)
+    assert shown.stdout.splitlines()[0].split(", ")[1] == f"run {two_days.run.run_id}: succeeded"
+    rows = [line.split() for line in shown.stdout.splitlines()[1:]]
+    assert [row[:2] for row in rows] == [
+        [task.name, "succeeded"] for task in sorted(ran, key=lambda task: task.started)
+    ]
+    log = trips.kubeflow.scopeline(
+        "logs", trips.config, two_days.run.run_id, "--step", "Trainer"
+    ).stdout
+    kept = two_days.run.tasks["trainer"].log
+    progress = read_progress(kept)
+    assert progress is not None
+    assert (progress.done, progress.total) == (2, 2)
+    assert log == "".join(line for line in kept.splitlines(True) if "scopeline-" not in line)
+    assert "  Trainer           ran" in log
+
+
+def test_the_next_window_begins_with_the_model_in_service(
+    trips: Trips, two_days: Submitted
+) -> None:
+    three_days = trips.run()
+    assert three_days.state == "SUCCEEDED", three_days.report()
+    told = summary(three_days)
+    assert told.window is not None
+    assert told.window.spans == ["1", "2", "3"]
+    assert told.training is not None
+    assert told.training["warm_start"]
+    assert trips.cluster.count("ArrowExampleGen") == 3, "each span is read once"
+
+
+def test_a_node_that_fails_fails_the_run_with_its_message(
+    trips: Trips, two_days: Submitted
+) -> None:
+    trips.write(4, payment_type="Barter")
+    submitted = trips.submit()
+    failed = submitted.run
+    assert failed.state == "FAILED"
+    validator = failed.tasks["examplevalidator"]
+    assert [one.exit_code for one in validator.attempts][-1] == 1, failed.report()
+    assert "payment_type" in detail(validator)
+    assert {failed.tasks[name].state for name in ("trainer", "evaluator", "pusher")} == {"SKIPPED"}
+    told = summary(failed)
+    assert told.error is not None
+    assert told.error.component == "ExampleValidator"
+    assert "payment_type" in told.error.message
+    assert submitted.code == told.status.exit_code, submitted.stderr
+    lines = submitted.stdout.splitlines()
+    (shown,) = (line for line in lines if line.startswith("  ExampleValidator  failed"))
+    assert shown.endswith(detail(validator))
+    assert f"ExampleValidator failed: {told.error.message}" in submitted.stdout
