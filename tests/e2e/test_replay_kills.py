@@ -20,7 +20,7 @@ from ml_metadata.proto import metadata_store_pb2
 from pipeline.ledger import Kind
 from tools.replay import NAME, Replay
 
-KILLS = int(os.environ.get("SCOPELINE_KILLS", "2"))
+KILLS = int(os.environ.get("SCOPELINE_KILLS", "1"))
 KILLS_A_DAY = 2
 DAYS = max(2, KILLS // KILLS_A_DAY)
 WINDOW = 3
