@@ -16,13 +16,14 @@ except ModuleNotFoundError:
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.config import PipelineConfig
-from pipeline.kubeflow import commands, recurring
+from pipeline.kubeflow import commands
+from pipeline.kubeflow.api import recurring
+from pipeline.kubeflow.api.logs import LogReader
+from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.compiled import ParameterValue
-from pipeline.kubeflow.logs import LogReader
-from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.rules import load_for_kubeflow
-from pipeline.kubeflow.submission import ensure_version, start_run
 from pipeline.schedule.settings import SomeTime
 from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
 from trainer_module.errors import ConfigError, InternalError, ScopelineError

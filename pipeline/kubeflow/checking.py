@@ -14,11 +14,11 @@ from itertools import islice
 import kfp_server_api as kfp_api
 
 from pipeline.config import Occasion, PipelineConfig
-from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.submission import runs_of
+from pipeline.kubeflow.api.tasks import ENDED
 from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.places import cluster_layout, seen_from_pods, settings_of, working_folder
-from pipeline.kubeflow.submission import runs_of
-from pipeline.kubeflow.tasks import ENDED
 from pipeline.layout import Layout
 from pipeline.ledger import Kind, Ledger
 from pipeline.notify import notify

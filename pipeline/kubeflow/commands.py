@@ -16,16 +16,16 @@ import typer
 import yaml
 
 from pipeline.config import PipelineConfig
-from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.following import Follower
+from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, runs_of, start_run
+from pipeline.kubeflow.api.tasks import ENDED, read_steps
 from pipeline.kubeflow.compiled import CompiledPipeline
-from pipeline.kubeflow.following import Follower
 from pipeline.kubeflow.image import check_image
 from pipeline.kubeflow.manifests import make_check_manifest
-from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.settings import Target
-from pipeline.kubeflow.submission import ensure_version, parse_parameters, runs_of, start_run
-from pipeline.kubeflow.tasks import ENDED, read_steps
 from pipeline.logs import captured
 from pipeline.screen import Screen, shown
 from pipeline.summary import EXIT_INTERRUPTED, EXIT_PUSHED
@@ -55,7 +55,7 @@ def compile_quietly(config: PipelineConfig, allow_latest: bool) -> CompiledPipel
     """
     _check_image(config, allow_latest)
     with _quiet():
-        from pipeline.kubeflow.compiler import compile_pipeline
+        from pipeline.kubeflow.compiling.compiler import compile_pipeline
 
         return compile_pipeline(config)
 
@@ -67,7 +67,7 @@ def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) ->
     if settings_of(config).target is Target.VERTEX:
         _check_image(config, allow_latest)
         with _quiet():
-            from pipeline.kubeflow.vertex import compile_for_vertex
+            from pipeline.kubeflow.compiling.vertex import compile_for_vertex
 
             text = compile_for_vertex(config)
         what = "a pipeline job for Vertex AI"

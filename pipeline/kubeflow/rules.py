@@ -10,9 +10,9 @@ from components.example_gen.paths import is_remote
 from pipeline.config import BUILTIN_PREFIX, PipelineConfig
 from pipeline.config_file import load_config
 from pipeline.kubeflow.compiled import BEGIN, CONCLUDE
+from pipeline.kubeflow.compiling.vertex_rules import check_for_vertex
 from pipeline.kubeflow.places import cluster_metadata, settings_of
 from pipeline.kubeflow.settings import DEFAULT_RESOURCES, Target
-from pipeline.kubeflow.vertex_rules import check_for_vertex
 from pipeline.metadata_url import (
     EXAMPLE,
     PASSWORD_VARIABLE,

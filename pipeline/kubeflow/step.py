@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from pipeline.config import PipelineConfig
-from pipeline.kubeflow.codec import unpack
 from pipeline.kubeflow.compiled import BEGIN, CONCLUDE, REPORT_MARK, SUMMARY_MARK, StepReport
+from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.places import cluster_layout, run_root, working_folder
 from pipeline.logs import captured
 from pipeline.screen import Screen
@@ -60,7 +60,7 @@ def _begin(arguments: argparse.Namespace) -> int:
     config = _read_config(BEGIN, arguments.config)
 
     def work(screen: Screen) -> StepReport:
-        from pipeline.kubeflow.begin import Parameters, begin
+        from pipeline.kubeflow.steps.begin import Parameters, begin
 
         parameters = Parameters(arguments.epochs, arguments.strategy, arguments.span)
         begin(config, parameters, arguments.run_id, arguments.code, screen)
@@ -71,8 +71,8 @@ def _begin(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Importing TFX takes seconds, in which nothing is to be said yet.
-    from pipeline.kubeflow.run_folder import RunFolder
-    from pipeline.kubeflow.running import read_name, run_node
+    from pipeline.kubeflow.steps.run_folder import RunFolder
+    from pipeline.kubeflow.steps.running import read_name, run_node
 
     name = read_name(arguments.node)
     try:
@@ -93,7 +93,7 @@ def _conclude(arguments: argparse.Namespace) -> int:
     config = _read_config(CONCLUDE, arguments.config)
 
     def work(screen: Screen) -> StepReport:
-        from pipeline.kubeflow.conclude import conclude
+        from pipeline.kubeflow.steps.conclude import conclude
 
         summary = conclude(config, arguments.run_id, screen)
         screen.console.print(SUMMARY_MARK + summary.model_dump_json(), markup=False)
@@ -173,14 +173,14 @@ def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepRep
 
 def _forget(root: str, run_id: str, name: str) -> None:
     """What an earlier attempt at the step has said."""
-    from pipeline.kubeflow.run_folder import RunFolder
+    from pipeline.kubeflow.steps.run_folder import RunFolder
 
     RunFolder(root, run_id).forget_report(name)
 
 
 def _write(root: str, run_id: str, report: StepReport) -> None:
     """Where the last step of the run finds it."""
-    from pipeline.kubeflow.run_folder import RunFolder
+    from pipeline.kubeflow.steps.run_folder import RunFolder
 
     RunFolder(root, run_id).write_report(report)
 

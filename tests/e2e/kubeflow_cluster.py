@@ -14,7 +14,7 @@ from kfp import components
 from mariadb_server import PASSWORD, MariaDB
 
 from pipeline.kubeflow.compiled import CompiledPipeline, read_report, read_summary
-from pipeline.kubeflow.compiler import compile_pipeline
+from pipeline.kubeflow.compiling.compiler import compile_pipeline
 from pipeline.kubeflow.rules import load_for_kubeflow
 from pipeline.summary import RunSummary
 

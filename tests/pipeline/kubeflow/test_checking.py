@@ -14,11 +14,11 @@ from small_pipeline import COMPILED, load
 
 from pipeline.config import PipelineConfig
 from pipeline.journal import Journal
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.checking import check
-from pipeline.kubeflow.client import Kubeflow
 from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.places import cluster_layout, seen_from_pods, settings_of
-from pipeline.kubeflow.submission import ensure_version, start_run
 from pipeline.ledger import Kind, Ledger
 from pipeline.schedule.spans import list_spans
 from pipeline.summary import RunSummary, Status

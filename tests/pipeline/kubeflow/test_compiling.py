@@ -12,8 +12,8 @@ import yaml
 from kfp import components
 
 from pipeline.config import PipelineConfig
-from pipeline.kubeflow.codec import MAX_BYTES, pack_argument, unpack
 from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.compiling.codec import MAX_BYTES, pack_argument, unpack
 from pipeline.kubeflow.rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
@@ -54,7 +54,7 @@ COMPILE = """
 import sys
 from pathlib import Path
 from pipeline.kubeflow.rules import load_for_kubeflow
-from pipeline.kubeflow.compiler import compile_pipeline
+from pipeline.kubeflow.compiling.compiler import compile_pipeline
 Path(sys.argv[2]).write_text(compile_pipeline(load_for_kubeflow(Path(sys.argv[1]))).yaml)
 """
 
@@ -68,7 +68,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
 
 @pytest.fixture(scope="module")
 def compiled(config: PipelineConfig) -> CompiledPipeline:
-    from pipeline.kubeflow.compiler import compile_pipeline
+    from pipeline.kubeflow.compiling.compiler import compile_pipeline
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCOPELINE_METADATA_PASSWORD", PASSWORD)
@@ -93,7 +93,7 @@ def test_another_process_in_another_folder_gives_the_same_bytes(
 def test_another_config_is_another_version(
     config: PipelineConfig, compiled: CompiledPipeline
 ) -> None:
-    from pipeline.kubeflow.compiler import compile_pipeline
+    from pipeline.kubeflow.compiling.compiler import compile_pipeline
 
     train = config.train.model_copy(update={"epochs": 99})
     other = compile_pipeline(config.model_copy(update={"train": train}))
@@ -162,7 +162,7 @@ def test_password_is_nowhere(compiled: CompiledPipeline, documents: list[dict[st
 
 
 def test_a_step_that_would_have_to_be_told_too_much_is_refused(config: PipelineConfig) -> None:
-    from pipeline.kubeflow.compiler import compile_pipeline
+    from pipeline.kubeflow.compiling.compiler import compile_pipeline
 
     # Names that do not compress.
     names = [f"{hash((i, 'a')):x}{hash((i, 'b')):x}" for i in range(5000)]

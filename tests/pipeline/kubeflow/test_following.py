@@ -13,13 +13,13 @@ from kfp_server import KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, NOT_BLESSED, UNUSABLE, load, report
 
-from pipeline.kubeflow.api_errors import UnavailableError
-from pipeline.kubeflow.client import Kubeflow
-from pipeline.kubeflow.following import Follower
-from pipeline.kubeflow.logs import TAIL
-from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.errors import UnavailableError
+from pipeline.kubeflow.api.following import Follower
+from pipeline.kubeflow.api.logs import TAIL
+from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.places import settings_of
-from pipeline.kubeflow.submission import ensure_version, start_run
 from pipeline.screen import Screen
 from pipeline.summary import State
 from trainer_module.errors import ConfigError, InternalError

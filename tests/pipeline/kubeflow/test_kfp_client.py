@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from kfp_http import Answer
 from kfp_server import KfpServer
 
-from pipeline.kubeflow.api_errors import ConflictError, UnavailableError
-from pipeline.kubeflow.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.errors import ConflictError, UnavailableError
 from pipeline.kubeflow.settings import KubeflowSettings
 from trainer_module.errors import ConfigError, InternalError
 
@@ -84,7 +84,7 @@ def test_no_such_host() -> None:
 
 
 def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.kubeflow.client.READ_SECONDS", 0.2)
+    monkeypatch.setattr("pipeline.kubeflow.api.client.READ_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

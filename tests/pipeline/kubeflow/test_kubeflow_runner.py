@@ -17,10 +17,10 @@ from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 
 import kubeflow_runner
 from pipeline.kubeflow import commands
-from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.logs import LogReader
+from pipeline.kubeflow.api.patience import Pace
 from pipeline.kubeflow.compiled import PROGRESS_MARK
-from pipeline.kubeflow.logs import LogReader
-from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.places import settings_of
 
 ROOT = Path(__file__).parents[3]

@@ -19,8 +19,8 @@ from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 
 from pipeline.kubeflow import commands
-from pipeline.kubeflow.client import Kubeflow
-from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.patience import Pace
 from pipeline.kubeflow.places import settings_of
 from trainer_module.errors import ConfigError, InternalError
 
@@ -95,8 +95,8 @@ from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
 from small_pipeline import COMPILED, load
 from pipeline.kubeflow import commands
-from pipeline.kubeflow.client import Kubeflow
-from pipeline.kubeflow.patience import Pace
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.patience import Pace
 from pipeline.kubeflow.places import settings_of
 config = load(Path.cwd(), sys.argv[3])
 kubeflow = Kubeflow.connect(settings_of(config))

@@ -15,12 +15,13 @@ from kfp_server import KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 
-from pipeline.kubeflow import following, progress
-from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.api import following
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
-from pipeline.kubeflow.patience import Pace
 from pipeline.kubeflow.places import settings_of
-from pipeline.kubeflow.submission import ensure_version, start_run
+from pipeline.kubeflow.steps import progress
 from pipeline.screen import Screen
 from trainer_module.progress import PROGRESS_LOGGER, report_progress, report_ready
 

@@ -17,12 +17,12 @@ import pytest
 
 from pipeline.config import PipelineConfig
 from pipeline.kubeflow import step
-from pipeline.kubeflow.codec import pack, unpack
 from pipeline.kubeflow.compiled import SUMMARY_MARK, StepReport, read_report, read_summary
+from pipeline.kubeflow.compiling.codec import pack, unpack
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.overlap import is_alone
 from pipeline.kubeflow.places import cluster_layout, run_root
-from pipeline.kubeflow.run_folder import RunFolder
+from pipeline.kubeflow.steps.overlap import is_alone
+from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.ledger import Kind, Ledger
 from pipeline.summary import MetricSummary, RunSummary, State, Status
 
@@ -184,7 +184,7 @@ def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: An
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
-    from pipeline.kubeflow.nodes import compile_graph, cut
+    from pipeline.kubeflow.compiling.nodes import compile_graph, cut
 
     pod = Pod(tmp_path, capfd)
     packed = cut(compile_graph(pod.config, pod.layout))["ExampleGen"]

@@ -14,8 +14,8 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
 
 from pipeline.config_file import load_config
-from pipeline.kubeflow.vertex import compile_for_vertex
-from pipeline.kubeflow.vertex_rules import check_for_vertex
+from pipeline.kubeflow.compiling.vertex import compile_for_vertex
+from pipeline.kubeflow.compiling.vertex_rules import check_for_vertex
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

@@ -10,13 +10,13 @@ from tfx.proto.orchestration import pipeline_pb2
 from components.cluster.kubernetes.settings import PodSettings
 from pipeline.config import PipelineConfig
 from pipeline.findings import Findings
-from pipeline.kubeflow.codec import unpack
 from pipeline.kubeflow.compiled import StepReport
-from pipeline.kubeflow.nodes import make_concrete
+from pipeline.kubeflow.compiling.codec import unpack
+from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.places import cluster_layout, run_root, settings_of
-from pipeline.kubeflow.progress import ProgressLines
 from pipeline.kubeflow.rules import TASKS
-from pipeline.kubeflow.run_folder import RunFolder, RunRecord
+from pipeline.kubeflow.steps.progress import ProgressLines
+from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
 from pipeline.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.metadata import connection_config
 from pipeline.results import RunResults

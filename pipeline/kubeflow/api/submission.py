@@ -10,8 +10,8 @@ from itertools import islice
 import kfp_server_api as kfp_api
 
 from pipeline.config import PipelineConfig
-from pipeline.kubeflow.api_errors import ConflictError
-from pipeline.kubeflow.client import Kubeflow
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.errors import ConflictError
 from pipeline.kubeflow.compiled import CompiledPipeline, ParameterValue
 from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.settings import KubeflowSettings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline.kubeflow.api_errors import ServerFailedError, UnavailableError
+from pipeline.kubeflow.api.errors import ServerFailedError, UnavailableError
 
 _LONGEST_WAIT = 30.0
 """Seconds."""

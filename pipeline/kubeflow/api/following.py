@@ -7,8 +7,19 @@ from datetime import UTC, datetime
 
 import kfp_server_api as kfp_api
 
-from pipeline.kubeflow.api_errors import UnavailableError
-from pipeline.kubeflow.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.errors import UnavailableError
+from pipeline.kubeflow.api.logs import read_tail
+from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.tasks import (
+    CANCELED,
+    ENDED,
+    FAILED,
+    SKIPPED,
+    SUCCEEDED,
+    Step,
+    read_steps,
+)
 from pipeline.kubeflow.compiled import (
     CONCLUDE,
     CompiledPipeline,
@@ -18,10 +29,7 @@ from pipeline.kubeflow.compiled import (
     read_summary,
     without_marked,
 )
-from pipeline.kubeflow.logs import read_tail
-from pipeline.kubeflow.patience import Pace
-from pipeline.kubeflow.progress import record_of
-from pipeline.kubeflow.tasks import CANCELED, ENDED, FAILED, SKIPPED, SUCCEEDED, Step, read_steps
+from pipeline.kubeflow.steps.progress import record_of
 from pipeline.screen import Screen
 from pipeline.summary import EXIT_FAILED, RunSummary, State
 from trainer_module.errors import InternalError

@@ -11,7 +11,7 @@ from tfx.dsl.io import fileio
 from pipeline.config import PipelineConfig
 from pipeline.journal import SpanStates
 from pipeline.kubeflow.compiled import StepReport
-from pipeline.kubeflow.nodes import NodeValues
+from pipeline.kubeflow.compiling.nodes import NodeValues
 from pipeline.schedule.spans import Span, Window
 from trainer_module.errors import ConfigError
 

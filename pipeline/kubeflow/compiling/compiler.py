@@ -13,10 +13,10 @@ from kfp import compiler, dsl, kubernetes
 
 from components.cluster.kubernetes.settings import Resources
 from pipeline.config import PipelineConfig
-from pipeline.kubeflow.codec import pack_argument
 from pipeline.kubeflow.compiled import BEGIN, CONCLUDE, CompiledPipeline, ParameterValue
+from pipeline.kubeflow.compiling.codec import pack_argument
+from pipeline.kubeflow.compiling.nodes import compile_graph, cut
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.nodes import compile_graph, cut
 from pipeline.kubeflow.places import cluster_layout, run_root, settings_of
 from pipeline.kubeflow.settings import KubeflowSettings
 

@@ -13,7 +13,8 @@ from typing import Any
 import kfp_server_api as kfp_api
 import urllib3
 
-from pipeline.kubeflow.api_errors import (
+from pipeline.kubeflow.api.endpoint import find_api, user_namespace
+from pipeline.kubeflow.api.errors import (
     WHERE,
     NotFoundError,
     UnavailableError,
@@ -22,7 +23,6 @@ from pipeline.kubeflow.api_errors import (
     message_of,
     shown_endpoint,
 )
-from pipeline.kubeflow.endpoint import find_api, user_namespace
 from pipeline.kubeflow.settings import KubeflowSettings
 from trainer_module.errors import ConfigError, DataError, InternalError
 

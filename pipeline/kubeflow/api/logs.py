@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from pipeline.kubeflow.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.tasks import ENDED, Step, read_steps
 from pipeline.kubeflow.compiled import without_marked
-from pipeline.kubeflow.patience import Pace
-from pipeline.kubeflow.tasks import ENDED, Step, read_steps
 from pipeline.problems import near_match
 from trainer_module.errors import ConfigError
 

@@ -7,11 +7,11 @@ import time
 
 from pipeline.config import PipelineConfig
 from pipeline.journal import Journal
-from pipeline.kubeflow.begin import BECAUSE
 from pipeline.kubeflow.compiled import BEGIN, StepReport
-from pipeline.kubeflow.overlap import is_alone
 from pipeline.kubeflow.places import cluster_layout, run_root
-from pipeline.kubeflow.run_folder import RunFolder, RunRecord
+from pipeline.kubeflow.steps.begin import BECAUSE
+from pipeline.kubeflow.steps.overlap import is_alone
+from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
 from pipeline.layout import Layout
 from pipeline.ledger import Kind, Ledger
 from pipeline.metadata import connection_config

@@ -11,7 +11,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from pipeline.config import PipelineConfig
 from pipeline.graph import Spans, create_pipeline
-from pipeline.kubeflow.codec import pack, pack_argument, unpack
+from pipeline.kubeflow.compiling.codec import pack, pack_argument, unpack
 from pipeline.layout import Layout
 from pipeline.schedule.spans import NO_SPAN, has_spans
 

@@ -13,11 +13,11 @@ from tfx.orchestration.local import runner_utils
 from pipeline.config import PipelineConfig
 from pipeline.ingestion import ingestion_fingerprint
 from pipeline.journal import Journal
+from pipeline.kubeflow.compiling.nodes import compile_graph, values_of
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.nodes import compile_graph, values_of
-from pipeline.kubeflow.overlap import is_alone
 from pipeline.kubeflow.places import cluster_layout, cluster_metadata, run_root
-from pipeline.kubeflow.run_folder import RunFolder, RunRecord
+from pipeline.kubeflow.steps.overlap import is_alone
+from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
 from pipeline.layout import Layout
 from pipeline.ledger import Ledger
 from pipeline.metadata import check_store

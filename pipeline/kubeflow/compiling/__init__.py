@@ -1,0 +1,1 @@
+"""A config becomes what Kubeflow Pipelines, or Vertex AI, runs."""
