@@ -87,7 +87,7 @@ def write_outside(payload: Payload, channel: Channel) -> None:
     try:
         Path("/not-mine").touch()
     except OSError as error:
-        names = [path.name for path in own.iterdir()]
+        names = sorted(path.name for path in own.iterdir())
         raise TrainingError(f"{error.strerror}: {own} holds {names}") from None
 
 
