@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ except ModuleNotFoundError:
 
 from pydantic import TypeAdapter, ValidationError
 
+from pipeline.command_line import find_modules_here, run_app
 from pipeline.config import PipelineConfig
 from pipeline.kubeflow import commands
 from pipeline.kubeflow.api import recurring
@@ -25,8 +25,7 @@ from pipeline.kubeflow.compiled import ParameterValue
 from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.rules import load_for_kubeflow
 from pipeline.schedule.settings import SomeTime
-from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
-from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from trainer_module.errors import ConfigError
 
 app = typer.Typer(
     name="scopeline-kubeflow",
@@ -223,8 +222,7 @@ def remove_schedule(
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:
     """Loads a config; modules of the user's are found where the command runs."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     return load_for_kubeflow(path, overrides)
 
 
@@ -243,16 +241,8 @@ def _write(piece: bytes) -> None:
 
 
 def main() -> None:
-    """The console entry point: an error that a user can mend is shown without a traceback."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        app()
-    except InternalError as error:
-        typer.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
-    except ScopelineError as error:
-        typer.echo(str(error), err=True)
-        sys.exit(EXIT_UNUSABLE)
+    """The console entry point."""
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ except ModuleNotFoundError:
     sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
 
 from pipeline.cluster_commands import app as cluster_app
+from pipeline.command_line import find_modules_here, run_app
 from pipeline.config import PipelineConfig
 from pipeline.config_file import load_config
 from pipeline.inspection import show_findings, show_plan
@@ -20,10 +20,10 @@ from pipeline.reference import config_schema
 from pipeline.request import BY_HAND, RunRequest
 from pipeline.run import run_pipeline
 from pipeline.schedule_commands import history, schedule
-from pipeline.summary import EXIT_FAILED, EXIT_UNUSABLE
+from pipeline.summary import EXIT_UNUSABLE
 from pipeline.version_commands import roll_back_model, show_models, withdraw_model
 from pipeline.versions.rollback import Request
-from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from trainer_module.errors import ConfigError
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -183,23 +183,13 @@ def schema(
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:
     """Loads a config; modules of the user's are found where the command runs."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     return load_config(path, overrides)
 
 
 def main() -> None:
-    """The console entry point: an error that a user can mend is shown without a traceback."""
-    # A stopped run says what was done, as one interrupted from the keyboard does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        app()
-    except InternalError as error:
-        typer.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
-    except ScopelineError as error:
-        typer.echo(str(error), err=True)
-        sys.exit(EXIT_UNUSABLE)
+    """The console entry point."""
+    run_app(app)
 
 
 if __name__ == "__main__":

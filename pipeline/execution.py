@@ -21,8 +21,8 @@ from pipeline.schedule.spans import Window, whole_data
 from pipeline.screen import Screen, shown
 from pipeline.summary import RunSummary, State
 from pipeline.training import prepare_training
-from pipeline.versions.retention import apply_retention
-from pipeline.window import WindowReader, make_spans
+from pipeline.versions.retention import delete_what_is_old
+from pipeline.window import WindowReader, left_out, make_spans
 from trainer_module.progress import PROGRESS_LOGGER
 
 logger = logging.getLogger(__name__)
@@ -66,11 +66,7 @@ def execute(
             usable = [window.newest] if request.validate_only else reader.read(window, screen)
             spans = make_spans(usable, ledger)
             if not request.validate_only:
-                recorder.summary.notes += [
-                    f"span {span} is left out: it could not be used"
-                    for span in window.spans
-                    if span not in usable
-                ]
+                recorder.summary.notes += left_out(window, usable)
         create = create_ingestion if request.validate_only else create_pipeline
         LocalRunner(run_id, recorder).run(create(config, layout, spans))
         error = None
@@ -84,18 +80,9 @@ def execute(
         shutil.rmtree(files.root)
         return 0
     recorder.conclude(error)
-    _delete_what_is_old(config, layout, ledger)
+    delete_what_is_old(config, layout, ledger)
     screen.conclude(recorder.summary, _hints(recorder.summary, layout, files))
     return recorder.summary.status.exit_code
-
-
-def _delete_what_is_old(config: PipelineConfig, layout: Layout, ledger: Ledger) -> None:
-    """What could not be deleted, the next run deletes: it is no reason for this one to fail."""
-    try:
-        for deleted in apply_retention(config, layout, ledger):
-            logger.info("Deleted: %s", deleted)
-    except Exception:
-        logger.exception("Old versions or runs could not be deleted")
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:

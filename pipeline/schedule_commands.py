@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pipeline.command_line import find_modules_here
 from pipeline.config_file import load_config
 from pipeline.layout import Layout
 from pipeline.ledger import Event, Kind, Ledger
@@ -72,9 +73,7 @@ def schedule(
         raise ConfigError(f"--now {now}: only --once has a clock that can be set")
     if once and lists:
         raise ConfigError("--once and --list: give one of them")
-    # Modules of the user's are found where the command runs.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     pipelines = watch_all(configs, overrides, output, verbose)
     if lists:
         _console().print(_schedule_table(pipelines, system_clock()))

@@ -80,6 +80,15 @@ def _looks(ledger: Ledger, kind: Kind) -> dict[int, Look]:
     }
 
 
+def left_out(window: Window, usable: Sequence[Span]) -> list[str]:
+    """What people should know of the spans of a window that are not among those to train on."""
+    return [
+        f"span {span} is left out: it could not be used"
+        for span in window.spans
+        if span not in usable
+    ]
+
+
 class WindowReader:
     """Reads, counts and checks the older spans of a window; what is cached costs nothing."""
 

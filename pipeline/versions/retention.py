@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from pipeline.ledger import Kind, Ledger
 from pipeline.summary import Status
 from pipeline.versions.artifacts import Freed, delete_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
+
+logger = logging.getLogger(__name__)
 
 
 def apply_retention(config: PipelineConfig, layout: Layout, ledger: Ledger) -> list[str]:
@@ -39,6 +42,15 @@ def apply_retention(config: PipelineConfig, layout: Layout, ledger: Ledger) -> l
     if keep.runs is not None:
         lines += _delete_runs(config, layout, ledger, keep.runs)
     return lines
+
+
+def delete_what_is_old(config: PipelineConfig, layout: Layout, ledger: Ledger) -> None:
+    """Does so at the end of a run: what could not be deleted, the next one deletes."""
+    try:
+        for deleted in apply_retention(config, layout, ledger):
+            logger.info("Deleted: %s", deleted)
+    except Exception:
+        logger.exception("Old versions or runs could not be deleted")
 
 
 def _delete_versions(layout: Layout, ledger: Ledger, keep: int) -> list[str]:

@@ -17,22 +17,15 @@ _CPU = re.compile(r"\d+(\.\d+)?|\d+m")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _check_label(name: str) -> str:
-    if not LABEL.fullmatch(name):
-        raise ValueError(
-            "Kubernetes refuses this name; right are at most 63 small letters, digits and `-`, "
-            "such as `kubeflow-user`"
-        )
-    return name
+def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
+    """Refuses what does not match as a whole, with the message."""
 
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(message)
+        return text
 
-def _check_subdomain(name: str) -> str:
-    if not SUBDOMAIN.fullmatch(name):
-        raise ValueError(
-            "Kubernetes refuses this name; right are small letters, digits, `-` and `.`, such as "
-            "`pipeline-runner`"
-        )
-    return name
+    return AfterValidator(check)
 
 
 def _check_memory(amount: Any) -> str:
@@ -51,19 +44,30 @@ def _check_cpu(amount: Any) -> str:
     return str(amount)
 
 
-def _check_variable(name: str) -> str:
-    if not _VARIABLE.fullmatch(name):
-        raise ValueError("the name of an environment variable has letters, digits and `_` alone")
-    return name
-
-
-LabelName = Annotated[str, AfterValidator(_check_label)]
+LabelName = Annotated[
+    str,
+    _matching(
+        LABEL,
+        "Kubernetes refuses this name; right are at most 63 small letters, digits and `-`, "
+        "such as `kubeflow-user`",
+    ),
+]
 """Of a namespace or a container (RFC 1123 label)."""
-ObjectName = Annotated[str, AfterValidator(_check_subdomain)]
+ObjectName = Annotated[
+    str,
+    _matching(
+        SUBDOMAIN,
+        "Kubernetes refuses this name; right are small letters, digits, `-` and `.`, such as "
+        "`pipeline-runner`",
+    ),
+]
 """Of a secret, a claim or a service account (RFC 1123 subdomain)."""
 Memory = Annotated[str, BeforeValidator(_check_memory)]
 Cpu = Annotated[str, BeforeValidator(_check_cpu)]
-VariableName = Annotated[str, AfterValidator(_check_variable)]
+VariableName = Annotated[
+    str,
+    _matching(_VARIABLE, "the name of an environment variable has letters, digits and `_` alone"),
+]
 
 
 class Accelerator(Settings):

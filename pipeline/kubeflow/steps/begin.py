@@ -15,7 +15,7 @@ from pipeline.ingestion import ingestion_fingerprint
 from pipeline.journal import Journal
 from pipeline.kubeflow.compiling.nodes import compile_graph, values_of
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.places import cluster_layout, cluster_metadata, run_root
+from pipeline.kubeflow.places import cluster_layout, run_root, seen_from_pods
 from pipeline.kubeflow.steps.overlap import is_alone
 from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
 from pipeline.layout import Layout
@@ -25,9 +25,9 @@ from pipeline.notify import check_secrets
 from pipeline.request import RunRequest
 from pipeline.rules import check_rules
 from pipeline.run import find_window
-from pipeline.schedule.spans import Span, Window, has_spans, whole_data
+from pipeline.schedule.spans import Window, has_spans, whole_data
 from pipeline.screen import Screen
-from pipeline.window import WindowReader, make_spans
+from pipeline.window import WindowReader, left_out, make_spans
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def _look(
     if window is not None:
         usable = WindowReader(config, layout, ledger, journal, run_id).read(window, screen)
         spans = make_spans(usable, ledger)
-        notes = [*notes, *window.notes, *_left_out(window, usable)]
+        notes = [*notes, *window.notes, *left_out(window, usable)]
     graph = compile_graph(config, layout, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
     nodes = values_of(graph)
@@ -115,14 +115,6 @@ def _look(
     )
 
 
-def _left_out(window: Window, usable: list[Span]) -> list[str]:
-    return [
-        f"span {span} is left out: it could not be used"
-        for span in window.spans
-        if span not in usable
-    ]
-
-
 def _apply(told: PipelineConfig, parameters: Parameters) -> PipelineConfig:
     """The config with a run's parameters, and the metadata that pods reach.
 
@@ -138,9 +130,8 @@ def _apply(told: PipelineConfig, parameters: Parameters) -> PipelineConfig:
         )
     values = told.model_dump(mode="json", by_alias=True, exclude_unset=True)
     values["train"] = values.get("train", {}) | train
-    values["metadata"] = cluster_metadata(told)
     try:
-        return PipelineConfig.model_validate(values)
+        return seen_from_pods(PipelineConfig.model_validate(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = first["loc"][1] if len(first["loc"]) > 1 else first["loc"][0]

@@ -19,7 +19,7 @@ from pipeline.recorder import Recorder
 from pipeline.schedule.spans import NO_SPAN, Span
 from pipeline.screen import Screen
 from pipeline.summary import ErrorSummary, RunSummary, State, Status
-from pipeline.versions.retention import apply_retention
+from pipeline.versions.retention import delete_what_is_old
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def conclude(told: PipelineConfig, run_id: str, screen: Screen) -> RunSummary:
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         recorder.settle(failed.status or Status.FAILED, error)
     if is_alone(told, layout, run_id):
-        _delete_what_is_old(record.config if record else told, layout)
+        delete_what_is_old(record.config if record else told, layout, Ledger(layout.ledger))
     screen.conclude(recorder.summary, [])
     return recorder.summary
 
@@ -101,8 +101,7 @@ def _recorder(record: RunRecord, layout: Layout, run_id: str, screen: Screen) ->
     config = record.config
     ledger = Ledger(layout.ledger)
     journal = Journal(ledger, config, run_id, record.data, record.because, record.states)
-    if not ledger.events(Kind.STARTED, run=run_id):
-        journal.started()
+    journal.started()  # Where no step came so far.
     recorder = Recorder(
         config,
         connection_config(config, layout),
@@ -139,12 +138,3 @@ def _concluded_before(layout: Layout, run_id: str) -> RunSummary | None:
     path = layout.run(run_id).summary
     ended = Ledger(layout.ledger).events(Kind.FINISHED, Kind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None
-
-
-def _delete_what_is_old(config: PipelineConfig, layout: Layout) -> None:
-    """What could not be deleted, the next run deletes: it is no reason for this one to fail."""
-    try:
-        for deleted in apply_retention(config, layout, Ledger(layout.ledger)):
-            logger.info("Deleted: %s", deleted)
-    except Exception:
-        logger.exception("Old versions or runs could not be deleted")
