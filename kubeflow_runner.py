@@ -14,17 +14,17 @@ except ModuleNotFoundError:
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.command_line import find_modules_here, run_app
-from pipeline.config import PipelineConfig
-from pipeline.kubeflow import commands
+from pipeline.cli import kubeflow as commands
+from pipeline.cli.options import find_modules_here, run_app
+from pipeline.config.schedule import SomeTime
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
-from pipeline.kubeflow.api.logs import LogReader
-from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.api.step_logs import LogReader
 from pipeline.kubeflow.api.submission import ensure_version, start_run
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import ParameterValue
-from pipeline.kubeflow.places import settings_of
-from pipeline.kubeflow.rules import load_for_kubeflow
-from pipeline.schedule.settings import SomeTime
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
 app = typer.Typer(
@@ -95,7 +95,7 @@ def submit(
     component failed, 2 the config or the data is unusable, 3 the model was not blessed, 130
     interrupted, while the run goes on.
     """
-    pace = None if no_wait else Pace(timeout=_seconds(timeout))
+    pace = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
     kubeflow = commands.connect(loaded)
     compiled = commands.compile_quietly(loaded, allow_latest)
@@ -129,7 +129,7 @@ def logs(
     """Show what the steps of a run have said."""
     reader = LogReader(commands.connect(_load(config, overrides)), run, step, _write)
     if follow:
-        reader.follow(Pace())
+        reader.follow(Polling())
     else:
         reader.show()
 
@@ -159,7 +159,7 @@ def check(
     `schedule manifest` writes. The clock is left to Kubeflow.
     """
     # Imported for this command alone.
-    from pipeline.kubeflow.checking import check as look
+    from pipeline.kubeflow.data_check import check as look
 
     loaded = _load(config, overrides)
     kubeflow = commands.connect(loaded)

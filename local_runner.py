@@ -11,18 +11,18 @@ try:
 except ModuleNotFoundError:
     sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
 
-from pipeline.cluster_commands import app as cluster_app
-from pipeline.command_line import find_modules_here, run_app
-from pipeline.config import PipelineConfig
-from pipeline.config_file import load_config
-from pipeline.inspection import show_findings, show_plan
-from pipeline.reference import config_schema
-from pipeline.request import BY_HAND, RunRequest
-from pipeline.run import run_pipeline
-from pipeline.schedule_commands import history, schedule
-from pipeline.summary import EXIT_UNUSABLE
-from pipeline.version_commands import roll_back_model, show_models, withdraw_model
-from pipeline.versions.rollback import Request
+from pipeline.cli.cluster import app as cluster_app
+from pipeline.cli.inspection import show_findings, show_plan
+from pipeline.cli.options import find_modules_here, run_app
+from pipeline.cli.schedule import history, schedule
+from pipeline.cli.versions import roll_back_model, show_models, withdraw_model
+from pipeline.config.loading import load_config
+from pipeline.config.reference import config_schema
+from pipeline.config.settings import PipelineConfig
+from pipeline.exit_codes import EXIT_UNUSABLE
+from pipeline.runs.request import BY_HAND, RunRequest
+from pipeline.runs.run import run_pipeline
+from pipeline.versions.rollback import RollbackRequest
 from trainer_module.errors import ConfigError
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
@@ -153,7 +153,7 @@ def rollback(
     A copy of it becomes the newest version, which is the one that model servers load. Interrupted
     at whatever moment, the old version serves or the new one; the same command then finishes.
     """
-    roll_back_model(_load(config, overrides), output, Request(to, reason, force))
+    roll_back_model(_load(config, overrides), output, RollbackRequest(to, reason, force))
 
 
 @app.command()

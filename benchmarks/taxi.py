@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.stock_module import BATCH_SIZE  # noqa: E402
-from pipeline.builtin_data import BUILTIN_DATA  # noqa: E402
+from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
 
 SIZES = {"small": (1, 3), "large": (20, 1)}
 """How often the rows are repeated, and the epochs to train."""

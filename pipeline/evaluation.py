@@ -7,8 +7,8 @@ import sys
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from pipeline.config import EvaluateSettings, PipelineConfig, Threshold
-from pipeline.metrics import DEFAULT_METRICS, METRICS, Metric
+from pipeline.config.metrics import DEFAULT_METRICS, METRICS, Metric
+from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 

@@ -14,26 +14,26 @@ from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 
 import trainer_module
-from components.baseline import (
+from components.example_validator.component import ExampleValidator
+from components.pusher.executor import AtomicPushExecutor
+from components.resolvers.models import (
     CANDIDATE_KEY,
     LatestOtherBlessedModelStrategy,
     WarmStartModelStrategy,
 )
-from components.example_validator import ExampleValidator
-from components.pusher import AtomicPushExecutor
-from components.schema_gen import SchemaGen
-from components.spans import (
+from components.resolvers.spans import (
     OlderAnalyzerCacheStrategy,
     SpanWindowStrategy,
     StatisticsOfSpanStrategy,
 )
+from components.schema_gen import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
-from pipeline.config import PipelineConfig
+from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
+from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
-from pipeline.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.ingestion import EXAMPLE_GEN, curated_schema, make_example_gen, read_revision
 from pipeline.layout import Layout
-from pipeline.metadata import connection_config
+from pipeline.metadata.store import connection_config
 from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"

@@ -8,11 +8,11 @@ from pathlib import Path
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
+from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_remote
-from components.example_gen.settings import ExampleGenSettings
 from components.schema_gen import schema_revision
-from pipeline.config import DataSettings, PipelineConfig
-from pipeline.data_location import locate_data
+from pipeline.config.settings import DataSettings, PipelineConfig
+from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import CategoricalFeature, IgnoredFeature
 

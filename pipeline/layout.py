@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 
 _SCHEMA = "schema.pbtxt"
 
@@ -88,7 +88,7 @@ class Layout:
         return self.root / "scheduled.log"
 
     @property
-    def ledger(self) -> Path:
+    def event_log(self) -> Path:
         """Every decision and what came of it."""
         return self.root / "ledger.db"
 

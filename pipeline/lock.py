@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from components.example_gen.paths import is_remote
-from components.versions import INCOMING_PREFIX
+from components.pusher.versions import INCOMING_PREFIX
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
 

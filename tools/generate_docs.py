@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pipeline.reference import config_reference, config_schema  # noqa: E402
+from pipeline.config.reference import config_reference, config_schema  # noqa: E402
 
 PAGES = {"docs/config.md": config_reference, "docs/config.schema.json": config_schema}
 

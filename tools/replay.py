@@ -26,8 +26,8 @@ from rich.console import Console
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pipeline.builtin_data import BUILTIN_DATA  # noqa: E402
-from pipeline.ledger import Event, Kind, Ledger  # noqa: E402
+from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent  # noqa: E402
 
 CONFIG = ROOT / "configs" / "taxi_daily.yaml"
 NAME = "taxi_daily"
@@ -104,9 +104,9 @@ class Replay:
         return subprocess.run(self.command(number), capture_output=True, text=True, check=False)
 
     @property
-    def ledger(self) -> Ledger:
+    def event_log(self) -> EventLog:
         """What was decided, and what came of it."""
-        return Ledger(self.output / NAME / "ledger.db")
+        return EventLog(self.output / NAME / "ledger.db")
 
     @property
     def versions(self) -> list[str]:
@@ -150,14 +150,18 @@ def _deal(rows: list[dict[str, str]], days: int) -> Iterator[list[dict[str, str]
         yield rows[day * len(rows) // days : (day + 1) * len(rows) // days]
 
 
-def _what_happened(events: list[Event]) -> str:
+def _what_happened(events: list[LoggedEvent]) -> str:
     """The outcome of a day, from what its night added to the ledger."""
-    outcomes = (Kind.PUSHED, Kind.NOT_BLESSED, Kind.FAILED, Kind.SKIPPED)
+    outcomes = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
     found = [event for event in events if event.kind in outcomes]
     if not found:
         return "nothing"
     event = found[0]
-    return event.kind.value if event.kind is Kind.PUSHED else f"{event.kind.value}: {event.message}"
+    return (
+        event.kind.value
+        if event.kind is EventKind.PUSHED
+        else f"{event.kind.value}: {event.message}"
+    )
 
 
 def main() -> None:
@@ -178,14 +182,16 @@ def main() -> None:
     seen, goal = 0, None
     for number in range(1, options.days + 1):
         done = replay.play(number)
-        events = [event for event in replay.ledger.events() if event.id > seen]
+        events = [event for event in replay.event_log.events() if event.id > seen]
         seen = max((event.id for event in events), default=seen)
-        ran = any(event.kind is Kind.STARTED for event in events)
+        ran = any(event.kind is EventKind.STARTED for event in events)
         summary = replay.summary() if ran else {}
         if goal is None and summary.get("training"):
             goal = min(summary["training"]["history"]["val_loss"])
         steps = steps_to_reach(summary, goal) if goal and summary.get("training") else None
-        read = sum(sum(e.details["examples"].values()) for e in events if e.kind is Kind.INGESTED)
+        read = sum(
+            sum(e.details["examples"].values()) for e in events if e.kind is EventKind.INGESTED
+        )
         values = (
             replay.day(number).isoformat(),
             len(summary["window"]["spans"]) if ran else "-",

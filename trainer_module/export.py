@@ -10,9 +10,9 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.description import describe_model, write_description
 from trainer_module.problem import Problem
 from trainer_module.settings import IgnoredFeature, Task, TrainerSettings
+from trainer_module.warm_start.description import describe_model, write_description
 
 SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 """Serialized tf.Examples in, predictions by name out."""

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras
 
-from trainer_module import drawn
 from trainer_module.examples import Content, Reader, Tensors
+from trainer_module.loops import worker_counters
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled."""
@@ -170,7 +170,7 @@ class Split:
     def read_by_servers(self, context: tf.distribute.InputContext) -> tf.data.Dataset:
         """What a worker of a parameter server cluster reads by itself, in an order of its own."""
         del context
-        drawn.count_from_zero()
+        worker_counters.count_from_zero()
         seed = self._seed_of_worker()
         if self.content.tensors is None:
             records = self.reader.records().shuffle(SHUFFLE_BUFFER, seed=seed)
@@ -183,7 +183,7 @@ class Split:
             )
 
         def counted(batch: Tensors) -> tuple[Tensors, tf.Tensor]:
-            drawn.count(self.batch_size)
+            worker_counters.count(self.batch_size)
             return self._split_label(batch)
 
         return batches.map(counted).prefetch(PREPARED)

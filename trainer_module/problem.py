@@ -15,7 +15,7 @@ from trainer_module import vocabulary
 from trainer_module.errors import TrainingError
 from trainer_module.settings import Task
 
-Kind = Literal["numeric", "categorical", "image"]
+FeatureKind = Literal["numeric", "categorical", "image"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class TransformedFeature:
     """One input of the model."""
 
     name: str
-    kind: Kind
+    kind: FeatureKind
     shape: tuple[int, ...]
     """Of one example, without the batch."""
     vocabulary_size: int = 0
@@ -74,7 +74,7 @@ class Problem:
         _check_classes(task, label, classes)
         return cls(task, label, classes, features)
 
-    def of_kind(self, kind: Kind) -> tuple[TransformedFeature, ...]:
+    def of_kind(self, kind: FeatureKind) -> tuple[TransformedFeature, ...]:
         """The features of one kind, by name."""
         return tuple(feature for feature in self.features if feature.kind == kind)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_module.callbacks import EpochTimes
-from trainer_module.checkpoints import BestEpoch
-from trainer_module.drawn import read_counts
-from trainer_module.loops import Job
+from trainer_module.loops import TrainingJob
+from trainer_module.loops.callbacks import EpochTimes
+from trainer_module.loops.checkpoints import BestEpoch
+from trainer_module.loops.worker_counters import read_counts
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 
@@ -24,7 +24,7 @@ UNEVEN = 2
 
 
 def describe(
-    settings: TrainerSettings, runtime: Runtime, job: Job, seconds: float
+    settings: TrainerSettings, runtime: Runtime, job: TrainingJob, seconds: float
 ) -> dict[str, Any]:
     """The record as JSON: `history` has a value per epoch for each metric.
 
@@ -67,7 +67,7 @@ def describe(
     }
 
 
-def _step_seconds(job: Job, seconds: float) -> float:
+def _step_seconds(job: TrainingJob, seconds: float) -> float:
     """Of a step, by the epochs after the first, where there are any: the first traces graphs.
 
     0 if everything was done before the last interruption.
@@ -94,7 +94,7 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
         write_record(model_run_dir, record | {"restarts": list(restarts)})
 
 
-def _examples_per_worker(runtime: Runtime, job: Job, steps: int) -> list[int | None]:
+def _examples_per_worker(runtime: Runtime, job: TrainingJob, steps: int) -> list[int | None]:
     """Examples that each worker has trained on."""
     if job.is_asynchronous:
         return read_counts(runtime.workers)
@@ -103,7 +103,7 @@ def _examples_per_worker(runtime: Runtime, job: Job, steps: int) -> list[int | N
 
 
 def _notes(
-    settings: TrainerSettings, runtime: Runtime, job: Job, per_worker: Sequence[int | None]
+    settings: TrainerSettings, runtime: Runtime, job: TrainingJob, per_worker: Sequence[int | None]
 ) -> Iterator[str]:
     """What the one who reads the summary should know."""
     train = job.train

@@ -11,12 +11,12 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.building import build_model
-from trainer_module.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.examples import Reader
 from trainer_module.export import export_model
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
-from trainer_module.loops import LOOPS, Job
+from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
+from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, write_record
@@ -24,7 +24,7 @@ from trainer_module.runtime import RUNTIME_KEY, Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
-from trainer_module.warm_start import warm_start
+from trainer_module.warm_start.transfer import warm_start
 
 
 def run_fn(fn_args: Any) -> None:
@@ -110,7 +110,7 @@ def make_job(
     runtime: Runtime,
     strategy: tf.distribute.Strategy,
     data: Data,
-) -> Job:
+) -> TrainingJob:
     """The model in the state of its latest backup, or with the base model's weights, if any.
 
     Raises:
@@ -141,7 +141,7 @@ def make_job(
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
         callbacks.insert(0, CopyOnCoordinator(copy, data.evaluation))
-    return Job(
+    return TrainingJob(
         model=model,
         strategy=strategy,
         train=data.train,

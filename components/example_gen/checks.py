@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import Cell, Column, Kind, list_lengths
-from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.columns import Cell, Column, ColumnKind, list_lengths
+from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -159,7 +159,11 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
     cell = column.first_text
     if name == settings.label:
         # A class may be a number or a name.
-        if settings.task is Task.REGRESSION and column.kind is Kind.BYTES and cell is not None:
+        if (
+            settings.task is Task.REGRESSION
+            and column.kind is ColumnKind.BYTES
+            and cell is not None
+        ):
             raise regression_label_error(name, cell)
         return
     if cell is None or column.numbers <= column.texts or name in settings.mixed_columns:

@@ -24,7 +24,7 @@ _SHORTEST_OVERSIZED = 19
 _SHOWN_CHARACTERS = 80
 
 
-class Kind(IntEnum):
+class ColumnKind(IntEnum):
     """The type of a column; of two kinds seen in one column the larger holds for all of it."""
 
     UNKNOWN = 0
@@ -34,10 +34,10 @@ class Kind(IntEnum):
 
 
 ARROW_TYPES = {
-    Kind.UNKNOWN: pa.int64(),
-    Kind.INT: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.BYTES: pa.binary(),
+    ColumnKind.UNKNOWN: pa.int64(),
+    ColumnKind.INT: pa.int64(),
+    ColumnKind.FLOAT: pa.float32(),
+    ColumnKind.BYTES: pa.binary(),
 }
 
 
@@ -54,7 +54,7 @@ class Cell:
 class Column:
     """What was seen in a column: its kind and how many of its values are numbers and texts."""
 
-    kind: Kind = Kind.UNKNOWN
+    kind: ColumnKind = ColumnKind.UNKNOWN
     numbers: int = 0
     texts: int = 0
     first_text: Cell | None = None
@@ -69,7 +69,7 @@ class Column:
         )
 
 
-def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Kind) -> Column:
+def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> Column:
     """The kind of a batch of a CSV column; nulls are missing values.
 
     `known` is the kind of the rows before, which saves trying what cannot be any more.
@@ -77,24 +77,24 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Kind) 
     count = len(values) - values.null_count
     if not count:
         return Column()
-    if known <= Kind.INT and parse_numbers(values, Kind.INT) is not None:
+    if known <= ColumnKind.INT and parse_numbers(values, ColumnKind.INT) is not None:
         if not _has_hexadecimals(values):
-            return Column(Kind.INT, numbers=count)
-    elif known <= Kind.FLOAT and parse_numbers(values, Kind.FLOAT) is not None:
-        kind = Kind.BYTES if _has_oversized_integers(values) else Kind.FLOAT
+            return Column(ColumnKind.INT, numbers=count)
+    elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
+        kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return Column(kind, numbers=count)
     is_number = pc.match_substring_regex(_trim(values), _NUMBER)
     texts = np.flatnonzero(pc.fill_null(is_number, True).to_numpy(zero_copy_only=False) == 0)
-    column = Column(Kind.BYTES, numbers=count - len(texts), texts=len(texts))
+    column = Column(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
         return column
     value = values[int(texts[0])].as_py().decode(errors="backslashreplace")[:_SHOWN_CHARACTERS]
     return replace(column, first_text=Cell(file, first_row + int(texts[0]), value))
 
 
-def parse_numbers(values: pa.BinaryArray, kind: Kind) -> pa.Array | None:
+def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
     """Values as int64 (INT) or float64 (FLOAT), nulls kept; None if one of them is none."""
-    target = pa.int64() if kind is Kind.INT else pa.float64()
+    target = pa.int64() if kind is ColumnKind.INT else pa.float64()
     try:
         return values.cast(target)
     except pa.ArrowInvalid:
@@ -106,15 +106,15 @@ def parse_numbers(values: pa.BinaryArray, kind: Kind) -> pa.Array | None:
         return None
 
 
-def encode_text(values: pa.BinaryArray, kind: Kind) -> pa.LargeListArray:
+def encode_text(values: pa.BinaryArray, kind: ColumnKind) -> pa.LargeListArray:
     """A batch of a CSV column as an encoded column.
 
     Raises:
       pa.ArrowInvalid: a value is not of the kind.
     """
-    if kind is Kind.UNKNOWN:
+    if kind is ColumnKind.UNKNOWN:
         return no_values(len(values))
-    if kind is Kind.BYTES:
+    if kind is ColumnKind.BYTES:
         return single_values(values)
     numbers = parse_numbers(values, kind)
     if numbers is None:
@@ -166,4 +166,4 @@ def _has_oversized_integers(values: pa.BinaryArray) -> bool:
     """Whether there are integers of more than 64 bits, which stock CsvExampleGen keeps as text."""
     long = _trim(values.filter(pc.greater_equal(pc.binary_length(values), _SHORTEST_OVERSIZED)))
     integers = long.filter(pc.match_substring_regex(long, _INTEGER))
-    return parse_numbers(integers.cast(pa.binary()), Kind.INT) is None
+    return parse_numbers(integers.cast(pa.binary()), ColumnKind.INT) is None

@@ -8,7 +8,7 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen import custom_config
 from components.example_gen.executor import Executor
-from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings
 
 
 class ArrowExampleGen(FileBasedExampleGen):

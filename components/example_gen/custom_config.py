@@ -6,7 +6,7 @@ from google.protobuf import json_format, struct_pb2
 from tfx.proto import example_gen_pb2
 from tfx.utils import proto_utils
 
-from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings
 
 
 def pack(settings: ExampleGenSettings) -> example_gen_pb2.CustomConfig:

@@ -26,9 +26,9 @@ from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components.example_gen import custom_config
 from components.example_gen.checks import Report, check_report
-from components.example_gen.columns import Kind
+from components.example_gen.columns import ColumnKind
+from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_hidden, no_file_error
-from components.example_gen.settings import ExampleGenSettings
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Files, Source, merge_surveys
@@ -70,7 +70,7 @@ class _WriteChunk(beam.DoFn):
         self._plan = plan
         self._source = source
 
-    def process(self, chunk: _Chunk, kinds: dict[str, Kind]) -> Iterator[Report]:
+    def process(self, chunk: _Chunk, kinds: dict[str, ColumnKind]) -> Iterator[Report]:
         plan, report, encoder = self._plan, Report(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             for number, batch in enumerate(self._source.read(chunk.files, kinds)):

@@ -6,17 +6,17 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 
-from components.example_gen.columns import Kind
+from components.example_gen.columns import ColumnKind
 from trainer_module.errors import DataError
 
 _KINDS = {
-    schema_pb2.INT: Kind.INT,
-    schema_pb2.FLOAT: Kind.FLOAT,
-    schema_pb2.BYTES: Kind.BYTES,
+    schema_pb2.INT: ColumnKind.INT,
+    schema_pb2.FLOAT: ColumnKind.FLOAT,
+    schema_pb2.BYTES: ColumnKind.BYTES,
 }
 
 
-def read_known_kinds(path: str) -> dict[str, Kind]:
+def read_known_kinds(path: str) -> dict[str, ColumnKind]:
     """The kind of each column of a schema in text format; none if there is no such file.
 
     Raises:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.example_gen.settings import DataFormat
+from components.example_gen.formats import DataFormat
 from trainer_module.errors import DataError
 
 # What belongs to a format in a folder.

@@ -14,12 +14,12 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import RUN_FN_KEY
 
-from components.cluster.failures import StartTimeoutError
-from components.cluster.launcher import Launcher, TaskSpec
-from components.cluster.local import LocalLauncher
-from components.cluster.supervisor import Job, Supervisor
-from components.cluster.termination import exits_on_sigterm
 from components.trainer.backups import backup_directory, remove_backup
+from components.trainer.cluster.failures import StartTimeoutError
+from components.trainer.cluster.kubernetes.termination import exits_on_sigterm
+from components.trainer.cluster.launcher import Launcher, TaskSpec
+from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.joining import name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.tasks import Training, make_tasks, restart_policy
@@ -104,7 +104,7 @@ def _run(
     tasks = make_tasks(training, strategy, tf_config)
     joins = tf_config if strategy.is_multi_process else None
     waits = joins is not None or len(tasks) > 1
-    job = Job(
+    job = ClusterJob(
         tasks,
         restart_policy(strategy),
         # A process that waits for nobody may take its time.
@@ -124,7 +124,7 @@ def _run(
 def _scratch(options: TrainerOptions) -> Iterator[str]:
     """A folder for what nobody reads, on the machines of the tasks."""
     if options.launcher == "kubernetes":
-        from components.cluster.kubernetes.objects import POD_SCRATCH
+        from components.trainer.cluster.kubernetes.objects import POD_SCRATCH
 
         yield POD_SCRATCH
         return
@@ -146,7 +146,7 @@ def _launcher(
             "compile the pipeline with kubeflow_runner.py, or use the launcher local."
         )
     # It takes a second to import.
-    from components.cluster.kubernetes.launcher import KubernetesLauncher
+    from components.trainer.cluster.kubernetes.launcher import KubernetesLauncher
 
     # The folder of the execution: every attempt has the same, and another run never has it.
     with exits_on_sigterm():

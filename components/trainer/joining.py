@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import time
 
-from components.cluster.failures import StartTimeoutError
-from components.cluster.ports import answers, is_free
+from components.trainer.cluster.failures import StartTimeoutError
+from components.trainer.cluster.ports import answers, is_free
 from trainer_module.errors import ConfigError
 from trainer_module.tf_config import TFConfig
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from components.cluster.child import Channel, run
-from components.cluster.server import serve
+from components.trainer.cluster.child import Channel, run
+from components.trainer.cluster.server import serve
 from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import RUNTIME_KEY, Runtime

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from components.cluster.launcher import Task, TaskSpec
-from components.cluster.supervisor import Policy
+from components.trainer.cluster.launcher import ClusterTask, TaskSpec
+from components.trainer.cluster.supervisor import Policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.tf_config import TFConfig, task_name
 
 MODULE = "components.trainer.task"
-ALONE = Task("worker", 0, label="the trainer")
+ALONE = ClusterTask("worker", 0, label="the trainer")
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def make_tasks(
         return [_join(training, strategy, tf_config)]
     if strategy is Strategy.PARAMETER_SERVER:
         runtime = replace(training.runtime, workers=cluster.workers)
-        chief = _coordinator(_trainer(training, Task("chief", 0), runtime))
-        workers = [_server(training, Task("worker", i)) for i in range(cluster.workers)]
+        chief = _coordinator(_trainer(training, ClusterTask("chief", 0), runtime))
+        workers = [_server(training, ClusterTask("worker", i)) for i in range(cluster.workers)]
         return [
             chief,
             *workers,
-            *(_server(training, Task("ps", i)) for i in range(cluster.parameter_servers)),
+            *(_server(training, ClusterTask("ps", i)) for i in range(cluster.parameter_servers)),
         ]
     if cluster.workers == 1:
         return [_trainer(training, ALONE, training.runtime)]
@@ -71,7 +71,7 @@ def restart_policy(strategy: Strategy) -> Policy:
 
 def _trainer(
     training: Training,
-    task: Task,
+    task: ClusterTask,
     runtime: Runtime,
     tf_config: TFConfig | None = None,
     **arguments: str,
@@ -96,11 +96,11 @@ def _worker(training: Training, index: int, workers: int) -> TaskSpec:
     """A process that trains in step with the others; the first one's model counts."""
     runtime = replace(training.runtime, workers=workers, writes_backup=index == 0)
     if index == 0:
-        return _trainer(training, Task("worker", 0), runtime)
+        return _trainer(training, ClusterTask("worker", 0), runtime)
     name = f"worker-{index}"
     return _trainer(
         training,
-        Task("worker", index),
+        ClusterTask("worker", index),
         runtime,
         serving_model_dir=os.path.join(training.scratch, name, "serving"),
         eval_model_dir=os.path.join(training.scratch, name, "eval"),
@@ -108,7 +108,7 @@ def _worker(training: Training, index: int, workers: int) -> TaskSpec:
     )
 
 
-def _server(training: Training, task: Task) -> TaskSpec:
+def _server(training: Training, task: ClusterTask) -> TaskSpec:
     """A process that computes, or holds variables, for the chief."""
     model = training.settings.model
     return TaskSpec(task, MODULE, {"serve": True, "model": model.kind if model.is_custom else None})
@@ -135,6 +135,6 @@ def _join(training: Training, strategy: Strategy, tf_config: TFConfig) -> TaskSp
             "the chief."
         )
     runtime = replace(training.runtime, workers=tf_config.workers)
-    task = Task(tf_config.task_type, tf_config.task_index)
+    task = ClusterTask(tf_config.task_type, tf_config.task_index)
     trainer = _trainer(training, task, runtime, tf_config)
     return _coordinator(trainer) if servers else trainer

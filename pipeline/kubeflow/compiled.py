@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline.summary import RunSummary, State, Status
+from pipeline.records.summary import RunSummary, State, Status
 
-BEGIN = "Begin"
+SETUP = "Begin"
 """The step that checks data and stores, and reads the spans that are new."""
-CONCLUDE = "Conclude"
+FINALIZE = "Conclude"
 """The step that sums up, whatever became of the others."""
 REPORT_MARK = "scopeline-report: "
 """Begins the line of a step's log that is for programs."""
@@ -38,7 +38,7 @@ class CompiledPipeline:
     """The specification; the same config gives the same bytes."""
     steps: dict[str, str]
     """By the task's name there, the id of the TFX node that it runs, in topological order; the
-    first is `BEGIN`, the last `CONCLUDE`."""
+    first is `SETUP`, the last `FINALIZE`."""
     parameters: dict[str, ParameterValue]
     """What can be set per run, with defaults."""
 
@@ -52,7 +52,7 @@ class StepReport(BaseModel):
     """What a step says of itself at its end, in one line of its log."""
 
     step: str
-    """The id of its node, `BEGIN` or `CONCLUDE`."""
+    """The id of its node, `SETUP` or `FINALIZE`."""
     state: State
     seconds: float
     detail: str = ""
@@ -81,7 +81,7 @@ def read_report(log: str) -> StepReport | None:
 
 
 def read_summary(log: str) -> RunSummary | None:
-    """The run's summary in the log of `CONCLUDE`; None if it did not come to one."""
+    """The run's summary in the log of `FINALIZE`; None if it did not come to one."""
     return _read_last(log, SUMMARY_MARK, RunSummary)
 
 

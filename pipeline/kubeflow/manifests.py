@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from pipeline.config import PipelineConfig
-from pipeline.kubeflow.settings import KubeflowSettings
+from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 
 CONFIG_FOLDER = "/etc/scopeline"

@@ -15,18 +15,19 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from pipeline.config import PipelineConfig
-from pipeline.kubeflow.compiled import BEGIN, CONCLUDE, REPORT_MARK, SUMMARY_MARK, StepReport
+from pipeline.config.settings import PipelineConfig
+from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
+from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
+from pipeline.kubeflow.compiled import FINALIZE, REPORT_MARK, SETUP, SUMMARY_MARK, StepReport
 from pipeline.kubeflow.compiling.codec import unpack
-from pipeline.kubeflow.places import cluster_layout, run_root, working_folder
-from pipeline.logs import captured
-from pipeline.screen import Screen
-from pipeline.summary import EXIT_FAILED, EXIT_PUSHED, State, Status
+from pipeline.records.summary import State, Status
+from pipeline.runs.console import RunConsole
+from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, DataError, ScopelineError
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[Screen], StepReport]
+Work = Callable[[RunConsole], StepReport]
 
 
 def main() -> None:
@@ -57,22 +58,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _begin(arguments: argparse.Namespace) -> int:
-    config = _read_config(BEGIN, arguments.config)
+    config = _read_config(SETUP, arguments.config)
 
-    def work(screen: Screen) -> StepReport:
-        from pipeline.kubeflow.steps.begin import Parameters, begin
+    def work(console: RunConsole) -> StepReport:
+        from pipeline.kubeflow.steps.setup import Parameters, begin
 
         parameters = Parameters(arguments.epochs, arguments.strategy, arguments.span)
-        begin(config, parameters, arguments.run_id, arguments.code, screen)
-        return StepReport(step=BEGIN, state=State.RAN, seconds=0)
+        begin(config, parameters, arguments.run_id, arguments.code, console)
+        return StepReport(step=SETUP, state=State.RAN, seconds=0)
 
-    return _execute(config, BEGIN, arguments.run_id, work)
+    return _execute(config, SETUP, arguments.run_id, work)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     # Importing TFX takes seconds, in which nothing is to be said yet.
+    from pipeline.kubeflow.steps.node import read_name, run_node
     from pipeline.kubeflow.steps.run_folder import RunFolder
-    from pipeline.kubeflow.steps.running import read_name, run_node
 
     name = read_name(arguments.node)
     try:
@@ -83,23 +84,23 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.exit(f"{arguments.root}: run {arguments.run_id} has not begun here")
     known = record
 
-    def work(screen: Screen) -> StepReport:
-        return run_node(arguments.node, known, arguments.run_id, screen)
+    def work(console: RunConsole) -> StepReport:
+        return run_node(arguments.node, known, arguments.run_id, console)
 
     return _execute(record.config, name, arguments.run_id, work)
 
 
 def _conclude(arguments: argparse.Namespace) -> int:
-    config = _read_config(CONCLUDE, arguments.config)
+    config = _read_config(FINALIZE, arguments.config)
 
-    def work(screen: Screen) -> StepReport:
-        from pipeline.kubeflow.steps.conclude import conclude
+    def work(console: RunConsole) -> StepReport:
+        from pipeline.kubeflow.steps.finalize import conclude
 
-        summary = conclude(config, arguments.run_id, screen)
-        screen.console.print(SUMMARY_MARK + summary.model_dump_json(), markup=False)
-        return StepReport(step=CONCLUDE, state=State.RAN, seconds=0, is_shown=False)
+        summary = conclude(config, arguments.run_id, console)
+        console.write(SUMMARY_MARK + summary.model_dump_json())
+        return StepReport(step=FINALIZE, state=State.RAN, seconds=0, is_shown=False)
 
-    return _execute(config, CONCLUDE, arguments.run_id, work)
+    return _execute(config, FINALIZE, arguments.run_id, work)
 
 
 def _read_config(name: str, packed: str) -> PipelineConfig:
@@ -129,20 +130,20 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         os.chdir(working_folder(config))
         files.root.mkdir(parents=True, exist_ok=True)
         with captured(files.log_of(name), verbose=True) as stream:
-            screen = Screen(stream, verbose=True)
+            console = RunConsole(stream, verbose=True)
             _forget(run_root(layout), run_id, name)
             try:
-                report = work(screen)
+                report = work(console)
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 logger.exception("%s ended early", name)
                 report = _failure(config, name, error)
             finally:
-                screen.stop()
+                console.stop()
             report = report.model_copy(update={"seconds": round(time.time() - started, 3)})
             if report.state is State.FAILED:
-                screen.finished(name, report.state, report.seconds, report.detail)
+                console.finished(name, report.state, report.seconds, report.detail)
             _write(run_root(layout), run_id, report)
-            screen.console.print(REPORT_MARK + report.model_dump_json(), markup=False)
+            console.write(REPORT_MARK + report.model_dump_json())
     except OSError as error:
         sys.exit(
             f"{name}: {error.filename or files.root}: {error.strerror or error}; the image runs as "
@@ -164,8 +165,8 @@ def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepRep
         unusable = isinstance(error, (ConfigError, DataError))
         status, message = (Status.UNUSABLE if unusable else Status.FAILED), str(error)
     else:
-        from pipeline.failures import explain
-        from pipeline.fingerprint import own_sources
+        from pipeline.config.fingerprint import own_sources
+        from pipeline.runs.failures import explain
 
         status, message = explain(error, own_sources(config))
     return StepReport(step=name, state=State.FAILED, seconds=0, detail=message, status=status)

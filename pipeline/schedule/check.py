@@ -9,32 +9,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipeline.config import Occasion, PipelineConfig
-from pipeline.config_file import load_config
-from pipeline.layout import Layout
-from pipeline.ledger import Event, Kind, Ledger
-from pipeline.notify import notify
-from pipeline.schedule.child import Outcome, run_child
-from pipeline.schedule.decision import Due, NotDue, decide, is_under_way
-from pipeline.schedule.past import read_past
-from pipeline.schedule.rules import OCCASIONS, has_occasion
-from pipeline.schedule.settings import ScheduleSettings, show_duration
-from pipeline.schedule.spans import is_dated, show_span
-from pipeline.summary import (
+from pipeline.config.loading import load_config
+from pipeline.config.schedule import ScheduleSettings, show_duration
+from pipeline.config.schedule_rules import TRIGGERS, has_trigger
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_NOT_BLESSED,
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.notify import notify
+from pipeline.schedule.decision import Due, NotDue, decide, is_under_way
+from pipeline.schedule.history import read_history
+from pipeline.schedule.run_process import Outcome, run_process
 from trainer_module.errors import ConfigError, ScopelineError
 
-MOST_IN_A_ROW = 5
+MAX_RUNS_PER_CHECK = 5
 """Runs of one look: one that goes on, one that checks a new span for drift, one that trains."""
 
 
 @dataclass(frozen=True)
-class Watched:
+class ScheduledPipeline:
     """A pipeline that a scheduler looks after."""
 
     name: str
@@ -47,7 +47,7 @@ class Watched:
     @classmethod
     def of(
         cls, config: Path, overrides: Sequence[str], output: Path, verbose: bool = False
-    ) -> Watched:
+    ) -> ScheduledPipeline:
         """Reads the config for its name.
 
         Raises:
@@ -58,7 +58,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CheckContext:
     """What a look works with."""
 
     runner: tuple[str, ...]
@@ -76,12 +76,14 @@ def load_scheduled(path: Path, overrides: Sequence[str]) -> PipelineConfig:
       ConfigError: it is bad, or has none.
     """
     config = load_config(path, overrides)
-    if config.schedule is None or not has_occasion(config):
-        raise ConfigError(f"{path}: schedule: nothing ever sets it off; {OCCASIONS}")
+    if config.schedule is None or not has_trigger(config):
+        raise ConfigError(f"{path}: schedule: nothing ever sets it off; {TRIGGERS}")
     return config
 
 
-def check(watched: Watched, around: Surroundings) -> tuple[int, ScheduleSettings | None]:
+def check_pipeline(
+    scheduled: ScheduledPipeline, context: CheckContext
+) -> tuple[int, ScheduleSettings | None]:
     """Decides, and runs what is due.
 
     Returns:
@@ -90,71 +92,75 @@ def check(watched: Watched, around: Surroundings) -> tuple[int, ScheduleSettings
     """
     settings, worst = None, EXIT_PUSHED
     try:
-        for _ in range(MOST_IN_A_ROW):
-            config = _load(watched, around.clock())
+        for _ in range(MAX_RUNS_PER_CHECK):
+            config = _load(scheduled, context.clock())
             settings = config.schedule
-            code = _decide_and_run(watched, config, around)
+            code = _decide_and_run(scheduled, config, context)
             if code is None:
                 break
             worst = max(worst, code)
             if code != EXIT_PUSHED:
                 break
     except ScopelineError as error:
-        around.say(watched.name, str(error))
+        context.say(scheduled.name, str(error))
         worst = max(worst, EXIT_UNUSABLE)
     except OSError as error:
-        around.say(watched.name, f"{error.filename or watched.output}: {error.strerror or error}")
+        context.say(
+            scheduled.name, f"{error.filename or scheduled.output}: {error.strerror or error}"
+        )
         worst = max(worst, EXIT_FAILED)
     return worst, settings
 
 
-def _load(watched: Watched, now: datetime) -> PipelineConfig:
+def _load(scheduled: ScheduledPipeline, now: datetime) -> PipelineConfig:
     """The config as it is now; one that became bad is written down.
 
     Raises:
       ConfigError: it cannot be used.
     """
     try:
-        config = load_scheduled(watched.config, watched.overrides)
-        if config.name != watched.name:
+        config = load_scheduled(scheduled.config, scheduled.overrides)
+        if config.name != scheduled.name:
             raise ConfigError(
-                f"{watched.config}: `name` was {watched.name!r} and is {config.name!r} now; "
+                f"{scheduled.config}: `name` was {scheduled.name!r} and is {config.name!r} now; "
                 "start the scheduler anew"
             )
     except ConfigError as error:
-        layout = Layout(watched.output, watched.name)
+        layout = Layout(scheduled.output, scheduled.name)
         _make_folder(layout)
-        write_down(NotDue(str(error), {}), Ledger(layout.ledger), now)
+        record_decision(NotDue(str(error), {}), EventLog(layout.event_log), now)
         raise
     return config
 
 
-def _decide_and_run(watched: Watched, config: PipelineConfig, around: Surroundings) -> int | None:
+def _decide_and_run(
+    scheduled: ScheduledPipeline, config: PipelineConfig, context: CheckContext
+) -> int | None:
     """The exit code of a run, 0 where a model was merely not blessed; None if none was due."""
-    layout = Layout.of(config, watched.output)
+    layout = Layout.of(config, scheduled.output)
     _make_folder(layout)
-    ledger, now = Ledger(layout.ledger), around.clock()
-    decision = decide(config, layout, ledger, now)
-    if isinstance(decision, Due) and around.stop.is_set():
+    event_log, now = EventLog(layout.event_log), context.clock()
+    decision = decide(config, layout, event_log, now)
+    if isinstance(decision, Due) and context.stop.is_set():
         return EXIT_INTERRUPTED
-    is_news = write_down(decision, ledger, now)
+    is_news = record_decision(decision, event_log, now)
     if isinstance(decision, NotDue):
         if is_news and decision.is_problem:
-            notify(config, Occasion.FAILED, decision.reason, {}, ledger)
-        around.say(watched.name, f"nothing to do: {decision.reason}")
+            notify(config, Occasion.FAILED, decision.reason, {}, event_log)
+        context.say(scheduled.name, f"nothing to do: {decision.reason}")
         return None
-    around.say(watched.name, f"starts: {decision.reason}")
-    command = [*around.runner, *_arguments(watched, config, decision)]
+    context.say(scheduled.name, f"starts: {decision.reason}")
+    command = [*context.runner, *_arguments(scheduled, config, decision)]
     timeout = config.schedule_or_default.timeout
-    outcome = run_child(
+    outcome = run_process(
         command,
         layout.scheduled,
         layout.scheduled_log,
         timeout,
-        around.stop,
-        lambda line: around.say(watched.name, f"  {line}"),
+        context.stop,
+        lambda line: context.say(scheduled.name, f"  {line}"),
     )
-    return _conclude(watched, config, around, outcome)
+    return _conclude(scheduled, config, context, outcome)
 
 
 def _make_folder(layout: Layout) -> None:
@@ -167,88 +173,92 @@ def _make_folder(layout: Layout) -> None:
         ) from None
 
 
-def write_down(decision: Due | NotDue, ledger: Ledger, now: datetime) -> bool:
+def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
     """Records a decision; why nothing runs only if it does not stand there already.
 
     Returns:
       Whether it was recorded.
     """
     if isinstance(decision, Due):
-        ledger.record(Kind.DUE, decision.reason, at=now, **decision.details)
+        event_log.record(EventKind.DUE, decision.reason, at=now, **decision.details)
         return True
     if decision.details is not None:
-        last = ledger.last(Kind.DUE, Kind.SKIPPED)
-        if last is None or (last.kind, last.message) != (Kind.SKIPPED, decision.reason):
-            ledger.record(Kind.SKIPPED, decision.reason, at=now, **decision.details)
+        last = event_log.last(EventKind.DUE, EventKind.SKIPPED)
+        if last is None or (last.kind, last.message) != (EventKind.SKIPPED, decision.reason):
+            event_log.record(EventKind.SKIPPED, decision.reason, at=now, **decision.details)
             return True
     return False
 
 
-def _arguments(watched: Watched, config: PipelineConfig, due: Due) -> list[str]:
+def _arguments(scheduled: ScheduledPipeline, config: PipelineConfig, due: Due) -> list[str]:
     """The command line of a run, after the runner."""
-    arguments = ["run", "--config", str(watched.config)]
-    for override in watched.overrides:
+    arguments = ["run", "--config", str(scheduled.config)]
+    for override in scheduled.overrides:
         arguments += ["--set", override]
-    arguments += ["--output", str(watched.output), "--because", due.details["because"]]
+    arguments += ["--output", str(scheduled.output), "--because", due.details["because"]]
     if due.through is not None:
         arguments += ["--through", show_span(due.through, is_dated(config.data))]
     if due.validate_only:
         arguments.append("--validate-only")
-    if watched.verbose:
+    if scheduled.verbose:
         arguments.append("--verbose")
     return arguments
 
 
 def _conclude(
-    watched: Watched, config: PipelineConfig, around: Surroundings, outcome: Outcome
+    scheduled: ScheduledPipeline, config: PipelineConfig, context: CheckContext, outcome: Outcome
 ) -> int:
     """Sees to it that the ledger has the run's end, and says it."""
-    layout = Layout.of(config, watched.output)
-    ledger = Ledger(layout.ledger)
-    past = read_past(ledger)
-    end, code = past.end, outcome.exit_code
-    ended_well = end is not None and end.kind is Kind.FINISHED
+    layout = Layout.of(config, scheduled.output)
+    event_log = EventLog(layout.event_log)
+    history = read_history(event_log)
+    end, code = history.end, outcome.exit_code
+    ended_well = end is not None and end.kind is EventKind.FINISHED
     if outcome.timed_out and not ended_well:
         limit = show_duration(config.schedule_or_default.timeout)
         message = f"ran longer than {limit}, and was stopped"
-        end = _record_failure(config, ledger, message, "timed out")
-    elif around.stop.is_set() and not ended_well and code != -signal.SIGKILL:
-        around.say(watched.name, "stopped; the next scheduler goes on with it")
+        end = _record_failure(config, event_log, message, "timed out")
+    elif context.stop.is_set() and not ended_well and code != -signal.SIGKILL:
+        context.say(scheduled.name, "stopped; the next scheduler goes on with it")
         return EXIT_INTERRUPTED
     elif end is None and code == EXIT_UNUSABLE and is_under_way(layout):
-        around.say(watched.name, outcome.last_line)
+        context.say(scheduled.name, outcome.last_line)
         return EXIT_PUSHED
-    elif end is None or (past.is_unfinished and not ended_well):
+    elif end is None or (history.is_unfinished and not ended_well):
         killed = f"was killed by signal {-code}" if code < 0 else ""
         message = killed or outcome.last_line or f"exit code {code}"
         how = "killed" if killed else "ended"
-        end = _record_failure(config, ledger, message, how, code if code > 0 else EXIT_FAILED)
-    around.say(watched.name, _outcome(ledger, end))
+        end = _record_failure(config, event_log, message, how, code if code > 0 else EXIT_FAILED)
+    context.say(scheduled.name, _outcome(event_log, end))
     return _counts(end)
 
 
 def _record_failure(
-    config: PipelineConfig, ledger: Ledger, message: str, how: str, exit_code: int = EXIT_FAILED
-) -> Event:
+    config: PipelineConfig,
+    event_log: EventLog,
+    message: str,
+    how: str,
+    exit_code: int = EXIT_FAILED,
+) -> LoggedEvent:
     """Writes down the end of a run that could not do so itself, and tells of it."""
-    past = read_past(ledger)
-    begun = past.started if past.is_unfinished else past.end
+    history = read_history(event_log)
+    begun = history.started if history.is_unfinished else history.end
     run = begun.run if begun else None
-    ledger.record(Kind.FAILED, message, run=run, exit_code=exit_code, how=how)
-    notify(config, Occasion.FAILED, message, {"how": how}, ledger, run=run)
-    return ledger.events(Kind.FAILED, newest=1)[0]
+    event_log.record(EventKind.FAILED, message, run=run, exit_code=exit_code, how=how)
+    notify(config, Occasion.FAILED, message, {"how": how}, event_log, run=run)
+    return event_log.events(EventKind.FAILED, newest=1)[0]
 
 
-def _outcome(ledger: Ledger, end: Event) -> str:
+def _outcome(event_log: EventLog, end: LoggedEvent) -> str:
     """How a run ended, in one line."""
-    if end.kind is Kind.FAILED:
+    if end.kind is EventKind.FAILED:
         return f"failed: {end.message}"
-    pushed = ledger.events(Kind.PUSHED, run=end.run) if end.run else []
+    pushed = event_log.events(EventKind.PUSHED, run=end.run) if end.run else []
     version = f", version {pushed[-1].details['version']}" if pushed else ""
     return f"finished: {end.details['status'].replace('_', ' ')}{version}"
 
 
-def _counts(end: Event) -> int:
+def _counts(end: LoggedEvent) -> int:
     """The exit code of a run for `schedule --once`, to which a model not blessed is no failure."""
     code = int(end.details.get("exit_code", EXIT_FAILED))
     return EXIT_PUSHED if code == EXIT_NOT_BLESSED else code

@@ -8,19 +8,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import PipelineConfig
-from pipeline.journal import config_fingerprint
+from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.schedule import OnDrift, ScheduleSettings
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import NO_SPAN, has_spans
+from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_UNUSABLE
 from pipeline.layout import Layout
-from pipeline.ledger import Event, Kind, Ledger
-from pipeline.schedule.data_news import News, View, compare, look_at
-from pipeline.schedule.firings import firings_between, next_firings, show_time
-from pipeline.schedule.held_file import is_held
-from pipeline.schedule.past import Past, read_past
-from pipeline.schedule.settings import OnDrift, ScheduleSettings
-from pipeline.schedule.spans import NO_SPAN, has_spans
-from pipeline.summary import EXIT_INTERRUPTED, EXIT_UNUSABLE
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.schedule.cron import firings_between, next_firings, show_time
+from pipeline.schedule.data_changes import DataChanges, DataSnapshot, compare, take_snapshot
+from pipeline.schedule.history import History, read_history
+from pipeline.schedule.process_lock import is_held
 
-MOST_CONTINUED = 10
+MAX_CONTINUATIONS = 10
 """A run that is interrupted so often, as by a machine without the memory for it, is given up."""
 FIRST_LOOK_BACK = timedelta(hours=1)
 """A firing so shortly before a pipeline is seen for the first time counts: what calls
@@ -50,7 +50,9 @@ class NotDue:
     """Whether somebody has to do something about it."""
 
 
-def decide(config: PipelineConfig, layout: Layout, ledger: Ledger, now: datetime) -> Due | NotDue:
+def decide(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, now: datetime
+) -> Due | NotDue:
     """Decides whether a run is due.
 
     Args:
@@ -64,19 +66,19 @@ def decide(config: PipelineConfig, layout: Layout, ledger: Ledger, now: datetime
     """
     if is_under_way(layout):
         return NotDue("a run is under way")
-    past = read_past(ledger)
-    unfinished = _go_on(past)
-    if unfinished and past.continued < MOST_CONTINUED:
+    history = read_history(event_log)
+    unfinished = _go_on(history)
+    if unfinished and history.continued < MAX_CONTINUATIONS:
         return unfinished
-    case = _Case.of(config, layout, past, now)
+    case = _Case.of(config, layout, history, now)
     if unfinished and not (case.firings or case.has_changed):
         reason = (
-            f"the run was interrupted {MOST_CONTINUED} times in a row; the next waits for the "
+            f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for the "
             "clock, or for new data"
         )
         return NotDue(reason, {}, is_problem=True)
-    decision = _after_failure(case) or _from_triggers(case, ledger)
-    return replace(decision, reason="; ".join([decision.reason, *case.news.notes]))
+    decision = _after_failure(case) or _from_triggers(case, event_log)
+    return replace(decision, reason="; ".join([decision.reason, *case.changes.notes]))
 
 
 def is_under_way(layout: Layout) -> bool:
@@ -90,9 +92,9 @@ class _Case:
 
     config: PipelineConfig
     now: datetime
-    past: Past
-    view: View
-    news: News
+    history: History
+    snapshot: DataSnapshot
+    changes: DataChanges
     firings: list[datetime]
     """Those that nothing has come of yet."""
     is_first_look: bool
@@ -101,17 +103,17 @@ class _Case:
     """A hash of the schema's file, which is edited where data was refused; empty without one."""
 
     @classmethod
-    def of(cls, config: PipelineConfig, layout: Layout, past: Past, now: datetime) -> _Case:
+    def of(cls, config: PipelineConfig, layout: Layout, history: History, now: datetime) -> _Case:
         settings = config.schedule_or_default
-        view = look_at(config, layout, now)
-        trained = past.trained.details["spans"] if past.trained else {}
-        since = past.due.at if past.due else None
-        news = compare(view, trained, since, has_spans(config.data))
-        handled = past.handled_until(_clock(settings))
+        snapshot = take_snapshot(config, layout, now)
+        trained = history.trained.details["spans"] if history.trained else {}
+        since = history.due.at if history.due else None
+        changes = compare(snapshot, trained, since, has_spans(config.data))
+        handled = history.handled_until(_clock(settings))
         after = now - FIRST_LOOK_BACK if handled is None else handled
         firings = firings_between(settings, after, now)
         schema = _content(Path(config.schema_file) if config.schema_file else layout.schema)
-        return cls(config, now, past, view, news, firings, handled is None, schema)
+        return cls(config, now, history, snapshot, changes, firings, handled is None, schema)
 
     @property
     def settings(self) -> ScheduleSettings:
@@ -124,9 +126,9 @@ class _Case:
     @property
     def has_changed(self) -> bool:
         """Whether data or config are others than at the last decision to run."""
-        decision = self.past.decision
-        return self.view.problem is None and (
-            decision.get("spans") != self.view.signatures
+        decision = self.history.decision
+        return self.snapshot.problem is None and (
+            decision.get("spans") != self.snapshot.signatures
             or decision.get("config") != self.fingerprint
             or decision.get("schema") != self.schema
         )
@@ -152,14 +154,14 @@ class _Case:
 
     def due(self, reason: str, attempt: int = 1, validate_only: bool = False) -> Due:
         """A decision to run on the window as it is now."""
-        window = self.view.window
+        window = self.snapshot.window
         through = window.newest.number if window and has_spans(self.config.data) else None
         details = self.handled() | {
             "because": reason,
             "through": through,
             "validate_only": validate_only,
             "attempt": attempt,
-            "spans": self.view.signatures,
+            "spans": self.snapshot.signatures,
             "config": self.fingerprint,
             "schema": self.schema,
         }
@@ -180,14 +182,14 @@ def _clock(settings: ScheduleSettings) -> str:
     return f"{settings.cron} {settings.timezone}"
 
 
-def _go_on(past: Past) -> Due | None:
+def _go_on(history: History) -> Due | None:
     """What was decided once is done, whatever was killed or stopped in between."""
-    due, started = past.due, past.started
-    if due is not None and not past.was_started:
+    due, started = history.due, history.started
+    if due is not None and not history.was_started:
         return _again(due, "goes on with what was decided and did not begin")
-    if past.is_unfinished and started is not None:
-        if due is not None and not past.is_by_hand:
-            return _again(due, "goes on with the run that was interrupted", past.continued + 1)
+    if history.is_unfinished and started is not None:
+        if due is not None and not history.is_by_hand:
+            return _again(due, "goes on with the run that was interrupted", history.continued + 1)
         newest = started.details["window"][-1]
         through = None if newest == NO_SPAN else newest
         reason = f"goes on with the run that was interrupted ({started.message})"
@@ -195,15 +197,15 @@ def _go_on(past: Past) -> Due | None:
             "because": started.message,
             "through": through,
             "attempt": 1,
-            "continued": past.continued + 1,
+            "continued": history.continued + 1,
         }
         return Due(reason, through, False, details)
-    if due is not None and past.failure == EXIT_INTERRUPTED:
-        return _again(due, "goes on with the run that was stopped", past.continued + 1)
+    if due is not None and history.failure == EXIT_INTERRUPTED:
+        return _again(due, "goes on with the run that was stopped", history.continued + 1)
     return None
 
 
-def _again(due: Event, reason: str, continued: int = 0, attempt: int | None = None) -> Due:
+def _again(due: LoggedEvent, reason: str, continued: int = 0, attempt: int | None = None) -> Due:
     """What was decided before, once more."""
     details = due.details | {"continued": continued} | ({"attempt": attempt} if attempt else {})
     return Due(
@@ -216,44 +218,44 @@ def _again(due: Event, reason: str, continued: int = 0, attempt: int | None = No
 
 def _after_failure(case: _Case) -> Due | NotDue | None:
     """What a failure leads to; None if it stands in the way of nothing."""
-    past, retry = case.past, case.settings.retry
-    if past.failure is None or past.due is None or past.end is None:
+    history, retry = case.history, case.settings.retry
+    if history.failure is None or history.due is None or history.end is None:
         return None
-    if past.failure == EXIT_UNUSABLE:
+    if history.failure == EXIT_UNUSABLE:
         if case.has_changed:
             return case.due("data or config have changed since a run could not use them")
         if case.firings:
             # What stood in the way may have been no fault of either: a server that was down.
             return case.due(f"{case.fired}; the last run could not use data or config")
-        return case.not_due(f"the last run could not use data or config: {past.end.message}")
+        return case.not_due(f"the last run could not use data or config: {history.end.message}")
     if case.settings.on_new_data and case.has_changed:
         return None
-    if past.attempt < retry.attempts:
-        at = past.failed_at() + retry.backoff * 2 ** (past.attempt - 1)
-        if case.now >= at or past.end.details.get("how") == "killed":
-            attempt = past.attempt + 1
-            return _again(past.due, f"attempt {attempt} of {retry.attempts}", 0, attempt)
+    if history.attempt < retry.attempts:
+        at = history.failed_at() + retry.backoff * 2 ** (history.attempt - 1)
+        if case.now >= at or history.end.details.get("how") == "killed":
+            attempt = history.attempt + 1
+            return _again(history.due, f"attempt {attempt} of {retry.attempts}", 0, attempt)
         when = show_time(at, case.settings)
         return NotDue(f"the last run failed; it is tried again at {when}")
     if not case.firings and not case.has_changed:
-        tried = f"failed {past.attempt} times" if past.attempt > 1 else "failed"
+        tried = f"failed {history.attempt} times" if history.attempt > 1 else "failed"
         return NotDue(f"the last run {tried}; the next waits for the clock, or for new data")
     return None
 
 
-def _from_triggers(case: _Case, ledger: Ledger) -> Due | NotDue:
+def _from_triggers(case: _Case, event_log: EventLog) -> Due | NotDue:
     """New data, the clock, drift: in this order."""
-    view, settings = case.view, case.settings
-    if view.problem is not None:
-        if view.is_being_written:
-            return NotDue(view.problem)  # A firing waits for it, too.
-        problem = case.not_due(view.problem)
+    snapshot, settings = case.snapshot, case.settings
+    if snapshot.problem is not None:
+        if snapshot.is_being_written:
+            return NotDue(snapshot.problem)  # A firing waits for it, too.
+        problem = case.not_due(snapshot.problem)
         return replace(problem, details=problem.details or {}, is_problem=True)
-    if settings.on_new_data and case.news.fresh:
-        return case.due(str(case.news))
+    if settings.on_new_data and case.changes.fresh:
+        return case.due(str(case.changes))
     if case.firings:
         return _at_firing(case)
-    if due := _from_drift(case, ledger):
+    if due := _from_drift(case, event_log):
         return due
     if settings.cron is not None and case.is_first_look:
         first = next_firings(settings, case.now, 1)[0]
@@ -265,36 +267,36 @@ def _from_triggers(case: _Case, ledger: Ledger) -> Due | NotDue:
 
 def _at_firing(case: _Case) -> Due | NotDue:
     """Nothing new means that nothing runs, but what is on its way is waited for."""
-    if case.past.trained is None:
+    if case.history.trained is None:
         return case.due(f"{case.fired}; no run has ended yet")
-    if case.news.fresh:
-        return case.due(f"{case.fired}; {case.news}")
-    if case.past.trained.details["config"] != case.fingerprint:
+    if case.changes.fresh:
+        return case.due(f"{case.fired}; {case.changes}")
+    if case.history.trained.details["config"] != case.fingerprint:
         return case.due(f"{case.fired}; the config has changed")
-    if case.view.is_being_written:
+    if case.snapshot.is_being_written:
         return NotDue(f"{case.fired}, and waits")
     return case.not_due("nothing is new")
 
 
-def _from_drift(case: _Case, ledger: Ledger) -> Due | None:
+def _from_drift(case: _Case, event_log: EventLog) -> Due | None:
     """A new span is read and checked first; a run follows where it has drifted."""
-    drift, window = case.config.drift, case.view.window
+    drift, window = case.config.drift, case.snapshot.window
     watches = drift.on_drift is OnDrift.RETRAIN and drift.columns
-    if not watches or window is None or window.newest not in case.news.fresh:
+    if not watches or window is None or window.newest not in case.changes.fresh:
         return None
-    if case.past.trained is None:
+    if case.history.trained is None:
         return case.due("no run has ended yet")
     newest = window.newest
     checked = [
         event
-        for event in ledger.events(Kind.INGESTED)
+        for event in event_log.events(EventKind.INGESTED)
         if event.details["span"] == newest.number and event.details["signature"] == newest.signature
     ]
     if not checked:
         return case.due(f"span {newest} is new: has it drifted?", validate_only=True)
     drifted = [
         event
-        for event in ledger.events(Kind.DRIFT)
+        for event in event_log.events(EventKind.DRIFT)
         if event.details["span"] == newest.number and event.id > checked[0].id
     ]
     return case.due(f"span {newest} has drifted: {drifted[-1].message}") if drifted else None

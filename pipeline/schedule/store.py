@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from pipeline.schedule.held_file import HeldFile, holder
+from pipeline.schedule.process_lock import ProcessLock, holder
 from trainer_module.errors import ConfigError
 
 STORE_VERSION = 1
@@ -27,7 +27,7 @@ def opened_store(path: Path) -> Iterator[None]:
     lock = path.with_suffix(".lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = HeldFile(lock)
+        held = ProcessLock(lock)
     except BlockingIOError:
         raise ConfigError(
             f"{path}: another scheduler, process {holder(lock)}, is at work on it; stop that one, "

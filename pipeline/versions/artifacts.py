@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.versions import WITHDRAWN_PROPERTY
-from pipeline.config import PipelineConfig
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata import connection_config
+from pipeline.metadata.store import connection_config
 
 
 @dataclass

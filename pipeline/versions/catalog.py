@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.versions import Provenance, list_versions, read_provenance
+from components.pusher.versions import Provenance, list_versions, read_provenance
 from pipeline.layout import Layout
-from pipeline.ledger import Event, Kind, Ledger
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from trainer_module.errors import ConfigError
 
 
@@ -53,7 +53,7 @@ class Version:
         return (self.model, self.provenance.model_created)
 
 
-def read_catalog(layout: Layout, ledger: Ledger) -> list[Version]:
+def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
     """The versions that are there, newest first.
 
     A remote serving folder is not looked at: its versions are those of the ledger.
@@ -61,13 +61,13 @@ def read_catalog(layout: Layout, ledger: Ledger) -> list[Version]:
     Raises:
       ConfigError: the ledger cannot be used.
     """
-    pushed = {int(event.details["version"]): event for event in ledger.events(Kind.PUSHED)}
+    pushed = {int(event.details["version"]): event for event in event_log.events(EventKind.PUSHED)}
     if is_remote(layout.serving):
         folders = {number: event.details["path"] for number, event in pushed.items()}
     else:
         folders = {int(path.name): str(path) for path in list_versions(Path(layout.serving))}
-    copies = {e.details["version"] for e in ledger.events(Kind.ROLLED_BACK)}
-    reasons = _withdrawn(ledger)
+    copies = {e.details["version"] for e in event_log.events(EventKind.ROLLED_BACK)}
+    reasons = _withdrawn(event_log)
     catalog = []
     for number in sorted(folders, reverse=True):
         told = read_provenance(Path(folders[number]))
@@ -114,11 +114,11 @@ def listed(catalog: list[Version]) -> str:
     return f"there is {names}"
 
 
-def _withdrawn(ledger: Ledger) -> dict[int, str | None]:
+def _withdrawn(event_log: EventLog) -> dict[int, str | None]:
     """The reasons, by version; a rollback to a version that was withdrawn lifts the mark."""
     reasons: dict[int, str | None] = {}
-    for event in ledger.events(Kind.WITHDRAWN, Kind.ROLLED_BACK):
-        if event.kind is Kind.WITHDRAWN:
+    for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK):
+        if event.kind is EventKind.WITHDRAWN:
             reasons[event.details["version"]] = event.details.get("reason")
         else:
             for number in event.details.get("reinstated", []):
@@ -126,7 +126,7 @@ def _withdrawn(ledger: Ledger) -> dict[int, str | None]:
     return reasons
 
 
-def _provenance(event: Event | None) -> Provenance:
+def _provenance(event: LoggedEvent | None) -> Provenance:
     """What the ledger knows of a version."""
     if event is None:
         return Provenance(model=None)

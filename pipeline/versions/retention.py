@@ -7,18 +7,18 @@ import shutil
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.versions import delete_abandoned, delete_version
-from pipeline.config import PipelineConfig
+from components.pusher.versions import delete_abandoned, delete_version
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.ledger import Kind, Ledger
-from pipeline.summary import Status
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.summary import Status
 from pipeline.versions.artifacts import Freed, delete_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
 
 logger = logging.getLogger(__name__)
 
 
-def apply_retention(config: PipelineConfig, layout: Layout, ledger: Ledger) -> list[str]:
+def apply_retention(config: PipelineConfig, layout: Layout, event_log: EventLog) -> list[str]:
     """Deletes what a pipeline need not keep; what was deleted is in the ledger.
 
     The version that serves stays, the models behind versions that are there, the latest blessed
@@ -38,29 +38,29 @@ def apply_retention(config: PipelineConfig, layout: Layout, ledger: Ledger) -> l
     keep = config.schedule_or_default.keep
     lines = []
     if keep.versions is not None and not is_remote(layout.serving):
-        lines += _delete_versions(layout, ledger, keep.versions)
+        lines += _delete_versions(layout, event_log, keep.versions)
     if keep.runs is not None:
-        lines += _delete_runs(config, layout, ledger, keep.runs)
+        lines += _delete_runs(config, layout, event_log, keep.runs)
     return lines
 
 
-def delete_what_is_old(config: PipelineConfig, layout: Layout, ledger: Ledger) -> None:
+def delete_expired(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
     """Does so at the end of a run: what could not be deleted, the next one deletes."""
     try:
-        for deleted in apply_retention(config, layout, ledger):
+        for deleted in apply_retention(config, layout, event_log):
             logger.info("Deleted: %s", deleted)
     except Exception:
         logger.exception("Old versions or runs could not be deleted")
 
 
-def _delete_versions(layout: Layout, ledger: Ledger, keep: int) -> list[str]:
+def _delete_versions(layout: Layout, event_log: EventLog, keep: int) -> list[str]:
     """Deletes all but the newest versions that a rollback may go to.
 
     Withdrawn ones do not count, and go with the good ones of their time: what there is to go back
     to is not pushed out by what went wrong.
     """
     delete_abandoned(Path(layout.serving))
-    catalog = read_catalog(layout, ledger)
+    catalog = read_catalog(layout, event_log)
     # A copy that a rollback made counts as what it is a copy of.
     good = {v.identity: v.number for v in catalog if v.is_ours and not v.withdrawn}
     serving = [version.number for version in catalog if version.serves]
@@ -73,18 +73,20 @@ def _delete_versions(layout: Layout, ledger: Ledger, keep: int) -> list[str]:
         return []
     names = ", ".join(str(version.number) for version in old)
     message = f"{_count(len(old), 'version')} deleted ({names}), {_megabytes(size)}"
-    ledger.record(Kind.DELETED, message, versions=[v.number for v in old], bytes=size)
+    event_log.record(EventKind.DELETED, message, versions=[v.number for v in old], bytes=size)
     return [message]
 
 
-def _delete_runs(config: PipelineConfig, layout: Layout, ledger: Ledger, keep: int) -> list[str]:
+def _delete_runs(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, keep: int
+) -> list[str]:
     """Deletes all but the newest runs, and the artifacts that only those have used."""
     folder = layout.run("").root
     # By time: the ids of runs on Kubeflow say nothing of it.
     found = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []
     runs = [path.name for path in found]
-    kept = set(runs[-keep:]) | _last_finished(ledger)
-    models = {v.model for v in read_catalog(layout, ledger) if v.model is not None}
+    kept = set(runs[-keep:]) | _last_finished(event_log)
+    models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
     freed = Freed()
     if config.metadata is not None or layout.metadata.exists():
         freed = delete_artifacts(config, layout, kept, models)
@@ -98,8 +100,8 @@ def _delete_runs(config: PipelineConfig, layout: Layout, ledger: Ledger, keep: i
         f"{_count(len(old), 'run')} and {_count(freed.artifacts, 'artifact')} deleted, "
         f"{_megabytes(freed.bytes)}"
     )
-    ledger.record(
-        Kind.DELETED,
+    event_log.record(
+        EventKind.DELETED,
         message,
         runs=[run.name for run in old],
         artifacts=freed.artifacts,
@@ -108,12 +110,12 @@ def _delete_runs(config: PipelineConfig, layout: Layout, ledger: Ledger, keep: i
     return [message]
 
 
-def _last_finished(ledger: Ledger) -> set[str]:
+def _last_finished(event_log: EventLog) -> set[str]:
     """The last run that trained on a window, or found it trained on already.
 
     What it used is what the next one goes on from, though newer runs may have failed early.
     """
-    for event in reversed(ledger.events(Kind.FINISHED)):
+    for event in reversed(event_log.events(EventKind.FINISHED)):
         if event.run is not None and event.details["status"] != Status.VALIDATED:
             return {event.run}
     return set()

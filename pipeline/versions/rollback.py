@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.versions import free_version, now, push_version
-from pipeline.config import PipelineConfig
+from components.pusher.versions import free_version, now, push_version
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.ledger import Kind, Ledger
 from pipeline.lock import one_at_a_time
+from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Request:
+class RollbackRequest:
     """What a rollback is asked to do."""
 
     to: int | None = None
@@ -31,7 +31,7 @@ class Request:
 
 
 def roll_back(
-    config: PipelineConfig, layout: Layout, ledger: Ledger, request: Request
+    config: PipelineConfig, layout: Layout, event_log: EventLog, request: RollbackRequest
 ) -> list[str]:
     """Puts an earlier version in service and withdraws the versions that came after it.
 
@@ -61,14 +61,14 @@ def roll_back(
             "version be put in place whole; copy the earlier version to a new, higher number with "
             "the store's own tools, and `models --withdraw` those that came after it"
         )
-    if not read_catalog(layout, ledger):
+    if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
     with one_at_a_time(layout):
         lines = []
-        for copy in reversed(read_catalog(layout, ledger)):
+        for copy in reversed(read_catalog(layout, event_log)):
             if not copy.is_recorded:
-                lines += _finish(config, layout, ledger, copy, request.reason)
-        catalog = read_catalog(layout, ledger)
+                lines += _finish(config, layout, event_log, copy, request.reason)
+        catalog = read_catalog(layout, event_log)
         if lines and _is_done(catalog, request):
             return lines
         target = _choose(catalog, request)
@@ -84,10 +84,10 @@ def roll_back(
             with suppress(Exception):
                 mark_models(config, layout, fresh, withdrawn=False)
             raise
-        return lines + _finish(config, layout, ledger, copy, request.reason)
+        return lines + _finish(config, layout, event_log, copy, request.reason)
 
 
-def _is_done(catalog: list[Version], request: Request) -> bool:
+def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
     """Whether a rollback that was finished just now is the one that is asked for."""
     serving = catalog[0]
     if serving.provenance.copy_of is None:
@@ -96,7 +96,7 @@ def _is_done(catalog: list[Version], request: Request) -> bool:
     return request.to is None or request.to == serving.origin or bool(asked)
 
 
-def _choose(catalog: list[Version], request: Request) -> Version:
+def _choose(catalog: list[Version], request: RollbackRequest) -> Version:
     """The version to go back to."""
     if request.to is not None:
         target = find_version(catalog, request.to, "--to")
@@ -146,21 +146,21 @@ def _why(error: OSError) -> str:
 
 
 def _finish(
-    config: PipelineConfig, layout: Layout, ledger: Ledger, copy: Version, reason: str | None
+    config: PipelineConfig, layout: Layout, event_log: EventLog, copy: Version, reason: str | None
 ) -> list[str]:
     """Writes down a rollback whose copy is in the serving folder; may be done again.
 
     What was pushed after the copy has nothing to do with it.
     """
-    catalog = [v for v in read_catalog(layout, ledger) if v.number <= copy.number]
+    catalog = [v for v in read_catalog(layout, event_log) if v.number <= copy.number]
     newer = _newer(catalog, copy)
     lifted = [v for v in catalog if v.identity == copy.identity and v.withdrawn]
     lines = mark_models(config, layout, newer, withdrawn=True)
     lines += mark_models(config, layout, lifted, withdrawn=False)
-    lines += record_withdrawn(ledger, newer, reason)
+    lines += record_withdrawn(event_log, newer, reason)
     message = f"version {copy.number} serves now, a copy of version {copy.origin}"
-    ledger.record(
-        Kind.ROLLED_BACK,
+    event_log.record(
+        EventKind.ROLLED_BACK,
         message + (f": {reason}" if reason else ""),
         version=copy.number,
         copy_of=copy.origin,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from components.versions import WITHDRAWN_PROPERTY
-from pipeline.config import PipelineConfig
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.ledger import Kind, Ledger
 from pipeline.lock import one_at_a_time
-from pipeline.metadata import check_store, connection_config
+from pipeline.metadata.store import check_store, connection_config
+from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.catalog import Version, find_version, read_catalog
 from trainer_module.errors import ConfigError
 
 
 def withdraw(
-    config: PipelineConfig, layout: Layout, ledger: Ledger, number: int, reason: str | None = None
+    config: PipelineConfig,
+    layout: Layout,
+    event_log: EventLog,
+    number: int,
+    reason: str | None = None,
 ) -> list[str]:
     """Gives a version up that does not serve: its model is never compared with or begun from again.
 
@@ -33,9 +37,9 @@ def withdraw(
       ConfigError: there is no such version, or its model serves; a run is under way; the metadata
         cannot be used.
     """
-    find_version(read_catalog(layout, ledger), number, "--withdraw")
+    find_version(read_catalog(layout, event_log), number, "--withdraw")
     with one_at_a_time(layout):
-        catalog = read_catalog(layout, ledger)
+        catalog = read_catalog(layout, event_log)
         version = find_version(catalog, number, "--withdraw")
         same = [other for other in catalog if other.identity == version.identity]
         serving = [other for other in same if other.serves]
@@ -46,19 +50,21 @@ def withdraw(
                 "withdraws this one"
             )
         lines = mark_models(config, layout, same, withdrawn=True)
-        lines += record_withdrawn(ledger, same, reason)
+        lines += record_withdrawn(event_log, same, reason)
     return lines or [f"version {number} was withdrawn before"]
 
 
-def record_withdrawn(ledger: Ledger, versions: Iterable[Version], reason: str | None) -> list[str]:
+def record_withdrawn(
+    event_log: EventLog, versions: Iterable[Version], reason: str | None
+) -> list[str]:
     """Writes down those that were not withdrawn before; says which."""
     lines = []
     for version in versions:
         if not version.withdrawn:
             message = f"version {version.number} was withdrawn"
             message += f": {reason}" if reason else ""
-            ledger.record(
-                Kind.WITHDRAWN,
+            event_log.record(
+                EventKind.WITHDRAWN,
                 message,
                 version=version.number,
                 model=version.model,

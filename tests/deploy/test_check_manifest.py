@@ -9,7 +9,7 @@ import pytest
 import yaml
 from kubernetes_schemas import assert_confined, assert_volumes_match, read_valid
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.manifests import (
     LARGEST_CONFIG,
     LONGEST_NAME,

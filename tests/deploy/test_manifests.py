@@ -11,7 +11,7 @@ import pytest
 import yaml
 from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_match, read_valid
 
-from pipeline.config_file import load_config
+from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 
 ROOT = Path(__file__).parents[2]

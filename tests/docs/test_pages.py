@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config_file import load_config
-from pipeline.kubeflow.rules import load_for_kubeflow
+from pipeline.config.loading import load_config
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

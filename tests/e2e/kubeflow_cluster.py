@@ -15,8 +15,8 @@ from mariadb_server import PASSWORD, MariaDB
 
 from pipeline.kubeflow.compiled import CompiledPipeline, read_report, read_summary
 from pipeline.kubeflow.compiling.compiler import compile_pipeline
-from pipeline.kubeflow.rules import load_for_kubeflow
-from pipeline.summary import RunSummary
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from pipeline.records.summary import RunSummary
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))

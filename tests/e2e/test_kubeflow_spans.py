@@ -12,7 +12,7 @@ from e2e.kubeflow_cluster import Cluster, Run, detail, summary
 from e2e.live_kubeflow import LiveKubeflow
 from mariadb_server import PASSWORD, mariadb
 
-from pipeline.builtin_data import BUILTIN_DATA
+from components.example_gen.builtin import BUILTIN_DATA
 from pipeline.kubeflow.compiled import read_progress, read_report
 
 SPANS = """

@@ -10,7 +10,7 @@ import pytest
 from e2e.kubeflow_cluster import ROOT, Cluster, states, summary
 from mariadb_server import PASSWORD, mariadb
 
-sys.path.insert(0, str(ROOT / "tests" / "components" / "cluster" / "kubernetes"))
+sys.path.insert(0, str(ROOT / "tests" / "components" / "trainer" / "cluster" / "kubernetes"))
 
 from kube_gangs import needs_pods
 from kube_server import KubeServer

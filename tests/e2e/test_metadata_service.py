@@ -9,9 +9,9 @@ from e2e.conftest import Project
 from mariadb_server import free_port
 from metadata_service import metadata_service
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata import check_store, copy_to_sqlite
+from pipeline.metadata.store import check_store, copy_to_sqlite
 from trainer_module.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ import pytest
 from e2e.conftest import Project, plain
 from mariadb_server import PASSWORD, MariaDB, mariadb
 
-from pipeline.metadata_url import PASSWORD_VARIABLE
+from pipeline.config.metadata_url import PASSWORD_VARIABLE
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import ml_metadata as mlmd
 import pytest
 from ml_metadata.proto import metadata_store_pb2
 
-from pipeline.ledger import Event, Kind
+from pipeline.records.event_log import EventKind, LoggedEvent
 from tools.replay import NAME, ROOT, Replay
 
 DAYS, QUIET, POISONED = 5, 3, 4
@@ -37,23 +37,23 @@ class Played:
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
         self.said: list[str] = []
-        self.events: list[list[Event]] = []
+        self.events: list[list[LoggedEvent]] = []
         self.served: list[list[str]] = []
         self.summaries: list[dict[str, Any]] = []
 
     def play(self, day: int) -> None:
         """A day and its night."""
-        known = {event.id for event in self.replay.ledger.events()}
+        known = {event.id for event in self.replay.event_log.events()}
         done = self.replay.play(day)
         self.said.append(done.stdout + done.stderr)
-        self.events.append([e for e in self.replay.ledger.events() if e.id not in known])
+        self.events.append([e for e in self.replay.event_log.events() if e.id not in known])
         self.served.append(self.replay.versions)
         self.summaries.append(self.replay.summary())
 
-    def kinds(self, day: int) -> set[Kind]:
+    def kinds(self, day: int) -> set[EventKind]:
         return {event.kind for event in self.events[day - 1]}
 
-    def details(self, day: int, kind: Kind) -> list[dict[str, Any]]:
+    def details(self, day: int, kind: EventKind) -> list[dict[str, Any]]:
         return [event.details for event in self.events[day - 1] if event.kind is kind]
 
     def spans(self, *days: int) -> list[int]:
@@ -62,7 +62,7 @@ class Played:
     @property
     def first(self) -> int:
         """The number of the first day's span."""
-        return int(self.details(1, Kind.STARTED)[0]["window"][0])
+        return int(self.details(1, EventKind.STARTED)[0]["window"][0])
 
 
 @pytest.fixture(scope="module")
@@ -119,16 +119,16 @@ def test_only_the_new_span_is_read_counted_and_analysed(
 
 
 def test_a_day_with_nothing_new_runs_nothing(played: Played) -> None:
-    assert played.kinds(QUIET) == {Kind.SKIPPED}
+    assert played.kinds(QUIET) == {EventKind.SKIPPED}
     assert "nothing" in played.events[QUIET - 1][0].message
     assert played.served[QUIET - 1] == played.served[QUIET - 2]
 
 
 def test_a_poisoned_day_does_not_reach_service(played: Played, store: mlmd.MetadataStore) -> None:
-    assert Kind.NOT_BLESSED in played.kinds(POISONED)
-    assert Kind.PUSHED not in played.kinds(POISONED)
+    assert EventKind.NOT_BLESSED in played.kinds(POISONED)
+    assert EventKind.PUSHED not in played.kinds(POISONED)
     assert played.served[POISONED - 1] == played.served[POISONED - 2]
-    of_day_2 = played.details(2, Kind.PUSHED)[0]["model"]
+    of_day_2 = played.details(2, EventKind.PUSHED)[0]["model"]
     evaluator = executions(store, "tfx.components.evaluator.component.Evaluator")[-1]
     assert [a.uri for a in artifacts(store, evaluator, "baseline_model")] == [of_day_2]
     trainer = executions(store, "tfx.components.trainer.component.Trainer")[-1]
@@ -140,13 +140,17 @@ def test_a_warm_start_saves_at_least_half_of_the_steps(played: Played) -> None:
     goal = NEARLY * max(cold["training"]["history"]["val_auc"])
     assert steps_to_reach(warm, goal) <= steps_to_reach(cold, goal) / 2
     assert cold["training"]["warm_start"] is None
-    assert warm["training"]["warm_start"] == played.details(1, Kind.PUSHED)[0]["model"] + FORMAT
+    assert (
+        warm["training"]["warm_start"] == played.details(1, EventKind.PUSHED)[0]["model"] + FORMAT
+    )
     assert any("warm start: from" in note for note in warm["training"]["notes"])
 
 
 def test_each_good_day_is_pushed(played: Played) -> None:
     for day in (1, 2, 5):
-        assert played.details(day, Kind.FINISHED)[0]["status"] == "pushed", played.said[day - 1]
+        assert played.details(day, EventKind.FINISHED)[0]["status"] == "pushed", played.said[
+            day - 1
+        ]
     assert len(played.served[-1]) == 3
 
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from ml_metadata.proto import metadata_store_pb2
 
-from pipeline.ledger import Kind
+from pipeline.records.event_log import EventKind
 from tools.replay import NAME, Replay
 
 KILLS = int(os.environ.get("SCOPELINE_KILLS", "1"))
@@ -64,7 +64,7 @@ def check_what_is_left(replay: Replay) -> None:
         assert (folder / "saved_model.pb").stat().st_size > 0
         index = folder / "variables" / "variables.index"
         assert index.stat().st_size > 0
-    replay.ledger.events()
+    replay.event_log.events()
     path = replay.output / NAME / "metadata.db"
     if path.exists():
         connection = metadata_store_pb2.ConnectionConfig()
@@ -88,13 +88,13 @@ def test_no_day_is_lost_or_done_twice(replay: Replay) -> None:
             check_what_is_left(replay)
         done = replay.play(day)
         assert done.returncode == 0, done.stdout + done.stderr
-    first = replay.ledger.events(Kind.STARTED)[0].details["window"][0]
-    finished = [event.details["window"] for event in replay.ledger.events(Kind.FINISHED)]
+    first = replay.event_log.events(EventKind.STARTED)[0].details["window"][0]
+    finished = [event.details["window"] for event in replay.event_log.events(EventKind.FINISHED)]
     expected = [
         [first + other for other in range(max(0, day - WINDOW + 1), day + 1)] for day in range(DAYS)
     ]
     assert finished == expected, "each day's run finished once, with its window"
-    pushed = Counter(event.details["path"] for event in replay.ledger.events(Kind.PUSHED))
+    pushed = Counter(event.details["path"] for event in replay.event_log.events(EventKind.PUSHED))
     assert len(pushed) == DAYS
     assert set(pushed.values()) == {1}
     assert [Path(path).name for path in pushed][-2:] == replay.versions

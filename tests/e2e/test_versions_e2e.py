@@ -13,11 +13,11 @@ import pytest
 from e2e.conftest import ROOT, Project
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.versions import list_versions, read_provenance
-from pipeline.config_file import load_config
+from components.pusher.versions import list_versions, read_provenance
+from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.ledger import Kind, Ledger
-from pipeline.metadata import sqlite_connection
+from pipeline.metadata.store import sqlite_connection
+from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.retention import apply_retention
 
 CONFIG = ROOT / "configs" / "digits.yaml"
@@ -126,11 +126,11 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     project: Project, layout: Layout, pushed: list[Path]
 ) -> None:
     config = load_config(CONFIG, ["schedule={cron: 0 3 * * *, keep: {runs: 1}}"])
-    ledger = Ledger(layout.ledger)
+    event_log = EventLog(layout.event_log)
     behind = {v["model"] for v in models(project)}
     before = {a.id: a.uri for a in artifacts(layout)}
 
-    (line,) = apply_retention(config, layout, ledger)
+    (line,) = apply_retention(config, layout, event_log)
 
     deleted = [a for a in artifacts(layout) if a.state == pb.Artifact.DELETED]
     live = [a for a in artifacts(layout) if a.state == pb.Artifact.LIVE]
@@ -140,12 +140,12 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     assert {a.uri for a in live if a.type == "Model"} == behind
     assert {a.type for a in live} >= {"Examples", "ExampleStatistics", "Schema", "ModelBlessing"}
     assert len(list((layout.root / "runs").iterdir())) == 1
-    event = ledger.last(Kind.DELETED)
+    event = event_log.last(EventKind.DELETED)
     assert event is not None
     assert event.message == line
     assert event.details["artifacts"] == len(deleted)
     assert event.details["bytes"] > 0
-    assert apply_retention(config, layout, ledger) == []
+    assert apply_retention(config, layout, event_log) == []
 
     rerun = project.scopeline(*run_with(3))
     assert rerun.returncode == 0, rerun.stdout + rerun.stderr
@@ -171,14 +171,14 @@ def test_killed_deletion_is_finished_by_the_next(
 ) -> None:
     """Killed after the metadata was changed, and before the files were deleted."""
     config = load_config(CONFIG, ["schedule={cron: 0 3 * * *, keep: {versions: 1, runs: 1}}"])
-    ledger = Ledger(layout.ledger)
+    event_log = EventLog(layout.event_log)
     store = mlmd.MetadataStore(sqlite_connection(layout.metadata))
     old = next(a for a in artifacts(layout, "PushedModel") if a.state == pb.Artifact.LIVE)
     old.state = pb.Artifact.DELETED
     store.put_artifacts([old])
     assert Path(old.uri).exists()
 
-    apply_retention(config, layout, ledger)
+    apply_retention(config, layout, event_log)
 
     assert not Path(old.uri).exists()
     (serving,) = list_versions(Path(layout.serving))

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import doctor
-from pipeline.builtin_data import BUILTIN_DATA
-from pipeline.config_file import load_config
-from pipeline.data_location import locate_data
-from pipeline.fingerprint import code_fingerprint
+from components.example_gen.builtin import BUILTIN_DATA
+from pipeline.cli import doctor
+from pipeline.config.fingerprint import code_fingerprint
+from pipeline.config.loading import load_config
+from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
-from pipeline.screen import Screen
-from pipeline.summary import MetricSummary, RunSummary, State, Status
+from pipeline.records.summary import MetricSummary, RunSummary, State, Status
+from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.progress import PROGRESS_LOGGER, report_progress
 
@@ -31,16 +31,16 @@ def make_summary(**changes) -> RunSummary:
 
 
 def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.screen.QUIET_SECONDS", 0)
+    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 0)
     stream = io.StringIO()
-    screen = Screen(stream)
+    console = RunConsole(stream)
     logger = logging.getLogger(PROGRESS_LOGGER)
-    logger.addHandler(screen)
+    logger.addHandler(console)
     logger.setLevel(logging.INFO)
-    screen.started("Trainer")
+    console.started("Trainer")
     report_progress(3, 12, "epoch", "loss 0.5 [sic]")
-    screen.finished("Trainer", State.RAN, 2.345, "12 epochs")
-    logger.removeHandler(screen)
+    console.finished("Trainer", State.RAN, 2.345, "12 epochs")
+    logger.removeHandler(console)
     assert stream.getvalue() == (
         "  Trainer           epoch 3 of 12  loss 0.5 [sic]\n"
         "  Trainer           ran         2.3 s  12 epochs\n"
@@ -50,7 +50,7 @@ def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
 def test_screen_shows_metrics_and_verdict() -> None:
     stream = io.StringIO()
     metric = MetricSummary(value=0.5, in_service=None, needs="at least 0.9", ok=False)
-    Screen(stream).conclude(
+    RunConsole(stream).conclude(
         make_summary(
             status=Status.NOT_BLESSED, metrics={"auc": metric}, reason="auc is 0.5, below 0.9"
         ),
@@ -75,7 +75,7 @@ def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> No
     script = (
         "import logging, os, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.logs import captured\n"
+        "from pipeline.runs.logs import captured\n"
         f"with captured(Path({str(tmp_path / 'run.log')!r}), {verbose}) as screen:\n"
         "    os.write(2, b'from C++\\n')\n"
         "    print('from Python')\n"

@@ -22,12 +22,18 @@ from warm_data import (
     prepare,
 )
 
-from components.cluster.local import LocalLauncher
-from components.cluster.supervisor import Job as Processes
-from components.cluster.supervisor import Supervisor
+from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.supervisor import ClusterJob as Processes
+from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.tasks import Training, make_tasks, restart_policy
-from trainer_module.axes import Axis
-from trainer_module.description import (
+from trainer_module.errors import TrainingError
+from trainer_module.loops import LOOPS
+from trainer_module.record import RECORD_FILE
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Loop, Strategy, Task, TrainerSettings
+from trainer_module.trainer import run_fn
+from trainer_module.warm_start.axes import Axis
+from trainer_module.warm_start.description import (
     DESCRIPTION_FILE,
     DescribedWeight,
     Description,
@@ -35,12 +41,6 @@ from trainer_module.description import (
     read_description,
     write_description,
 )
-from trainer_module.errors import TrainingError
-from trainer_module.loops import LOOPS
-from trainer_module.record import RECORD_FILE
-from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, Strategy, Task, TrainerSettings
-from trainer_module.trainer import run_fn
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from trainer_data import Transformed, to_example
 
-from components.cluster.local import LocalLauncher
-from components.cluster.supervisor import Job, Supervisor
+from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.record import RECORD_FILE
 from trainer_module.runtime import Runtime
@@ -38,7 +38,7 @@ def train(data: Transformed, directory: Path, **changes: Any) -> dict[str, Any]:
     training = Training(run, arguments, settings, runtime, str(directory / "scratch"))
     strategy = Strategy(settings.train.strategy.kind)
     tasks = make_tasks(training, strategy, None)
-    Supervisor(LocalLauncher(), Job(tasks, restart_policy(strategy), 100)).run()
+    Supervisor(LocalLauncher(), ClusterJob(tasks, restart_policy(strategy), 100)).run()
     return dict(json.loads((directory / "model_run" / RECORD_FILE).read_text()))
 
 

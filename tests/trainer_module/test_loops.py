@@ -13,9 +13,9 @@ import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Transformed
 
-from trainer_module.checkpoints import Position
 from trainer_module.errors import TrainingError
-from trainer_module.loops import LOOPS, Job
+from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.loops.checkpoints import Position
 from trainer_module.record import RECORD_FILE
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
@@ -26,7 +26,7 @@ TWO_REPLICAS = ("mirrored", "central_storage")
 
 def prepare(
     data: Transformed, directory: Path, runtime: Runtime | None = None, **train: Any
-) -> Job:
+) -> TrainingJob:
     """All that happens before the first step; `directory` keeps the backup."""
     fn_args = data.fn_args(directory / "run", train=train)
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
@@ -144,7 +144,9 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     job = prepare(trips, tmp_path, runtime, **options)
     assert job.train.steps == 15
     interrupt = Interrupt(killed_at, job.train.steps)
-    interrupted = Job(**{**vars(job), "callbacks": [*job.callbacks[:-1], interrupt, job.backup]})
+    interrupted = TrainingJob(
+        **{**vars(job), "callbacks": [*job.callbacks[:-1], interrupt, job.backup]}
+    )
     with pytest.raises(KeyboardInterrupt):
         LOOPS[loop](interrupted)
 
@@ -167,7 +169,7 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     job = prepare(trips, tmp_path, **options)
     interrupt = Interrupt(50, job.train.steps)
     with pytest.raises(KeyboardInterrupt):
-        LOOPS[Loop.FIT](Job(**{**vars(job), "callbacks": [*job.callbacks, interrupt]}))
+        LOOPS[Loop.FIT](TrainingJob(**{**vars(job), "callbacks": [*job.callbacks, interrupt]}))
     job = prepare(trips, tmp_path, **options)
     assert job.start == Position(3, 0)
     LOOPS[Loop.FIT](job)

@@ -13,9 +13,9 @@ import tensorflow as tf
 import tf_keras
 from trainer_data import Transformed, strategy_settings
 
-from trainer_module.building import build_model
 from trainer_module.errors import TrainingError
 from trainer_module.models import ZOO, load_builder
+from trainer_module.models.building import build_model
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 from trainer_module.strategies import build_strategy

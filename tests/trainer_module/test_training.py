@@ -12,9 +12,9 @@ import tensorflow as tf
 import tf_keras
 from pydantic import ValidationError
 
-from trainer_module.callbacks import build_callbacks
 from trainer_module.errors import TrainingError
-from trainer_module.schedules import build_schedule
+from trainer_module.loops.callbacks import build_callbacks
+from trainer_module.loops.learning_rate import build_schedule
 from trainer_module.settings import TrainSettings
 
 STEPS = 10

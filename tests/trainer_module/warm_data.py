@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Row, Transformed, run_transform
 
-from trainer_module.loops import LOOPS, Job
+from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
@@ -72,7 +72,7 @@ def export(data: Transformed, directory: Path, **train: Any) -> str:
     return str(fn_args.serving_model_dir)
 
 
-def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> Job:
+def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> TrainingJob:
     """All that happens before the first step."""
     fn_args = data.fn_args(directory, train=train)
     fn_args.base_model = base
@@ -83,7 +83,7 @@ def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) 
     return make_job(fn_args, settings, Runtime(), strategy, loaded)
 
 
-def first_loss(job: Job) -> float:
+def first_loss(job: TrainingJob) -> float:
     LOOPS[Loop.FIT](job)
     return job.backup.history["loss"][0]
 

@@ -12,10 +12,10 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.loops.job import Job
+from trainer_module.loops.job import TrainingJob
 
 
-def train_by_custom_loop(job: Job) -> None:
+def train_by_custom_loop(job: TrainingJob) -> None:
     """Trains the model of a job, evaluating it after every epoch."""
     CustomLoop(job).run()
 
@@ -23,7 +23,7 @@ def train_by_custom_loop(job: Job) -> None:
 class CustomLoop:
     """The epochs and steps of one training."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         """Prepares the loop; nothing is computed yet."""
         self._job = job
         self._model = job.model

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainer_module.loops.job import Job
+from trainer_module.loops.job import TrainingJob
 
 
-def train_by_fit(job: Job) -> None:
+def train_by_fit(job: TrainingJob) -> None:
     """Trains the model of a job, evaluating it after every epoch."""
     evaluation = None if job.is_asynchronous else job.evaluation.distribute(job.strategy)
     if job.start.step:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.callbacks import CopyOnCoordinator
-from trainer_module.checkpoints import Backup, Position
 from trainer_module.input_pipeline import Split
+from trainer_module.loops.callbacks import CopyOnCoordinator
+from trainer_module.loops.checkpoints import Backup, Position
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A compiled model, its data, and where to begin."""
 
     model: tf_keras.Model

@@ -1,4 +1,4 @@
-"""Typed settings of what runs inside Transform and Trainer; `pipeline.config` composes them.
+"""Typed settings of what runs inside Transform and Trainer; a pipeline's config composes them.
 
 Nothing here imports TensorFlow: a config is checked before that is paid for.
 """

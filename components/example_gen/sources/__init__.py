@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.example_gen.settings import DataFormat, ExampleGenSettings
+from components.example_gen.formats import DataFormat, ExampleGenSettings
 from components.example_gen.sources.base import Source
 from components.example_gen.sources.csv_source import CsvSource
 from components.example_gen.sources.idx_source import IdxSource

@@ -13,9 +13,9 @@ from apache_beam.io.filesystems import FileSystems
 from tfx.dsl.io import fileio
 
 from components.example_gen.checks import check_column, check_label_column, show_names
-from components.example_gen.columns import Cell, Column, Kind
+from components.example_gen.columns import Cell, Column, ColumnKind
+from components.example_gen.formats import DataFormat, ExampleGenSettings
 from components.example_gen.known_kinds import read_known_kinds
-from components.example_gen.settings import DataFormat, ExampleGenSettings
 from trainer_module.errors import DataError
 
 Files = tuple[str, ...]
@@ -65,7 +65,7 @@ class Source(abc.ABC):
         return Survey()
 
     @abc.abstractmethod
-    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields a group's rows in batches of bounded size, converted to the columns' kinds.
 
         Raises:
@@ -73,7 +73,7 @@ class Source(abc.ABC):
         """
 
 
-def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> dict[str, Kind]:
+def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> dict[str, ColumnKind]:
     """The kind of each column over all files, and not less than the schema has for it.
 
     A day on which all prices happen to be whole numbers is no change of their type.
@@ -93,7 +93,10 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         check_column(name, column, settings)
     # Files of the other formats say what their types are.
     known = read_known_kinds(settings.schema_file) if settings.format is DataFormat.CSV else {}
-    return {name: max(column.kind, known.get(name, Kind.UNKNOWN)) for name, column in total.items()}
+    return {
+        name: max(column.kind, known.get(name, ColumnKind.UNKNOWN))
+        for name, column in total.items()
+    }
 
 
 def _check_same_columns(one: Survey, other: Survey) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from components.example_gen.columns import Cell, Column, Kind, encode_text, survey_text
+from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
 from components.example_gen.sources.base import (
     Batch,
     Files,
@@ -45,7 +45,7 @@ class CsvSource(Source):
             raise DataError(f"{file} holds a header but no rows: add rows, or leave the file out.")
         return Survey(file, columns)
 
-    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file, a block at a time."""
         file, row = files[0], _FIRST_ROW
         names = _read_header(file)

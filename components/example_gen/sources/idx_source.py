@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from components.example_gen.columns import Cell, Kind
+from components.example_gen.columns import Cell, ColumnKind
 from components.example_gen.sources.base import (
     Batch,
     Files,
@@ -51,7 +51,7 @@ class IdxSource(Source):
             _check_counts(images_file, labels_file)
         return pairs
 
-    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the images of a pair."""
         del kinds
         images_file, labels_file = files

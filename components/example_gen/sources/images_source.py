@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import tensorflow as tf
 
-from components.example_gen.columns import Cell, Kind, single_values
-from components.example_gen.settings import IMAGE_FEATURE
+from components.example_gen.columns import Cell, ColumnKind, single_values
+from components.example_gen.formats import IMAGE_FEATURE
 from components.example_gen.sources.base import Batch, Files, Source
 from trainer_module.errors import DataError
 
@@ -45,7 +45,7 @@ class ImagesSource(Source):
         groups = -(-len(images) // _GROUP_FILES)
         return [tuple(images[group::groups]) for group in range(groups)]
 
-    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the images of a group."""
         del kinds
         with ThreadPoolExecutor(_THREADS) as pool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from components.example_gen.columns import ARROW_TYPES, Cell, Column, Kind, lists, no_values
+from components.example_gen.columns import ARROW_TYPES, Cell, Column, ColumnKind, lists, no_values
 from components.example_gen.sources.base import Batch, Files, Source, Survey, open_file
 from trainer_module.errors import DataError
 
@@ -42,7 +42,7 @@ class ParquetSource(Source):
                 },
             )
 
-    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file."""
         file, row = files[0], 1
         with _open(file) as parquet:
@@ -74,12 +74,12 @@ def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> Column
             f"Column {name!r} of {file} is of type {column_type}, which no feature can hold: turn"
             " it into numbers, text or lists of those, or leave it out."
         )
-    if kind is Kind.BYTES:
+    if kind is ColumnKind.BYTES:
         return Column(kind, texts=rows, first_text=Cell(file, 1, f"a {column_type}"))
-    return Column(kind, numbers=rows if kind is not Kind.UNKNOWN else 0)
+    return Column(kind, numbers=rows if kind is not ColumnKind.UNKNOWN else 0)
 
 
-def _kind(column_type: pa.DataType) -> Kind | None:
+def _kind(column_type: pa.DataType) -> ColumnKind | None:
     """The kind of a column of the type; None for types that no feature can hold."""
     types = pa.types
     if _is_list(column_type):
@@ -87,14 +87,14 @@ def _kind(column_type: pa.DataType) -> Kind | None:
     if types.is_dictionary(column_type):
         return _kind(column_type.value_type)
     if types.is_null(column_type):
-        return Kind.UNKNOWN
+        return ColumnKind.UNKNOWN
     if types.is_integer(column_type) or types.is_boolean(column_type):
-        return Kind.INT
+        return ColumnKind.INT
     if types.is_floating(column_type) or types.is_decimal(column_type):
-        return Kind.FLOAT
+        return ColumnKind.FLOAT
     if types.is_temporal(column_type) and not types.is_duration(column_type):
-        return Kind.BYTES if not types.is_interval(column_type) else None
-    return Kind.BYTES if any(is_text(column_type) for is_text in _TEXTUAL) else None
+        return ColumnKind.BYTES if not types.is_interval(column_type) else None
+    return ColumnKind.BYTES if any(is_text(column_type) for is_text in _TEXTUAL) else None
 
 
 def _is_list(column_type: pa.DataType) -> bool:
@@ -105,9 +105,9 @@ def _is_list(column_type: pa.DataType) -> bool:
     )
 
 
-def _encode(name: str, column: pa.Array, kind: Kind, file: str) -> pa.LargeListArray:
+def _encode(name: str, column: pa.Array, kind: ColumnKind, file: str) -> pa.LargeListArray:
     """A column as an encoded one; nulls, in lists too, are missing values."""
-    if kind is Kind.UNKNOWN or pa.types.is_null(column.type):
+    if kind is ColumnKind.UNKNOWN or pa.types.is_null(column.type):
         return no_values(len(column))
     if _is_list(column.type):
         values, parents = column.flatten(), pc.list_parent_indices(column)
@@ -124,15 +124,15 @@ def _encode(name: str, column: pa.Array, kind: Kind, file: str) -> pa.LargeListA
         ) from error
 
 
-def _convert(values: pa.Array, kind: Kind) -> pa.Array:
+def _convert(values: pa.Array, kind: ColumnKind) -> pa.Array:
     """Values without nulls as int64, float32 or binary; times as ISO 8601, UTC where zoned."""
     types = pa.types
     if types.is_dictionary(values.type):
         values = values.dictionary_decode()
     target = ARROW_TYPES[kind]
-    if kind is Kind.INT:
+    if kind is ColumnKind.INT:
         return values.cast(target)
-    if kind is Kind.FLOAT:
+    if kind is ColumnKind.FLOAT:
         # Decimals have no direct way to float32.
         return values.cast(pa.float64()).cast(target, safe=False)
     if types.is_timestamp(values.type):

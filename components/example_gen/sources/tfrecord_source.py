@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.example_gen.columns import Cell, Kind
+from components.example_gen.columns import Cell, ColumnKind
 from components.example_gen.sources.base import Batch, Files, Source, is_gzip
 from trainer_module.errors import DataError
 
@@ -18,7 +18,7 @@ _BATCH_RECORDS = 512
 class TFRecordSource(Source):
     """Reads TFRecord files, gzipped where the name ends in .gz."""
 
-    def read(self, files: Files, kinds: dict[str, Kind]) -> Iterator[Batch]:
+    def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the records of one file."""
         del kinds
         file, decoder, record = files[0], ExamplesToRecordBatchDecoder(), 1

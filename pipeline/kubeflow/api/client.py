@@ -13,6 +13,7 @@ from typing import Any
 import kfp_server_api as kfp_api
 import urllib3
 
+from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.endpoint import find_api, user_namespace
 from pipeline.kubeflow.api.errors import (
     WHERE,
@@ -23,7 +24,6 @@ from pipeline.kubeflow.api.errors import (
     message_of,
     shown_endpoint,
 )
-from pipeline.kubeflow.settings import KubeflowSettings
 from trainer_module.errors import ConfigError, DataError, InternalError
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30

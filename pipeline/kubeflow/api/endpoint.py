@@ -13,8 +13,8 @@ import kfp_server_api as kfp_api
 from kfp.client import Client
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
+from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.errors import AUTHORITIES_VARIABLE, ENDPOINT_VARIABLE, TOKEN_VARIABLE
-from pipeline.kubeflow.settings import KubeflowSettings
 from trainer_module.errors import ConfigError
 
 _POD_TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")

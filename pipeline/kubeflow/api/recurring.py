@@ -10,13 +10,13 @@ from typing import Any
 
 import kfp_server_api as kfp_api
 
-from pipeline.config import PipelineConfig
+from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_experiment, ensure_version, runs_of
 from pipeline.kubeflow.api.tasks import ENDED
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
-from pipeline.kubeflow.places import settings_of
-from pipeline.kubeflow.settings import KubeflowSettings
 from trainer_module.errors import ConfigError, ScopelineError
 
 Say = Callable[[str], None]

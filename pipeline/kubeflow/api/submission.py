@@ -9,13 +9,13 @@ from itertools import islice
 
 import kfp_server_api as kfp_api
 
-from pipeline.config import PipelineConfig
+from pipeline.config.issues import near_match
+from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.errors import ConflictError
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, ParameterValue
-from pipeline.kubeflow.places import settings_of
-from pipeline.kubeflow.settings import KubeflowSettings
-from pipeline.problems import near_match
 from trainer_module.errors import ConfigError
 from trainer_module.settings import Strategy
 

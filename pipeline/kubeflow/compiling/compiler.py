@@ -11,14 +11,14 @@ from typing import Any
 
 from kfp import compiler, dsl, kubernetes
 
-from components.cluster.kubernetes.settings import Resources
-from pipeline.config import PipelineConfig
-from pipeline.kubeflow.compiled import BEGIN, CONCLUDE, CompiledPipeline, ParameterValue
+from components.trainer.cluster.kubernetes.pod_settings import Resources
+from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.settings import PipelineConfig
+from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
+from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, ParameterValue
 from pipeline.kubeflow.compiling.codec import pack_argument
 from pipeline.kubeflow.compiling.nodes import compile_graph, cut
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.places import cluster_layout, run_root, settings_of
-from pipeline.kubeflow.settings import KubeflowSettings
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
 """Of every container; -P: whatever lies in the folder that it starts in hides no module."""
@@ -52,16 +52,16 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     kubeflow = settings_of(config)
 
     def body(epochs: int, strategy: str, span: str) -> None:
-        conclude = _step(kubeflow, CONCLUDE, ["conclude", "--config", told])
-        with dsl.ExitHandler(_finish(conclude, kubeflow, CONCLUDE)):
+        conclude = _step(kubeflow, FINALIZE, ["conclude", "--config", told])
+        with dsl.ExitHandler(_finish(conclude, kubeflow, FINALIZE)):
             begin = _first_step(kubeflow, told)(
                 run_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER, epochs=epochs, strategy=strategy, span=span
             )
-            tasks = {BEGIN: _finish(begin, kubeflow, BEGIN)}
+            tasks = {SETUP: _finish(begin, kubeflow, SETUP)}
             for node, packed in nodes.items():
                 task = _step(kubeflow, node, ["run", "--root", run_root(layout), "--node", packed])
                 tasks[node] = _finish(task, kubeflow, node)
-                task.after(*(tasks[before] for before in (upstream[node] or [BEGIN])))
+                task.after(*(tasks[before] for before in (upstream[node] or [SETUP])))
 
     defaults: dict[str, ParameterValue] = {
         "epochs": config.train.epochs,
@@ -69,7 +69,7 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
         "span": "",
     }
     body.__defaults__ = tuple(defaults.values())
-    steps = {task_name(name): name for name in (BEGIN, *nodes, CONCLUDE)}
+    steps = {task_name(name): name for name in (SETUP, *nodes, FINALIZE)}
     text = _to_yaml(config.name, body)
     text = text.replace(KFP_LONGEST, f"backoffMaxDuration: {_longest(kubeflow)}s")
     return CompiledPipeline(config.name, text, steps, defaults)
@@ -112,7 +112,7 @@ def _first_step(kubeflow: KubeflowSettings, told: str) -> dsl.base_component.Bas
             ],
         )
 
-    begin.__name__ = task_name(BEGIN)
+    begin.__name__ = task_name(SETUP)
     return dsl.container_component(begin)
 
 
@@ -139,7 +139,7 @@ def _finish(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> ds
         for variable, path in GIVEN_BY_KUBEFLOW.items():
             kubernetes.use_field_path_as_env(task, variable, path)
     # The first step reads the older spans.
-    reads = name == BEGIN and BEGIN not in kubeflow.resources
+    reads = name == SETUP and SETUP not in kubeflow.resources
     _give(task, kubeflow.resources_of("ExampleGen" if reads else name))
     return task
 

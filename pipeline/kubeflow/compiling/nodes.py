@@ -9,11 +9,11 @@ from tfx.dsl.compiler import compiler
 from tfx.orchestration import pipeline as pipeline_module
 from tfx.proto.orchestration import pipeline_pb2
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import NO_SPAN, has_spans
 from pipeline.graph import Spans, create_pipeline
 from pipeline.kubeflow.compiling.codec import pack, pack_argument, unpack
 from pipeline.layout import Layout
-from pipeline.schedule.spans import NO_SPAN, has_spans
 
 
 class NodeValues(BaseModel):

@@ -21,12 +21,12 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
     KubeflowV2DagRunnerConfig,
 )
 
-from components.cluster.kubernetes.settings import Resources
-from pipeline.config import PipelineConfig
+from components.trainer.cluster.kubernetes.pod_settings import Resources
+from pipeline.config.settings import PipelineConfig
 from pipeline.graph import create_pipeline
-from pipeline.kubeflow.compiling.vertex_rules import check_for_vertex
-from pipeline.kubeflow.places import cluster_layout, settings_of
-from pipeline.training import trainer_options
+from pipeline.kubeflow.cluster_layout import cluster_layout, settings_of
+from pipeline.kubeflow.vertex_rules import check_for_vertex
+from pipeline.runs.training import trainer_options
 from trainer_module.errors import ConfigError
 
 _TRAINER = "Trainer"

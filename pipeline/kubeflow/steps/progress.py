@@ -6,7 +6,7 @@ import logging
 import time
 
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress
-from pipeline.screen import Screen
+from pipeline.runs.console import RunConsole
 
 REPORT_SECONDS = 2
 """Progress is a line of the log at most this often."""
@@ -15,14 +15,14 @@ REPORT_SECONDS = 2
 class ProgressLines(logging.Handler):
     """Writes the progress that a component reports into the step's log, for programs."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, console: RunConsole) -> None:
         """Begins to write.
 
         Args:
           screen: that of the step, whose lines are its log.
         """
         super().__init__()
-        self._screen = screen
+        self._console = console
         self._next = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -38,7 +38,7 @@ class ProgressLines(logging.Handler):
             total=total,
             detail=getattr(record, "detail", ""),
         )
-        self._screen.console.print(PROGRESS_MARK + progress.model_dump_json(), markup=False)
+        self._console.write(PROGRESS_MARK + progress.model_dump_json())
 
 
 def record_of(progress: StepProgress) -> logging.LogRecord:

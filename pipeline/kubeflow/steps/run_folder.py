@@ -8,11 +8,11 @@ import uuid
 from pydantic import BaseModel, ValidationError
 from tfx.dsl.io import fileio
 
-from pipeline.config import PipelineConfig
-from pipeline.journal import SpanStates
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.spans import Span, Window
 from pipeline.kubeflow.compiled import StepReport
 from pipeline.kubeflow.compiling.nodes import NodeValues
-from pipeline.schedule.spans import Span, Window
+from pipeline.records.run_events import SpanStates
 from trainer_module.errors import ConfigError
 
 

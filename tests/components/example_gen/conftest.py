@@ -16,7 +16,7 @@ from tfx.utils import proto_utils
 
 from components.example_gen import custom_config
 from components.example_gen.executor import Executor
-from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
 from components.user_errors import find_user_error

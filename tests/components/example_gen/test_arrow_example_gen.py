@@ -14,7 +14,7 @@ from tfx.utils import proto_utils
 
 from components.example_gen import custom_config
 from components.example_gen.component import ArrowExampleGen
-from components.example_gen.settings import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from components.example_gen.formats import DataFormat
 from components.example_gen.paths import check_files_exist, resolve_input
-from components.example_gen.settings import DataFormat
 from trainer_module.errors import DataError
 
 
@@ -65,7 +65,7 @@ def test_files_that_are_not_there(tmp_path, pattern, words):
 
 def test_paths_and_settings_need_no_tensorflow():
     code = (
-        "import sys, components.example_gen.paths, components.example_gen.settings;"
+        "import sys, components.example_gen.paths, components.example_gen.formats;"
         "sys.exit(any(name in sys.modules for name in ('tensorflow', 'tfx', 'apache_beam')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,9 +12,9 @@ import pytest
 from tfx import types
 from tfx.types import standard_artifacts
 
-from components.cluster.failures import StartTimeoutError, TaskFailedError
-from components.cluster.ports import free_ports
 from components.trainer.backups import backup_directory
+from components.trainer.cluster.failures import StartTimeoutError, TaskFailedError
+from components.trainer.cluster.ports import free_ports
 from components.trainer.executor import ClusterTrainerExecutor
 from components.trainer.options import TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError

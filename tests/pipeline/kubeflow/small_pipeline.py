@@ -7,15 +7,15 @@ from typing import Any
 
 import yaml
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.compiled import (
     REPORT_MARK,
     SUMMARY_MARK,
     CompiledPipeline,
     StepReport,
 )
-from pipeline.kubeflow.rules import load_for_kubeflow
-from pipeline.summary import (
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
+from pipeline.records.summary import (
     ComponentSummary,
     ErrorSummary,
     MetricSummary,

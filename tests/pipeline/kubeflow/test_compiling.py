@@ -11,10 +11,10 @@ import pytest
 import yaml
 from kfp import components
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.compiled import CompiledPipeline
 from pipeline.kubeflow.compiling.codec import MAX_BYTES, pack_argument, unpack
-from pipeline.kubeflow.rules import load_for_kubeflow
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +53,7 @@ CONFIG = {
 COMPILE = """
 import sys
 from pathlib import Path
-from pipeline.kubeflow.rules import load_for_kubeflow
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.kubeflow.compiling.compiler import compile_pipeline
 Path(sys.argv[2]).write_text(compile_pipeline(load_for_kubeflow(Path(sys.argv[1]))).yaml)
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.kubeflow.places import cluster_layout
-from pipeline.kubeflow.rules import load_for_kubeflow
+from pipeline.kubeflow.cluster_layout import cluster_layout
+from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
 GOOD = {
@@ -48,7 +48,7 @@ def test_a_good_config_is_taken_and_knows_its_places(tmp_path: Path) -> None:
         )
     )
     assert alone.kept_schema == "gs://bucket/a/digits/schema.pbtxt"
-    assert str(remote.ledger) == "/mnt/scopeline/output/digits/ledger.db"
+    assert str(remote.event_log) == "/mnt/scopeline/output/digits/ledger.db"
     pushed = cluster_layout(load(tmp_path, "push.directory=models"))
     assert pushed.serving == "/mnt/scopeline/models"
 

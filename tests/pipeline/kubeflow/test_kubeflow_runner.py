@@ -16,18 +16,18 @@ from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load, report, write_config
 
 import kubeflow_runner
-from pipeline.kubeflow import commands
+from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.logs import LogReader
-from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.api.step_logs import LogReader
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK
-from pipeline.kubeflow.places import settings_of
 
 ROOT = Path(__file__).parents[3]
 Shown = tuple[int, str, str]
 Run = Callable[..., Shown]
 HOW = "python kubeflow_runner.py {} --config digits.yaml"
-QUICK = Pace(poll=0.01, patience=1)
+QUICK = Polling(poll=0.01, patience=1)
 PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
     Frame("SUCCEEDED", DONE),

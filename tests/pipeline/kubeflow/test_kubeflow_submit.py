@@ -18,16 +18,16 @@ from kfp_server import KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 
-from pipeline.kubeflow import commands
+from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.patience import Pace
-from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.cluster_layout import settings_of
 from trainer_module.errors import ConfigError, InternalError
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "a-secret-token"  # noqa: S105
 HOW = "python kubeflow_runner.py {} --config digits.yaml"
-QUICK = Pace(poll=0.01, patience=1)
+QUICK = Polling(poll=0.01, patience=1)
 PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
     Frame("SUCCEEDED", DONE),
@@ -40,7 +40,7 @@ def server() -> Iterator[KfpServer]:
         yield server
 
 
-def submit(server: KfpServer, folder: Path, given: list[str], pace: Pace | None = QUICK) -> int:
+def submit(server: KfpServer, folder: Path, given: list[str], pace: Polling | None = QUICK) -> int:
     config = load(folder, server.url)
     kubeflow = Kubeflow.connect(settings_of(config))
     server.requests.clear()
@@ -83,7 +83,7 @@ def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
     server.play = Play(PLAY, LOGS)
     server.trouble("GET /runs/", *[Answer(503, "away", "text/plain")] * 99)
     with pytest.raises(InternalError) as found:
-        submit(server, tmp_path, [], Pace(poll=0.05, patience=0.2))
+        submit(server, tmp_path, [], Polling(poll=0.05, patience=0.2))
     [run] = server.runs
     assert "now (503 Service Unavailable): away\n" in str(found.value)
     assert str(found.value).endswith(f"\nthe run goes on: {HOW.format(f'status {run}')}")
@@ -94,13 +94,13 @@ import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
 from small_pipeline import COMPILED, load
-from pipeline.kubeflow import commands
+from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.patience import Pace
-from pipeline.kubeflow.places import settings_of
+from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.cluster_layout import settings_of
 config = load(Path.cwd(), sys.argv[3])
 kubeflow = Kubeflow.connect(settings_of(config))
-sys.exit(commands.submit(kubeflow, config, COMPILED, [], sys.argv[4], Pace(poll=0.05)))
+sys.exit(commands.submit(kubeflow, config, COMPILED, [], sys.argv[4], Polling(poll=0.05)))
 """
 
 

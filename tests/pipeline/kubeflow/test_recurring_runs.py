@@ -11,12 +11,12 @@ from kfp_http import Answer
 from kfp_server import KfpServer
 from small_pipeline import COMPILED, load
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_version, start_run
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
-from pipeline.kubeflow.places import settings_of
 from trainer_module.errors import ConfigError, InternalError
 
 NIGHTLY = {"cron": "0 3 * * *"}

@@ -15,14 +15,14 @@ from kfp_server import KfpServer
 from played_runs import Frame, Play
 from small_pipeline import COMPILED, DONE, LOGS, load
 
-from pipeline.kubeflow.api import following
+from pipeline.kubeflow.api import follower
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.patience import Pace
+from pipeline.kubeflow.api.polling import Polling
 from pipeline.kubeflow.api.submission import ensure_version, start_run
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress, read_progress
-from pipeline.kubeflow.places import settings_of
 from pipeline.kubeflow.steps import progress
-from pipeline.screen import Screen
+from pipeline.runs.console import RunConsole
 from trainer_module.progress import PROGRESS_LOGGER, report_progress, report_ready
 
 EPOCHS = [
@@ -33,8 +33,8 @@ EPOCHS = [
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KfpServer]:
-    monkeypatch.setattr("pipeline.screen.QUIET_SECONDS", 0)
-    monkeypatch.setattr(following, "_REST", 0)
+    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 0)
+    monkeypatch.setattr(follower, "_REST", 0)
     with KfpServer() as server:
         yield server
 
@@ -44,7 +44,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """A step's log, as `ProgressLines` writes it."""
     stream = io.StringIO()
     logger = logging.getLogger(PROGRESS_LOGGER)
-    handler = progress.ProgressLines(Screen(stream, verbose=True))
+    handler = progress.ProgressLines(RunConsole(stream, verbose=True))
     level = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
@@ -73,8 +73,8 @@ def follow(
     kubeflow = Kubeflow.connect(settings)
     run = start_run(kubeflow, settings, ensure_version(kubeflow, COMPILED), {})
     stream = stream or io.StringIO()
-    following.Follower(
-        kubeflow, COMPILED, run, Screen(stream), Pace(poll=0.01, patience=2)
+    follower.Follower(
+        kubeflow, COMPILED, run, RunConsole(stream), Polling(poll=0.01, patience=2)
     ).follow()
     return [" ".join(shown.split()) for shown in stream.getvalue().splitlines()]
 
@@ -175,7 +175,7 @@ def test_a_log_that_takes_long_to_read_is_read_rarely(
             time.sleep(0.2)
             return super().log(pod)
 
-    monkeypatch.setattr(following, "_REST", 100)
+    monkeypatch.setattr(follower, "_REST", 100)
     frame = Frame("RUNNING", {"trainer": "RUNNING"})
     follow(server, tmp_path, Long([frame] * 8 + [Frame("SUCCEEDED", frame.steps)], LOGS))
     logs = [call for call in server.calls if call.endswith("/log")]

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow import step
+from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SUMMARY_MARK, StepReport, read_report, read_summary
 from pipeline.kubeflow.compiling.codec import pack, unpack
 from pipeline.kubeflow.image import code_hash
-from pipeline.kubeflow.places import cluster_layout, run_root
-from pipeline.kubeflow.steps.overlap import is_alone
+from pipeline.kubeflow.steps.concurrent_runs import is_alone
 from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.ledger import Kind, Ledger
-from pipeline.summary import MetricSummary, RunSummary, State, Status
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 
 RUN = "0b5b6d40-8f9b-4d4b-a5a8-0a5c8c4f6f11"
 
@@ -83,7 +83,10 @@ class Pod:
 
     @property
     def ends(self) -> list[str]:
-        return [e.message for e in Ledger(self.layout.ledger).events(Kind.FINISHED, Kind.FAILED)]
+        return [
+            e.message
+            for e in EventLog(self.layout.event_log).events(EventKind.FINISHED, EventKind.FAILED)
+        ]
 
 
 @pytest.fixture(autouse=True)
@@ -209,18 +212,18 @@ def test_a_run_begins_once_for_the_ledger_however_often_its_steps_do(
     pod.record.unlink()  # It was killed before it had written that.
     pod.begin()
     pod.conclude()
-    assert len(Ledger(pod.layout.ledger).events(Kind.STARTED)) == 1
+    assert len(EventLog(pod.layout.event_log).events(EventKind.STARTED)) == 1
 
 
 def test_a_run_beside_another_knows_it(tmp_path: Path, capfd: Any) -> None:
     pod = Pod(tmp_path, capfd)
     pod.layout.root.mkdir(parents=True)
-    ledger = Ledger(pod.layout.ledger)
-    ledger.record(Kind.STARTED, "another", run="other", window=[-1])
+    event_log = EventLog(pod.layout.event_log)
+    event_log.record(EventKind.STARTED, "another", run="other", window=[-1])
     pod.begin()
     assert json.loads(pod.record.read_text())["is_alone"] is False
     assert not is_alone(pod.config, pod.layout, RUN)
-    ledger.record(Kind.FAILED, "it died", run="other", exit_code=1)
+    event_log.record(EventKind.FAILED, "it died", run="other", exit_code=1)
     assert is_alone(pod.config, pod.layout, RUN)
     assert not is_alone(pod.config, replace(pod.layout, is_kept=False), RUN)
 
@@ -231,7 +234,7 @@ def test_old_runs_are_not_deleted_while_another_is_under_way(tmp_path: Path, cap
     other = pod.layout.run("other").root
     other.mkdir(parents=True)
     os.utime(other, (0, 0))
-    Ledger(pod.layout.ledger).record(Kind.STARTED, "another", run="other", window=[-1])
+    EventLog(pod.layout.event_log).record(EventKind.STARTED, "another", run="other", window=[-1])
     pod.conclude()
     assert other.exists()
 

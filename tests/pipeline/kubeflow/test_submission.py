@@ -12,8 +12,8 @@ from small_pipeline import COMPILED, load
 
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, start_run
+from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
-from pipeline.kubeflow.places import settings_of
 from trainer_module.errors import ConfigError
 
 CONFLICT = Answer(409, '{"error_message": "Failed to create a pipeline"}')

@@ -13,9 +13,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
 
-from pipeline.config_file import load_config
+from pipeline.config.loading import load_config
 from pipeline.kubeflow.compiling.vertex import compile_for_vertex
-from pipeline.kubeflow.compiling.vertex_rules import check_for_vertex
+from pipeline.kubeflow.vertex_rules import check_for_vertex
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

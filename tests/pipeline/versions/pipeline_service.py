@@ -12,18 +12,18 @@ from typing import Any
 import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.versions import (
+from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
     free_version,
     list_versions,
     push_version,
 )
-from pipeline.config_file import load_config
+from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.ledger import Kind, Ledger
-from pipeline.metadata import sqlite_connection
-from pipeline.versions.rollback import Request, roll_back
+from pipeline.metadata.store import sqlite_connection
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.versions.rollback import RollbackRequest, roll_back
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "configs" / "digits.yaml"
@@ -39,7 +39,7 @@ class Service:
         self.config = load_config(DIGITS)
         self.layout = Layout.of(self.config, self.output)
         self.layout.root.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger(self.layout.ledger)
+        self.event_log = EventLog(self.layout.event_log)
         self.store = mlmd.MetadataStore(sqlite_connection(self.layout.metadata))
         self.kind = self.store.put_artifact_type(pb.ArtifactType(name="Model"))
 
@@ -62,8 +62,8 @@ class Service:
         )
         push_version(folder, version, provenance)
         if recorded:
-            self.ledger.record(
-                Kind.PUSHED,
+            self.event_log.record(
+                EventKind.PUSHED,
                 f"to {version}",
                 run="a-run",
                 version=version.name,
@@ -97,7 +97,7 @@ class Service:
         return len(list_versions(Path(self.layout.serving)))
 
     def rollback(self, *args: Any, **kwargs: Any) -> list[str]:
-        return roll_back(self.config, self.layout, self.ledger, Request(*args, **kwargs))
+        return roll_back(self.config, self.layout, self.event_log, RollbackRequest(*args, **kwargs))
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         runner = [sys.executable, str(ROOT / "local_runner.py"), *arguments]

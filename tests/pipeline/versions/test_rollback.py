@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pipeline_service import ROOT, Service
 
-from components.versions import free_version, push_version, read_provenance
-from pipeline.ledger import Kind
+from components.pusher.versions import free_version, push_version, read_provenance
 from pipeline.lock import one_at_a_time
+from pipeline.records.event_log import EventKind
 from trainer_module.errors import ConfigError
 
 
@@ -36,7 +36,7 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     ]
     assert old[0]["reason"] == "wrong labels"
     assert service.marks() == {"first": 0, "second": 0, "third": 1}
-    event = service.ledger.last(Kind.ROLLED_BACK)
+    event = service.event_log.last(EventKind.ROLLED_BACK)
     assert event is not None
     assert event.details["version"] == new["version"]
     assert "wrong labels" in event.message
@@ -145,7 +145,7 @@ def test_full_disk_leaves_the_old_version_in_service(service: Service) -> None:
         ("rollback.mark_models", "third"),
         ("rollback._copy", "third"),
         ("rollback.record_withdrawn", "second"),
-        ("rollback.Ledger.record", "second"),
+        ("rollback.EventLog.record", "second"),
     ],
 )
 def test_killed_rollback_is_finished_by_the_same_command(
@@ -182,8 +182,8 @@ def test_killed_rollback_is_finished_by_the_same_command(
     assert service.serving() == "second"
     assert service.count() == 4
     assert service.marks() == {"first": 0, "second": 0, "third": 1}
-    assert len(service.ledger.events(Kind.ROLLED_BACK)) == 1
-    assert len(service.ledger.events(Kind.WITHDRAWN)) == 1
+    assert len(service.event_log.events(EventKind.ROLLED_BACK)) == 1
+    assert len(service.event_log.events(EventKind.WITHDRAWN)) == 1
 
 
 def test_killed_rollback_leaves_alone_what_was_pushed_after_it(service: Service) -> None:
@@ -200,4 +200,4 @@ def test_killed_rollback_leaves_alone_what_was_pushed_after_it(service: Service)
     service.rollback(to=second)
     assert service.serving() == "second"
     assert service.marks() == {"first": 0, "second": 0, "third": 1, "fourth": 1}
-    assert len(service.ledger.events(Kind.ROLLED_BACK)) == 2
+    assert len(service.event_log.events(EventKind.ROLLED_BACK)) == 2

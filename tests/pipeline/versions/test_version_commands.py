@@ -10,10 +10,10 @@ import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as pb
 from pipeline_service import DIGITS, ROOT, Service
 
-from components.versions import list_versions
-from pipeline.config_file import load_config
-from pipeline.ledger import Kind
-from pipeline.metadata import sqlite_connection
+from components.pusher.versions import list_versions
+from pipeline.config.loading import load_config
+from pipeline.metadata.store import sqlite_connection
+from pipeline.records.event_log import EventKind
 from pipeline.versions.retention import apply_retention
 
 
@@ -72,7 +72,7 @@ def test_version_is_withdrawn_unless_it_serves(service: Service) -> None:
     again = service.command("models", "--withdraw", str(first))
     assert again.stdout == f"version {first} was withdrawn before\n"
     assert service.model("first").last_update_time_since_epoch == updated
-    assert len(service.ledger.events(Kind.WITHDRAWN)) == 1
+    assert len(service.event_log.events(EventKind.WITHDRAWN)) == 1
     assert "withdrawn: leaked test data" in service.command("models").stdout
     assert service.command("rollback").returncode == 2
 
@@ -103,15 +103,15 @@ def test_old_versions_are_deleted_but_for_those_to_go_back_to(service: Service) 
     abandoned = Path(service.layout.serving) / ".deleted-17"
     abandoned.mkdir()
 
-    (line,) = apply_retention(config, service.layout, service.ledger)
+    (line,) = apply_retention(config, service.layout, service.event_log)
 
     left = [int(path.name) for path in list_versions(Path(service.layout.serving))]
     assert left == [5, *numbers[1:], left[-1]]
     assert service.serving() == "third"
     assert not abandoned.exists()
     assert line.startswith(f"1 version deleted ({numbers[0]}), ")
-    event = service.ledger.last(Kind.DELETED)
+    event = service.event_log.last(EventKind.DELETED)
     assert event is not None
     assert event.details["versions"] == [numbers[0]]
     assert event.details["bytes"] >= len("first")
-    assert apply_retention(config, service.layout, service.ledger) == []
+    assert apply_retention(config, service.layout, service.event_log) == []

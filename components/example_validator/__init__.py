@@ -1,0 +1,1 @@
+"""An ExampleValidator whose severe anomalies stop the run."""

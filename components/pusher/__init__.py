@@ -1,0 +1,1 @@
+"""A Pusher that puts versions in place atomically, and the versions themselves."""

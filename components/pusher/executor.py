@@ -1,0 +1,89 @@
+"""Pusher's executor with an atomic push: a version is in the serving folder whole, or not at all.
+
+The stock executor copies file by file into the version's folder, where a model server, or a run
+that starts after this one was killed, can meet it half written. It also pushes twice, if a run is
+killed after the push and before that is in the metadata; here a version says which model it is of.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from tfx.components.pusher import executor
+from tfx.proto import pusher_pb2
+from tfx.types import Artifact, artifact_utils, standard_component_specs
+from tfx.utils import io_utils, proto_utils
+
+from components.example_gen.paths import is_remote
+from components.pusher.versions import (
+    WITHDRAWN_PROPERTY,
+    Provenance,
+    free_version,
+    list_versions,
+    now,
+    push_version,
+    read_provenance,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class AtomicPushExecutor(executor.Executor):
+    """Copies beside the versions, flushes to disk, and renames into place."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[Artifact]],
+        output_dict: dict[str, list[Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Pushes the model if it is blessed; inputs and outputs as of the stock executor.
+
+        A model that was withdrawn is not pushed: Evaluator, which runs again as the mark has
+        changed the model's artifact, may well bless it once more.
+        """
+        destination = pusher_pb2.PushDestination()
+        proto_utils.json_to_proto(
+            exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination
+        )
+        base = destination.filesystem.base_directory
+        model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
+        pushed = artifact_utils.get_single_instance(
+            output_dict[standard_component_specs.PUSHED_MODEL_KEY]
+        )
+        if model.get_int_custom_property(WITHDRAWN_PROPERTY):
+            logger.warning("The model at %s was withdrawn and is not pushed", model.uri)
+            self._MarkNotPushed(pushed)
+            return
+        if is_remote(base):
+            # Object stores have no rename; the stock order, saved_model.pb last, serves there.
+            super().Do(input_dict, output_dict, exec_properties)
+            return
+        self._log_startup(input_dict, output_dict, exec_properties)
+        if not self.CheckBlessing(input_dict):
+            self._MarkNotPushed(pushed)
+            return
+        version = self._push(Path(self.GetModelPath(input_dict)), model, Path(base))
+        # From the version, so that the copy holds its provenance as well.
+        io_utils.copy_dir(str(version), pushed.uri)
+        self._MarkPushed(pushed, pushed_destination=str(version), pushed_version=version.name)
+
+    def _push(self, exported: Path, model: Artifact, base: Path) -> Path:
+        """Pushes, unless the newest version is of this model already; returns the version."""
+        provenance = Provenance(
+            model=model.uri,
+            model_id=model.id,
+            model_created=model.mlmd_artifact.create_time_since_epoch,
+            run=self._context.pipeline_run_id if self._context else None,
+            pushed_at=now(),
+        )
+        for newest in list_versions(base)[-1:]:
+            found = read_provenance(newest)
+            if found is not None and found.is_of(provenance):
+                logger.info("Version %s is of this model already", newest)
+                return newest
+        version = free_version(base)
+        push_version(exported, version, provenance)
+        return version

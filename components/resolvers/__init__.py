@@ -1,0 +1,1 @@
+"""Resolver strategies: which spans, statistics, caches and earlier models a run uses."""

@@ -1,0 +1,28 @@
+"""The pod's side of a task: finds out what it is told, and where to say how it goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from typing import Any
+
+from components.trainer.cluster.kubernetes.pod_protocol import (
+    INDEX_VARIABLE,
+    TASKS_VARIABLE,
+    unpack,
+)
+from components.trainer.cluster.local import INTEROP_THREADS, without_proxy
+
+
+def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
+    """Takes what the launcher left in the environment; returns the payload."""
+    # Processes that this one starts are tasks of nobody.
+    task = unpack(environ.pop(TASKS_VARIABLE), int(environ[INDEX_VARIABLE]))
+    environ.update(task.environment)
+    cluster = task.payload.get("tf_config", {}).get("cluster", {})
+    hosts = {address.rpartition(":")[0] for tasks in cluster.values() for address in tasks}
+    environ["no_grpc_proxy"] = without_proxy(environ, sorted(hosts))
+    # Threads that wait for other tasks: fewer than there are workers would be a deadlock.
+    enough = max(len(cluster.get("worker", [])) + 1, len(os.sched_getaffinity(0)))
+    environ.setdefault(INTEROP_THREADS, str(enough))
+    return task.payload

@@ -1,0 +1,1 @@
+"""The commands of local_runner.py and kubeflow_runner.py."""

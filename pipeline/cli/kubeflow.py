@@ -1,0 +1,231 @@
+"""What the commands of `kubeflow_runner.py` do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+import yaml
+
+from pipeline.config.kubeflow import Target
+from pipeline.config.settings import PipelineConfig
+from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.follower import Follower
+from pipeline.kubeflow.api.polling import Polling
+from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, runs_of, start_run
+from pipeline.kubeflow.api.tasks import ENDED, read_steps
+from pipeline.kubeflow.cluster_layout import settings_of
+from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.image import check_image
+from pipeline.kubeflow.manifests import make_check_manifest
+from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.logs import captured
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
+
+
+def connect(config: PipelineConfig) -> Kubeflow:
+    """The Kubeflow Pipelines that the config names.
+
+    Raises:
+      ConfigError: it is not there, or the config is one for Vertex AI.
+    """
+    if settings_of(config).target is Target.VERTEX:
+        raise ConfigError(
+            "kubeflow.target: found vertex, for which `compile` writes the file; what Vertex AI "
+            "runs, its own tools submit, schedule and show"
+        )
+    return Kubeflow.connect(settings_of(config))
+
+
+def compile_quietly(config: PipelineConfig, allow_latest: bool) -> CompiledPipeline:
+    """Compiles a config; the chatter of TFX, which is imported for it, does not show.
+
+    Raises:
+      ConfigError: the image, or something else of the config, cannot be used.
+      InternalError: compiling broke.
+    """
+    _check_image(config, allow_latest)
+    with _quiet():
+        from pipeline.kubeflow.compiling.compiler import compile_pipeline
+
+        return compile_pipeline(config)
+
+
+def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) -> None:
+    """Writes what Kubeflow or Vertex AI runs, and says so; raises as `compile_quietly` does."""
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: there is no folder {output.parent}")
+    if settings_of(config).target is Target.VERTEX:
+        _check_image(config, allow_latest)
+        with _quiet():
+            from pipeline.kubeflow.compiling.vertex import compile_for_vertex
+
+            text = compile_for_vertex(config)
+        what = "a pipeline job for Vertex AI"
+    else:
+        compiled = compile_quietly(config, allow_latest)
+        text, what = compiled.yaml, f"{compiled.version}, {len(compiled.steps)} steps"
+    scratch = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        scratch.write_text(text)
+        scratch.replace(output)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise ConfigError(f"{output}: cannot be written ({error.strerror})") from None
+    typer.echo(f"written to {shown(output)}: {what}")
+
+
+def submit(
+    kubeflow: Kubeflow,
+    config: PipelineConfig,
+    compiled: CompiledPipeline,
+    given: list[str],
+    how: str,
+    pace: Polling | None,
+) -> int:
+    """Starts a run, and follows it to its end.
+
+    Args:
+      kubeflow: where.
+      config: of the run.
+      compiled: of the config.
+      given: parameters, `name=value` each.
+      how: the command that shows a run: `python kubeflow_runner.py {} --config digits.yaml`.
+      pace: how to follow it; None if not at all.
+
+    Returns:
+      The exit code: as of a run on this machine, or 0 if it is not followed.
+
+    Raises:
+      ConfigError: a parameter cannot be used, or Kubeflow refuses a call.
+      InternalError: Kubeflow failed, or was not to be reached for too long.
+    """
+    parameters = parse_parameters(compiled, given)
+    version = ensure_version(kubeflow, compiled)
+    run = start_run(kubeflow, settings_of(config), version, parameters)
+    console = RunConsole(sys.stdout)
+    what = "uploaded" if version.is_new else "uploaded before"
+    console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({what})")
+    status = f"{how.format(f'status {run}')}"
+    if pace is None:
+        typer.echo(f"it goes on by itself: {status}")
+        return EXIT_PUSHED
+    follower = Follower(kubeflow, compiled, run, console, pace)
+    try:
+        state = follower.follow()
+        return follower.conclude(state, [f"every word of a step: {how.format(f'logs {run}')}"])
+    except KeyboardInterrupt:
+        console.stop()
+        terminate = how.format(f"terminate {run}")
+        typer.echo(f"the run goes on; look at it: {status}\nor end it: {terminate}")
+        return EXIT_INTERRUPTED
+    except ScopelineError as error:
+        raise InternalError(f"{error}\nthe run goes on: {status}") from None
+    finally:
+        console.stop()
+
+
+def show_status(kubeflow: Kubeflow, config: PipelineConfig, run_id: str | None) -> None:
+    """Shows a run's steps.
+
+    Args:
+      kubeflow: where it runs.
+      config: of the pipeline.
+      run_id: of the run; None for the latest of the pipeline.
+
+    Raises:
+      ConfigError: there is no such run.
+    """
+    run = kubeflow.run(run_id or _latest_run(kubeflow, config))
+    now = datetime.now(UTC)
+    began = f", created {run.created_at:%Y-%m-%d %H:%M:%S} UTC" if run.created_at else ""
+    typer.echo(f"{run.display_name}, run {run.run_id}: {(run.state or 'PENDING').lower()}{began}")
+    steps = read_steps(run)
+    width = max(map(len, steps), default=0)
+    for step in steps.values():
+        typer.echo(f"  {step.name:<{width}}  {step.state.lower():<9}  {step.seconds(now):7.0f} s")
+    if not steps:
+        typer.echo("  no step has begun")
+
+
+def print_manifest(config: PipelineConfig, file: Path, overrides: list[str]) -> None:
+    """Prints the CronJob that looks for new data; raises as `make_check_manifest` does."""
+    text = file.read_text(encoding="utf-8")
+    if overrides:
+        values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        text = yaml.safe_dump(values, sort_keys=False)
+    typer.echo(make_check_manifest(config, text), nl=False)
+
+
+def terminate(kubeflow: Kubeflow, run_id: str) -> None:
+    """Stops a run, and says so.
+
+    Raises:
+      ConfigError: there is no such run, or it has ended.
+    """
+    state = kubeflow.run(run_id).state
+    if state in ENDED:
+        raise ConfigError(f"the run {run_id} has ended already: {state.lower()}")
+    kubeflow.terminate(run_id)
+    typer.echo(f"the run {run_id} is being terminated; what its steps have finished stays")
+
+
+def command_line(config: Path, overrides: list[str]) -> str:
+    """The command that people type, with `{}` for what it is to do."""
+    options = [f"--config {shlex.quote(str(config))}"]
+    options += [f"--set {shlex.quote(override)}" for override in overrides]
+    escaped = " ".join(options).replace("{", "{{").replace("}", "}}")
+    return f"python kubeflow_runner.py {{}} {escaped}"
+
+
+def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:
+    """The id of the pipeline's latest run."""
+    for run in runs_of(kubeflow, config):
+        return str(run.run_id)
+    experiment = settings_of(config).experiment
+    raise ConfigError(
+        f"{kubeflow.endpoint}: `{config.name}` has not run in the experiment `{experiment}`"
+    )
+
+
+def _check_image(config: PipelineConfig, allow_latest: bool) -> None:
+    for warning in check_image(settings_of(config).image or "", allow_latest):
+        typer.echo(f"warning: {warning}", err=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Sends what is said to a file, which stays only where something broke."""
+    descriptor, name = tempfile.mkstemp(prefix="scopeline-compile-", suffix=".log")
+    os.close(descriptor)
+    log = Path(name)
+    try:
+        with captured(log, verbose=False) as stream:
+            console = RunConsole(stream)
+            console.started("compiling")
+            try:
+                yield
+            except ScopelineError:
+                raise
+            except Exception as error:
+                logging.getLogger(__name__).exception("The pipeline could not be compiled")
+                raise InternalError(
+                    f"{type(error).__name__}: {error}; everything that was said: {log}"
+                ) from error
+            finally:
+                console.stop()
+    except InternalError:
+        raise
+    except BaseException:
+        log.unlink()
+        raise
+    log.unlink()

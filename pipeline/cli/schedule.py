@@ -1,0 +1,192 @@
+"""`local_runner.py schedule` and `history`: when to retrain, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pipeline.cli.options import find_modules_here
+from pipeline.config.loading import load_config
+from pipeline.config.schedule import show_duration
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.schedule.check import ScheduledPipeline, load_scheduled
+from pipeline.schedule.cron import explain, next_firings, show_time
+from pipeline.schedule.history import read_history
+from trainer_module.errors import ConfigError
+
+NEXT_FIRINGS = 3
+"""So many are shown of each pipeline."""
+NO_TERMINAL_WIDTH = 200
+"""Characters."""
+
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
+]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
+]
+OUTPUT = Path("output")
+
+
+def schedule(
+    configs: Annotated[
+        list[Path],
+        typer.Option("--config", metavar="FILE", help="A pipeline's YAML file; give one or more."),
+    ],
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: OutputOption = OUTPUT,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once, run what is due, and end.")
+    ] = False,
+    lists: Annotated[
+        bool, typer.Option("--list", help="Show the next firings and the last run, and end.")
+    ] = False,
+    now: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --once: decide as if it were then, for replays."),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show everything that components say as well.")
+    ] = False,
+) -> None:
+    """Retrain when the clock says so, new data has come, or data has drifted.
+
+    Runs until it is stopped, each pipeline one run at a time. SIGTERM stops the runs that are under
+    way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
+    code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable.
+    """
+    # Imported for this command alone.
+    from pipeline.schedule.scheduler import (
+        check_once,
+        default_runner,
+        serve,
+        system_clock,
+        watch_all,
+    )
+
+    if now is not None and not once:
+        raise ConfigError(f"--now {now}: only --once has a clock that can be set")
+    if once and lists:
+        raise ConfigError("--once and --list: give one of them")
+    find_modules_here()
+    pipelines = watch_all(configs, overrides, output, verbose)
+    if lists:
+        _console().print(_schedule_table(pipelines, system_clock()))
+        return
+    store = Layout(output.resolve(), pipelines[0].name).scheduler
+    runner = default_runner()
+    if once:
+        clock = system_clock if now is None else _fixed_clock(now)
+        raise typer.Exit(check_once(pipelines, store, runner, clock))
+    serve(pipelines, store, runner)
+
+
+def history(
+    config: Annotated[
+        Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
+    ],
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Everything that is known of each event, as JSON.")
+    ] = False,
+    last: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")
+    ] = None,
+    kind: Annotated[
+        list[EventKind], typer.Option(help="Only events of this kind; may be given several times.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Show what was decided and what came of it, newest last."""
+    layout = Layout.of(load_config(config, overrides), output)
+    events = EventLog(layout.event_log).events(*kind, newest=last)
+    if as_json:
+        lines = ",\n".join(json.dumps(_as_dict(event)) for event in events)
+        typer.echo(f"[\n{lines}\n]" if events else "[]")
+    elif events:
+        _console().print(_history_table(events))
+    else:
+        typer.echo(f"{layout.name}: nothing has been decided or run yet")
+
+
+def _fixed_clock(text: str) -> Callable[[], datetime]:
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise ConfigError(
+            f"--now {text}: this is no time; one is 2026-01-05T03:00:00+01:00"
+        ) from None
+    return lambda: moment
+
+
+def _as_dict(event: LoggedEvent) -> dict[str, object]:
+    return {
+        "id": event.id,
+        "at": event.at.isoformat(),
+        "kind": event.kind.value,
+        "run": event.run,
+        "message": event.message,
+        "details": event.details,
+    }
+
+
+def _console() -> Console:
+    """As wide as the terminal; wide enough for a sentence where there is none."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _history_table(events: list[LoggedEvent]) -> Table:
+    table = _table("time", "what", "run", "why, and what came of it")
+    for event in events:
+        at = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        table.add_row(at, event.kind.value, event.run or "", escape(event.message))
+    return table
+
+
+def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
+    table = _table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
+    for scheduled in pipelines:
+        settings = load_scheduled(scheduled.config, scheduled.overrides).schedule_or_default
+        event_log = EventLog(Layout(scheduled.output, scheduled.name).event_log)
+        firings = [
+            show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
+        ]
+        when = [explain(settings)] if settings.cron else []
+        when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
+            settings.on_new_data
+        )
+        begun = read_history(event_log).started  # Also by hand.
+        why, end = "none yet", ""
+        if begun is not None:
+            why = f"{show_time(begun.at, settings)}: {begun.message}"
+            end = _how_it_ended(event_log, begun)
+        table.add_row(
+            scheduled.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
+        )
+    return table
+
+
+def _how_it_ended(event_log: EventLog, begun: LoggedEvent) -> str:
+    ends = event_log.events(EventKind.FINISHED, EventKind.FAILED, run=begun.run)
+    if not ends:
+        return "under way, or killed"
+    status = ends[-1].details.get("status", ends[-1].kind.value)
+    return f"{str(status).replace('_', ' ')}: {ends[-1].message}"

@@ -1,0 +1,1 @@
+"""What the YAML file may say: its types, its rules, and what is derived from it alone."""

@@ -1,0 +1,61 @@
+"""Hashes that change with a config, or with the code that it names.
+
+Components name code by import path; without a hash of it in TFX's cache key, a changed function
+would be served from cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.rules import find_source
+from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.settings import PipelineConfig
+
+CODE_KEY = "code"
+"""The key of the fingerprint in a component's `custom_config`."""
+
+
+NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
+    "window",
+    "missing_span",
+    "warm_start",
+}
+"""Keys of `schedule` that say when and how often, not what comes of it."""
+
+NOT_THE_MODEL: Any = {"notify": True, "schedule": NOT_ABOUT_THE_MODEL, "kubeflow": True}
+
+
+def config_fingerprint(config: PipelineConfig) -> str:
+    """Changes with what may change the model, or where it goes."""
+    text = config.model_dump_json(exclude=NOT_THE_MODEL)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def own_sources(config: PipelineConfig) -> list[Path]:
+    """The files of the user's code that a config names."""
+    builder = config.model.kind if config.model.is_custom else None
+    return _sources(path for path in (config.preprocessing, builder) if path)
+
+
+def _sources(import_paths: Iterable[str]) -> list[Path]:
+    found = (find_source(path.rpartition(".")[0]) for path in import_paths)
+    return [source for source in found if source is not None]
+
+
+def code_fingerprint(package: Path, import_paths: Iterable[str] = ()) -> str:
+    """Hashes a package of ours and the modules that hold some functions of the user's.
+
+    Args:
+      package: a folder of Python files.
+      import_paths: `module.function` each.
+    """
+    sources = sorted(package.rglob("*.py")) + _sources(import_paths)
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode())
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
+    return digest.hexdigest()[:16]

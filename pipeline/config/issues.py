@@ -1,0 +1,168 @@
+"""Problems of a config file, in words: where, what was found, what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One thing to mend: the dotted path of a key and a sentence about it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+def near_match(name: str, candidates: Iterable[str]) -> str:
+    """A sentence that suggests the closest of the candidates, or lists them all."""
+    known = sorted(candidates)
+    return _closest(name, known) or f"known: {', '.join(known)}"
+
+
+def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) -> list[Issue]:
+    """Turns pydantic's errors into problems.
+
+    Args:
+      error: what validation raised.
+      raw: the mapping that was validated, to find which parts of an error's location are keys.
+      model: the model that it was validated against, to find the keys that exist.
+    """
+    schema = model.model_json_schema()
+    problems = []
+    for detail in error.errors(include_url=False):
+        names_a_key = detail["type"] in ("extra_forbidden", "missing")
+        path, found = _locate(detail["loc"], raw, names_a_key)
+        if detail["type"] == "extra_forbidden":
+            known = _keys_at(schema, path[:-1], found_parent(raw, path[:-1]))
+            message = f"unknown key; {near_match(str(path[-1]), known)}"
+        elif detail["type"] == "missing":
+            message = "this key is missing"
+        elif detail["type"] == "value_error" and isinstance(found, Mapping):
+            message = _expectation(detail)
+        else:
+            message = f"found {_shorten(found)}; {_expectation(detail)}"
+        problem = Issue(".".join(str(part) for part in path), message)
+        if problem not in problems:
+            problems.append(problem)
+    return _without_alternatives(problems)
+
+
+def found_parent(raw: Any, path: tuple[Any, ...]) -> Any:
+    """The value at a path of the raw mapping."""
+    for part in path:
+        raw = raw[part]
+    return raw
+
+
+def _locate(loc: tuple[Any, ...], raw: Any, names_a_key: bool) -> tuple[tuple[Any, ...], Any]:
+    """The part of a pydantic location that is keys of the file, and the value found there.
+
+    pydantic also names the member of a union that it tried; a file has no such key. Where the
+    last part `names_a_key`, it is one although the file may lack it.
+    """
+    path: list[Any] = []
+    for i, part in enumerate(loc):
+        is_key = isinstance(raw, Mapping) and part in raw
+        is_index = isinstance(raw, list) and isinstance(part, int) and part < len(raw)
+        if is_key or is_index:
+            path.append(part)
+            raw = raw[part]
+        elif names_a_key and i == len(loc) - 1:
+            path.append(part)
+    return tuple(path), raw
+
+
+def _expectation(detail: Any) -> str:
+    """What would be right, from pydantic's message."""
+    context = detail.get("ctx", {})
+    kind = detail["type"]
+    if kind in ("enum", "literal_error", "union_tag_invalid"):
+        expected = str(context.get("expected") or context.get("expected_tags"))
+        # Quoted by pydantic, also inside the representation of an enum's member.
+        names = re.findall(r"'([^']+)'", expected)
+        value = context.get("tag", detail["input"])
+        close = _closest(value, names)
+        return f"right is one of {', '.join(names)}" + (f"; {close}" if close else "")
+    if kind == "union_tag_not_found":
+        return f"it needs the key {context['discriminator']}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "string_pattern_mismatch":
+        return "use up to 63 lower-case letters, digits, - and _, beginning with a letter"
+    message = detail["msg"].replace("Input should be", "it should be")
+    return message[0].lower() + message[1:]
+
+
+def _closest(value: Any, names: list[str]) -> str:
+    """A question about the name that is closest to a value; empty if none is close."""
+    close = difflib.get_close_matches(str(value), names, n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def _shorten(value: Any, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _without_alternatives(problems: list[Issue]) -> list[Issue]:
+    """Joins the problems that several members of one union have with the same value."""
+    joined: dict[str, Issue] = {}
+    for problem in problems:
+        earlier = joined.get(problem.path)
+        if earlier and "; " in problem.message:
+            alternative = problem.message.split("; ", 1)[1]
+            problem = Issue(problem.path, f"{earlier.message}, or {alternative}")
+        joined[problem.path] = problem
+    return list(joined.values())
+
+
+def _keys_at(schema: dict[str, Any], path: tuple[Any, ...], value: Any) -> set[str]:
+    """The keys that the JSON Schema allows at a path."""
+    nodes = [schema]
+    for part in path:
+        nodes = [child for node in nodes for child in _children(schema, node, part)]
+    keys: set[str] = set()
+    for variant in (variant for node in nodes for variant in _variants(schema, node)):
+        if _accepts_tags(variant, value):
+            keys |= set(variant.get("properties", {}))
+    return keys
+
+
+def _variants(schema: dict[str, Any], node: dict[str, Any]) -> list[dict[str, Any]]:
+    """A schema node with references followed and unions opened."""
+    if "$ref" in node:
+        return _variants(schema, schema["$defs"][node["$ref"].rsplit("/", 1)[-1]])
+    members = node.get("anyOf", node.get("oneOf"))
+    if members is None:
+        return [node]
+    return [variant for member in members for variant in _variants(schema, member)]
+
+
+def _children(schema: dict[str, Any], node: dict[str, Any], part: Any) -> list[dict[str, Any]]:
+    children = []
+    for variant in _variants(schema, node):
+        if isinstance(part, int) and "items" in variant:
+            children.append(variant["items"])
+        elif part in variant.get("properties", {}):
+            children.append(variant["properties"][part])
+        elif isinstance(variant.get("additionalProperties"), dict):
+            children.append(variant["additionalProperties"])
+    return children
+
+
+def _accepts_tags(node: dict[str, Any], value: Any) -> bool:
+    """Whether the constants of a union's member, such as `type: image`, agree with the value."""
+    properties = node.get("properties", {})
+    return all(
+        "const" not in child or not isinstance(value, Mapping) or value.get(name) == child["const"]
+        for name, child in properties.items()
+    )

@@ -1,0 +1,78 @@
+"""The `kubeflow` section of a config."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, NonNegativeInt
+
+from components.trainer.cluster.kubernetes.pod_settings import (
+    LabelName,
+    ObjectName,
+    Resources,
+    SecretKey,
+    VariableName,
+    Volume,
+)
+from pipeline.config.schedule import SomeTime
+from trainer_module.settings import Settings
+
+DEFAULT_RESOURCES = "default"
+"""The key of `resources` for whatever has no key of its own."""
+
+
+class Target(StrEnum):
+    """What runs the compiled pipeline."""
+
+    KUBEFLOW = "kubeflow"
+    """Open-source Kubeflow Pipelines, 2.5 or newer."""
+    VERTEX = "vertex"
+    """Vertex AI Pipelines, by way of TFX's own runner."""
+
+
+def _check_image(image: str) -> str:
+    if not image or any(c.isspace() for c in image) or "://" in image:
+        raise ValueError("right is a container image, such as registry.example.com/scopeline:0.1.0")
+    return image
+
+
+class KubeflowSettings(Settings):
+    """How the pipeline runs on Kubernetes; `kubeflow_runner.py` reads it, local runs do not."""
+
+    target: Target = Target.KUBEFLOW
+    image: Annotated[str, AfterValidator(_check_image)] | None = None
+    """The container image of every step, with a tag: `make image` builds one."""
+    endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    """The API of Kubeflow Pipelines; default: what the environment or the cluster says."""
+    namespace: LabelName | None = None
+    """The namespace of runs; default: `kubeflow`, or that of the user where there are several."""
+    experiment: str = Field(default="Default", min_length=1)
+    """Runs are listed under it."""
+    service_account: ObjectName | None = None
+    """The account that steps run as; default: the one of Kubeflow Pipelines."""
+    volume: Volume | None = None
+    """A volume that all steps share; relative paths of the config begin at its folder."""
+    pipeline_root: str | None = None
+    """Where artifacts go, a folder of the volume or gs://; default: `output` on the volume."""
+    metadata: str | None = None
+    """mysql://user@host/database, or grpc://host:port for a metadata service of the cluster;
+    default: the config's own `metadata`."""
+    environment: dict[VariableName, str] = {}
+    """Variables of every step."""
+    secrets: dict[VariableName, SecretKey] = {}
+    """Variables whose values are in Secrets:
+    `SCOPELINE_METADATA_PASSWORD: {secret: scopeline, key: password}`."""
+    image_pull_secrets: list[ObjectName] = []
+    resources: dict[str, Resources] = {}
+    """By component (`Trainer`), or by task of a cluster of pods (`chief`, `worker`, `ps`);
+    `default` for all others."""
+    retries: NonNegativeInt = 2
+    """How often a step that failed is tried again."""
+    timeout: SomeTime = timedelta(hours=24)
+    """A step that takes longer is stopped."""
+
+    def resources_of(self, name: str) -> Resources:
+        """What a component, or a task of a cluster, is given."""
+        return self.resources.get(name) or self.resources.get(DEFAULT_RESOURCES) or Resources()

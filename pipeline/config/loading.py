@@ -1,0 +1,108 @@
+"""Reads a config file: YAML, then overrides, then types, then rules; all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from pipeline.config.issues import Issue, from_validation, near_match
+from pipeline.config.rules import check_rules
+from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import ConfigError
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, of which YAML would drop one in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key `{key}` stands here a second time", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_config(
+    path: Path,
+    overrides: Iterable[str] = (),
+    check: Callable[[PipelineConfig], Iterable[Issue]] = check_rules,
+) -> PipelineConfig:
+    """Loads, overrides and checks a config file.
+
+    Args:
+      path: the YAML file.
+      overrides: `key=value` each, the key dotted, the value YAML.
+      check: finds the problems between values.
+
+    Raises:
+      ConfigError: lists every problem that was found, each with its path in the file.
+    """
+    raw = _read_yaml(path)
+    for override in overrides:
+        _apply_override(raw, override)
+    try:
+        config = PipelineConfig.model_validate(raw)
+    except ValidationError as error:
+        raise _config_error(path, from_validation(error, raw, PipelineConfig)) from None
+    problems = list(check(config))
+    if problems:
+        raise _config_error(path, problems)
+    return config
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        siblings = [str(p) for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        hint = f"; {near_match(str(path), siblings)}" if siblings else ""
+        raise ConfigError(f"{path}: there is no such config file{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from None
+    try:
+        # A subclass of SafeLoader: plain data only.
+        raw = yaml.load(text, Loader=_StrictLoader)  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path}: {place}not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: a config is a mapping of keys, such as `name: digits`")
+    return raw
+
+
+def _apply_override(raw: dict[str, Any], override: str) -> None:
+    """Sets one dotted key of the raw mapping; sections that are absent are made."""
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {override}: it has to be key=value, such as train.epochs=3")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        # Such as a glob, which begins with a sign that YAML gives a meaning.
+        value = text
+    *sections, last = key.split(".")
+    for section in sections:
+        child = raw.get(section)
+        if child is None:
+            child = raw[section] = {}
+        if not isinstance(child, Mapping):
+            raise ConfigError(f"--set {override}: `{section}` is {child!r}, not a section")
+        raw = child  # type: ignore[assignment]
+    raw[last] = value
+
+
+def _config_error(path: Path, problems: list[Issue]) -> ConfigError:
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return ConfigError(f"{path}: {count}{lines}")

@@ -1,0 +1,108 @@
+"""Where a config's `metadata` says that a server or a service is; read without ML Metadata."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from pipeline.config.issues import near_match
+
+SCHEME = "mysql"
+SERVICE_SCHEME = "grpc"
+DEFAULT_PORT = 3306
+PASSWORD_VARIABLE = "SCOPELINE_METADATA_PASSWORD"  # noqa: S105 - the name of a variable
+SERVICE_EXAMPLE = f"{SERVICE_SCHEME}://host:8080"
+EXAMPLE = f"{SCHEME}://user@host:{DEFAULT_PORT}/database"
+
+
+@dataclass(frozen=True)
+class MetadataServer:
+    """A database of a MySQL server, and who asks; the password is in the environment."""
+
+    host: str
+    port: int
+    user: str
+    database: str
+
+    @property
+    def password(self) -> str:
+        """Of the user; empty where the environment holds none."""
+        return os.environ.get(PASSWORD_VARIABLE, "")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{SCHEME}://{self.user}@{host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True)
+class MetadataService:
+    """ML Metadata's own gRPC service, as Kubeflow has one; it asks for no password."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{SERVICE_SCHEME}://{host}:{self.port}"
+
+
+def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
+    """Takes a URL apart.
+
+    Raises:
+      ValueError: it names no database server; says what was found, without a password, and what
+        would be right.
+    """
+    shown, holds_password = _split_password(url)
+    shown = repr(shown)
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise ValueError(f"found {shown}; null keeps a SQLite file, a server is {EXAMPLE}")
+    if scheme == SERVICE_SCHEME:
+        return _parse_service(url, shown)
+    if scheme != SCHEME:
+        raise ValueError(
+            f"found {shown}; {scheme!r} is no kind of server known here; "
+            f"{near_match(scheme, [SCHEME])}"
+        )
+    if holds_password:
+        raise ValueError(
+            f"found a password in {shown}; keep it out of the file: remove it, and set the "
+            f"environment variable {PASSWORD_VARIABLE}"
+        )
+    try:
+        parts = urlsplit(url)
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError as error:
+        raise ValueError(f"found {shown}; {error}; right is {EXAMPLE}") from None
+    database = unquote(parts.path.strip("/"))
+    for part, name in ((parts.username, "user"), (parts.hostname, "host"), (database, "database")):
+        if not part:
+            raise ValueError(f"found {shown}; it names no {name}; right is {EXAMPLE}")
+    if parts.query or parts.fragment or "/" in database:
+        raise ValueError(f"found {shown}; nothing follows the database; right is {EXAMPLE}")
+    return MetadataServer(parts.hostname or "", port, unquote(parts.username or ""), database)
+
+
+def _parse_service(url: str, shown: str) -> MetadataService:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"found {shown}; {error}; right is {SERVICE_EXAMPLE}") from None
+    if not host or port is None or parts.path.strip("/") or parts.username or parts.query:
+        raise ValueError(f"found {shown}; a metadata service is {SERVICE_EXAMPLE}")
+    return MetadataService(host, port)
+
+
+def _split_password(url: str) -> tuple[str, bool]:
+    """A URL as it may be shown, and whether it held a password.
+
+    What stands between the first `:` and the last `@` is one, also where characters that a URL
+    does not allow there would make it look like something else.
+    """
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    before, at, after = rest.rpartition("@")
+    user, colon, _ = before.partition(":")
+    return f"{scheme}{separator}{user}{colon and ':***'}{at}{after}", bool(colon)

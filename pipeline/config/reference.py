@@ -1,0 +1,90 @@
+"""The config described for editors (JSON Schema) and for readers (Markdown)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pipeline.config.metrics import DEFAULT_METRICS, METRICS
+from pipeline.config.settings import PipelineConfig
+
+
+def config_schema() -> str:
+    """The JSON Schema of a config file."""
+    schema = PipelineConfig.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Scopeline pipeline"
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def config_reference() -> str:
+    """The config reference page."""
+    schema = PipelineConfig.model_json_schema()
+    lines = [
+        "# Config reference",
+        "",
+        "Generated from the code by `make docs`. Unknown keys are refused, and every problem of",
+        "a file is reported at once. `--set train.epochs=3` overrides any key.",
+        "`python local_runner.py schema FILE` writes a JSON Schema; with",
+        "`# yaml-language-server: $schema=FILE` as a file's first line, editors complete it.",
+    ]
+    lines += _section("Top level", schema, schema)
+    for name, definition in schema["$defs"].items():
+        if "properties" in definition:
+            lines += _section(name, definition, schema)
+    lines += ["", "## Metrics", ""]
+    lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
+    for task, metrics in METRICS.items():
+        names = ", ".join(f"`{name}`" for name in metrics)
+        defaults = ", ".join(f"`{name}`" for name in DEFAULT_METRICS[task])
+        lines.append(f"| {task.value} | {names} | {defaults} |")
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, definition: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    lines = ["", f"## {title}", ""]
+    if "description" in definition:
+        lines += [" ".join(definition["description"].split()), ""]
+    lines += ["| key | value | default | |", "| --- | --- | --- | --- |"]
+    required = definition.get("required", [])
+    for key, value in definition["properties"].items():
+        default = "required" if key in required else _default(value)
+        text = " ".join(value.get("description", "").split())
+        lines.append(f"| `{key}` | {_kind(value, schema)} | {default} | {text} |")
+    return lines
+
+
+def _default(value: dict[str, Any]) -> str:
+    default = value.get("default")
+    if isinstance(default, dict) and "$ref" in value:
+        return "see below"
+    return f"`{json.dumps(default)}`"
+
+
+def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What a key takes, in a few words."""
+    if "$ref" in value:
+        name = value["$ref"].rsplit("/", 1)[-1]
+        definition = schema["$defs"][name]
+        if "enum" in definition:
+            return ", ".join(f"`{member}`" for member in definition["enum"])
+        return f"[{name}](#{name.lower()})"
+    if "const" in value:
+        return f"`{value['const']}`"
+    if "enum" in value:
+        return ", ".join(f"`{json.dumps(member)}`" for member in value["enum"])
+    members = value.get("anyOf") or value.get("oneOf")
+    if members:
+        return " or ".join(_kind(member, schema) for member in members)
+    if value.get("type") == "array":
+        return f"list of {_kind(value['items'], schema)}"
+    if isinstance(value.get("additionalProperties"), dict):
+        return f"mapping to {_kind(value['additionalProperties'], schema)}"
+    kind = value.get("type", "anything")
+    return (kind if isinstance(kind, str) else " or ".join(kind)) + _bounds(value)
+
+
+def _bounds(value: dict[str, Any]) -> str:
+    words = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {value[key]:g}" for key, sign in words.items() if key in value]
+    return f" {' and '.join(bounds)}" if bounds else ""

@@ -1,0 +1,281 @@
+"""What has to hold between the values of a config: one small registered function per rule."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from components.example_gen.builtin import BUILTIN_DATA
+from components.example_gen.formats import IMAGE_FEATURE, DataFormat
+from components.example_gen.paths import is_remote
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.metadata_url import parse_metadata_url
+from pipeline.config.metrics import METRICS
+from pipeline.config.schedule_rules import SCHEDULE_RULES
+from pipeline.config.settings import (
+    BUILTIN_PREFIX,
+    EVAL_SPLIT,
+    TRAIN_SPLIT,
+    PipelineConfig,
+)
+from trainer_module.models import ZOO
+from trainer_module.settings import ImageFeature, Strategy, Task
+
+Rule = Callable[[PipelineConfig], Iterator[Issue]]
+_RULES: list[Rule] = [*SCHEDULE_RULES]
+
+IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
+
+
+def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
+    """All problems that the registered rules find.
+
+    Args:
+      config: values that are fine one by one.
+      looks_at_files: whether the pipeline runs on this machine, with its files.
+    """
+    for rule in _RULES:
+        if looks_at_files or rule not in (path_exists, schema_exists):
+            yield from rule(config)
+
+
+def _rule(function: Rule) -> Rule:
+    _RULES.append(function)
+    return function
+
+
+@_rule
+def splits_hold_train_and_eval(config: PipelineConfig) -> Iterator[Issue]:
+    """Training and evaluation need a split each."""
+    for split in (TRAIN_SPLIT, EVAL_SPLIT):
+        if split not in config.data.splits:
+            found = ", ".join(config.data.splits)
+            yield Issue("data.splits", f"found {found}; a split called `{split}` is missing")
+
+
+@_rule
+def splits_are_of_one_kind(config: PipelineConfig) -> Iterator[Issue]:
+    """Hash buckets divide one set of files; globs name several: never both."""
+    splits = config.data.splits
+    if len({type(value) for value in splits.values()}) > 1:
+        yield Issue(
+            "data.splits",
+            f"found {splits}; give every split a number of hash buckets, or every split a glob",
+        )
+    for name, value in splits.items():
+        if isinstance(value, int) and value < 1:
+            yield Issue(f"data.splits.{name}", f"found {value}; a split has at least 1 bucket")
+
+
+@_rule
+def split_by_has_buckets(config: PipelineConfig) -> Iterator[Issue]:
+    """Only hash buckets are filled by a column's value."""
+    if config.data.split_by and any(isinstance(v, str) for v in config.data.splits.values()):
+        yield Issue(
+            "data.split_by",
+            f"found {config.data.split_by!r}, but the splits are globs; give every split a number "
+            "of hash buckets",
+        )
+
+
+@_rule
+def path_exists(config: PipelineConfig) -> Iterator[Issue]:
+    """A local path without wildcards has to be there; others are looked at by ExampleGen."""
+    path = config.data.path
+    if path.startswith(BUILTIN_PREFIX) or is_remote(path) or any(c in path for c in "*?[{"):
+        return
+    if not Path(path).exists():
+        folder = Path(path).parent
+        names = [str(p) for p in folder.iterdir()] if folder.is_dir() else []
+        hint = f"; {near_match(path, names)}" if 0 < len(names) <= 20 else ""
+        yield Issue("data.path", f"found {path!r}; there is no such file or folder{hint}")
+
+
+@_rule
+def builtin_data_is_known(config: PipelineConfig) -> Iterator[Issue]:
+    """`builtin:` names shipped data, each of one format."""
+    if not config.data.path.startswith(BUILTIN_PREFIX):
+        return
+    name = config.data.path.removeprefix(BUILTIN_PREFIX)
+    if name not in BUILTIN_DATA:
+        yield Issue(
+            "data.path", f"found {name!r} as shipped data; {near_match(name, BUILTIN_DATA)}"
+        )
+    elif config.data.format != BUILTIN_DATA[name].format:
+        yield Issue(
+            "data.format",
+            f"found {config.data.format.value!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
+        )
+
+
+@_rule
+def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
+    """The label follows from the task; it cannot be an input."""
+    label = config.data.label
+    if label in config.features:
+        yield Issue(f"features.{label}", "the label cannot be a feature; remove this key")
+
+
+@_rule
+def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
+    """Image data has one feature, `image`, and the model needs its size."""
+    if config.data.format not in IMAGE_FORMATS:
+        return
+    for name in config.features:
+        if name != IMAGE_FEATURE:
+            yield Issue(
+                f"features.{name}",
+                f"{config.data.format} data has the one feature `{IMAGE_FEATURE}`",
+            )
+    if not isinstance(config.features.get(IMAGE_FEATURE), ImageFeature):
+        yield Issue(
+            f"features.{IMAGE_FEATURE}",
+            "images need a size, such as {type: image, height: 28, width: 28, channels: 1}",
+        )
+
+
+@_rule
+def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
+    """A folder's name is a class, never a number to regress to."""
+    if config.data.format in IMAGE_FORMATS and config.task is Task.REGRESSION:
+        found = f"found 'regression'; {config.data.format} data has classes as labels"
+        yield Issue("task", found)
+
+
+@_rule
+def cnn_has_an_image(config: PipelineConfig) -> Iterator[Issue]:
+    """A convolution needs something to slide over."""
+    has_image = config.columns_of(ImageFeature)
+    if config.model.kind == "cnn" and config.preprocessing is None and not has_image:
+        yield Issue(
+            "model.kind", "found 'cnn', but no feature is an image; mlp and wide_deep need none"
+        )
+
+
+@_rule
+def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
+    """Only two strategies train in several processes."""
+    train = config.train
+    strategy = Strategy(train.strategy.kind)
+    if train.cluster is None or strategy.is_multi_process or strategy is Strategy.AUTO:
+        return
+    if train.cluster.workers > 1:
+        yield Issue(
+            "train.cluster.workers",
+            f"found {train.cluster.workers}, but strategy {strategy} trains in one process; use "
+            "multi_worker_mirrored or parameter_server, or leave `cluster` out",
+        )
+
+
+@_rule
+def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
+    """The workers of parameter servers have no step in common but an epoch's last."""
+    if config.train.strategy.kind == Strategy.PARAMETER_SERVER and config.train.backup_steps:
+        yield Issue(
+            "train.backup_steps",
+            f"found {config.train.backup_steps}, but parameter_server is backed up at the end of "
+            "each epoch; leave it out",
+        )
+
+
+@_rule
+def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
+    """A server's URL names user, host and database, and keeps the password to itself."""
+    if config.metadata is not None:
+        try:
+            parse_metadata_url(config.metadata)
+        except ValueError as error:
+            yield Issue("metadata", str(error))
+
+
+@_rule
+def metrics_fit_the_task(config: PipelineConfig) -> Iterator[Issue]:
+    """Every metric that is named has to be one of the task's."""
+    known = METRICS[config.task]
+    named = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
+    named |= {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
+    for path, metric in named.items():
+        if metric not in known:
+            yield Issue(
+                path, f"{metric!r} is no metric for {config.task}; {near_match(metric, known)}"
+            )
+
+
+@_rule
+def thresholds_leave_room(config: PipelineConfig) -> Iterator[Issue]:
+    """A threshold bounds something, and its bounds do not exclude each other."""
+    for name, threshold in config.evaluate.thresholds.items():
+        path = f"evaluate.thresholds.{name}"
+        if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
+            yield Issue(path, "it bounds nothing; give it min, max or tolerance")
+        elif None not in (threshold.min, threshold.max) and threshold.min > threshold.max:  # type: ignore[operator]
+            yield Issue(path, f"min {threshold.min:g} is above max {threshold.max:g}")
+
+
+@_rule
+def schema_exists(config: PipelineConfig) -> Iterator[Issue]:
+    """A curated schema has to be a file."""
+    path = config.schema_file
+    if path is not None and not is_remote(path) and not Path(path).is_file():
+        yield Issue("schema", f"found {path!r}; there is no such file")
+
+
+@_rule
+def import_paths_lead_somewhere(config: PipelineConfig) -> Iterator[Issue]:
+    """Code of the user's is found before anything runs, without running it."""
+    if config.preprocessing is not None:
+        yield from _check_import_path("preprocessing", config.preprocessing)
+    if config.model.is_custom:
+        yield from _check_import_path("model.kind", config.model.kind)
+    elif config.model.kind not in ZOO:
+        yield Issue(
+            "model.kind",
+            f"found {config.model.kind!r}; {near_match(config.model.kind, ZOO)} "
+            "A builder of yours is an import path, such as my_models.build_model",
+        )
+
+
+def _check_import_path(key: str, path: str) -> Iterator[Issue]:
+    module, _, function = path.rpartition(".")
+    source = find_source(module)
+    if source is None:
+        yield Issue(
+            key,
+            f"found {path!r}; there is no module `{module}` here or among the installed packages",
+        )
+        return
+    names = _top_level_names(source)
+    if names is None:
+        yield Issue(key, f"found {path!r}; {source} is not valid Python: try `python {source}`")
+    elif function not in names:
+        yield Issue(key, f"found {path!r}; {source} defines no `{function}`")
+
+
+def find_source(module: str) -> Path | None:
+    """The source file of a module, without importing it or its packages; None if there is none."""
+    relative = Path(*module.split("."))
+    for folder in map(Path, sys.path):
+        for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
+            if candidate.is_file():
+                return candidate.resolve()
+    spec = importlib.util.find_spec(module) if "." not in module else None
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+
+
+def _top_level_names(source: Path) -> set[str] | None:
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except SyntaxError:
+        return None
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names

@@ -1,0 +1,81 @@
+"""What has to hold between `schedule:`, `drift:` and the rest of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from pipeline.config.issues import Issue
+from pipeline.config.schedule import OnDrift
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import has_spans, is_dated
+
+TRIGGERS = (
+    "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
+    "and drift.columns"
+)
+_SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
+
+
+def schedule_has_an_occasion(config: PipelineConfig) -> Iterator[Issue]:
+    """A schedule that nothing sets off would never run; runs by hand have windows as well."""
+    schedule = config.schedule
+    by_hand = {"window", "missing_span", "settle", "warm_start", "keep"}
+    if schedule is None or has_trigger(config) or schedule.model_fields_set <= by_hand:
+        return
+    yield Issue("schedule", f"nothing ever sets it off; {TRIGGERS}")
+
+
+def has_trigger(config: PipelineConfig) -> bool:
+    """Whether anything sets the schedule off."""
+    schedule, drift = config.schedule_or_default, config.drift
+    by_drift = drift.on_drift is OnDrift.RETRAIN and bool(drift.columns)
+    return schedule.cron is not None or schedule.on_new_data or by_drift
+
+
+def windows_need_spans(config: PipelineConfig) -> Iterator[Issue]:
+    """Without spans there is one set of data, and all of it is trained on."""
+    if config.schedule is None or has_spans(config.data):
+        return
+    for key in ("window", "missing_span"):
+        if key in config.schedule.model_fields_set:
+            yield Issue(
+                f"schedule.{key}",
+                f"data.path has no spans; leave this out, or give it some, {_SPANS}",
+            )
+
+
+def window_begins_at_a_span(config: PipelineConfig) -> Iterator[Issue]:
+    """Spans are dates or numbers, and so is where a window begins."""
+    since, dated = config.schedule_or_default.window.since, is_dated(config.data)
+    if since is not None and has_spans(config.data) and isinstance(since, date) is not dated:
+        right = "dates, such as 2026-01-05" if dated else "numbers"
+        yield Issue("schedule.window.since", f"found {since}; the spans at data.path are {right}")
+
+
+def drift_needs_spans(config: PipelineConfig) -> Iterator[Issue]:
+    """Drift is measured between the newest span and the one trained on last."""
+    if config.drift.columns and not has_spans(config.data):
+        yield Issue(
+            "drift.columns",
+            f"data.path has no spans to compare; leave this out, or give it some, {_SPANS}",
+        )
+
+
+def retraining_by_drift_has_thresholds(config: PipelineConfig) -> Iterator[Issue]:
+    """Drift is what passes a threshold."""
+    if config.drift.on_drift is OnDrift.RETRAIN and not config.drift.columns:
+        yield Issue(
+            "drift.columns",
+            "on_drift: retrain, but no column has a threshold; one is "
+            "{payment_type: {infinity_norm: 0.1}}",
+        )
+
+
+SCHEDULE_RULES = (
+    schedule_has_an_occasion,
+    windows_need_spans,
+    window_begins_at_a_span,
+    drift_needs_spans,
+    retraining_by_drift_has_thresholds,
+)

@@ -1,0 +1,189 @@
+"""The typed configuration: what the YAML file may say.
+
+Values are checked here one by one; what holds between them stands in `pipeline.config.rules`.
+Nothing here imports TensorFlow or TFX, so that a bad file is refused at once.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from components.example_gen.formats import DataFormat
+from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.schedule import DriftSettings, ScheduleSettings
+from trainer_module.settings import (
+    Feature,
+    ModelSettings,
+    Settings,
+    Task,
+    TrainerSettings,
+    TrainSettings,
+)
+
+TRAIN_SPLIT = "train"
+EVAL_SPLIT = "eval"
+BUILTIN_PREFIX = "builtin:"
+
+
+class DataSettings(Settings):
+    """Where the data is and how it is split."""
+
+    format: DataFormat
+    path: str = Field(min_length=1)
+    """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}` and `{YYYY}{MM}{DD}` pick the
+    latest span; `builtin:digits` and `builtin:taxi` are shipped data. Relative to where you run."""
+    label: str = Field(default="label", min_length=1)
+    """The column to predict. For images in folders the folder's name is the label."""
+    splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
+    """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
+    split_by: str | None = None
+    """A column, such as a customer's id, whose equal values go to the same split, also when other
+    columns come or go; default: the whole record decides."""
+
+
+class OnAnomaly(StrEnum):
+    """What a severe data anomaly does."""
+
+    FAIL = "fail"
+    WARN = "warn"
+
+
+class Threshold(Settings):
+    """Bounds that a metric has to keep for the model to be blessed."""
+
+    min: float | None = None
+    """The smallest acceptable value."""
+    max: float | None = None
+    """The largest acceptable value."""
+    tolerance: float = Field(default=0.0, ge=0)
+    """How much worse than the model in service it may be."""
+
+
+def _as_list(value: Any) -> Any:
+    """One column may stand for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+ColumnNames = Annotated[
+    list[str],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
+
+
+class EvaluateSettings(Settings):
+    """What the model is measured by, and what it must reach to be pushed."""
+
+    metrics: list[str] = []
+    """Names of metrics; empty: the usual ones of the task. docs/config.md lists them."""
+    thresholds: dict[str, Threshold] = {}
+    """Bounds by metric; besides them a model is never worse than the one in service."""
+    slices: list[ColumnNames] = []
+    """Columns, or lists of columns, by whose values the metrics are reported as well."""
+
+
+class PushSettings(Settings):
+    """Where a blessed model goes."""
+
+    directory: str | None = None
+    """The folder a model server watches; default: `<output>/<name>/serving/<name>`."""
+
+
+class BeamSettings(Settings):
+    """How Apache Beam runs the data components."""
+
+    args: list[str] = []
+    """Beam pipeline options, such as `--runner=FlinkRunner`; default: in this process."""
+
+
+class Occasion(StrEnum):
+    """What a notification tells of."""
+
+    FAILED = "failed"
+    NOT_BLESSED = "not_blessed"
+    PUSHED = "pushed"
+    DRIFT = "drift"
+
+
+class WebhookSettings(Settings):
+    """A URL that is told by a POST of JSON."""
+
+    url: str = Field(pattern=r"^https?://")
+    secret_variable: str | None = None
+    """The environment variable with the key of the HMAC-SHA256 that signs the body."""
+
+
+class EmailSettings(Settings):
+    """A mail server that is told by SMTP."""
+
+    server: str
+    """`host` or `host:port`; 25 where there is no port."""
+    sender: str
+    to: list[str] = Field(min_length=1)
+    tls: bool = True
+    """Whether to insist on an encrypted connection (STARTTLS)."""
+    user: str | None = None
+    password_variable: str | None = None
+    """The environment variable with the user's password."""
+
+
+class NotifySettings(Settings):
+    """Who is told of what; a notification that cannot be delivered never fails a run."""
+
+    webhook: WebhookSettings | None = None
+    email: EmailSettings | None = None
+    occasions: list[Occasion] = list(Occasion)
+    """What they are told of."""
+
+
+class PipelineConfig(Settings):
+    """One pipeline: the whole YAML file."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+    """Names the pipeline, its output folder and the served model."""
+    data: DataSettings
+    task: Task
+    features: dict[str, Feature] = {}
+    """Overrides by column; otherwise numbers are numeric and text is categorical."""
+    preprocessing: str | None = None
+    """Import path of a `preprocessing_fn(inputs, custom_config)` of yours; default: by feature."""
+    schema_file: str | None = Field(default=None, alias="schema")
+    """A curated schema.pbtxt; otherwise it is inferred from the first data, once, and kept."""
+    on_anomaly: OnAnomaly = OnAnomaly.FAIL
+    """Whether a missing label, a missing or mistyped column, or an unknown class stops the run."""
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    push: PushSettings = PushSettings()
+    beam: BeamSettings = BeamSettings()
+    schedule: ScheduleSettings | None = None
+    """When to retrain, on which spans, and what to keep."""
+    drift: DriftSettings = DriftSettings()
+    notify: NotifySettings = NotifySettings()
+    metadata: str | None = None
+    """Where ML Metadata is kept; default: SQLite in the output folder."""
+    kubeflow: KubeflowSettings | None = None
+    """How the pipeline runs on Kubeflow Pipelines."""
+
+    @property
+    def schedule_or_default(self) -> ScheduleSettings:
+        """The schedule; without one the latest span is trained on."""
+        return self.schedule or ScheduleSettings()
+
+    def columns_of(self, *kinds: type[Settings]) -> list[str]:
+        """The columns that `features` declares to be of one of the kinds, in its order."""
+        return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
+
+    @property
+    def trainer_settings(self) -> TrainerSettings:
+        """The part that Transform and Trainer are told."""
+        return TrainerSettings(
+            label=self.data.label,
+            task=self.task,
+            features=self.features,
+            model=self.model,
+            train=self.train,
+        )

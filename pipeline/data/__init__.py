@@ -1,0 +1,1 @@
+"""Where a pipeline's data is, and which spans of it there are."""

@@ -1,0 +1,67 @@
+"""Where a pipeline on Kubeflow keeps what local runs keep in their output folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from components.example_gen.paths import is_remote
+from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
+
+OUTPUT = "output"
+"""The folder of a volume below which everything is written."""
+SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod's own
+"""What stands in for a volume's folder where there is none: lost with the pod."""
+
+
+def settings_of(config: PipelineConfig) -> KubeflowSettings:
+    """The config's section, or that of a config without one."""
+    return config.kubeflow or KubeflowSettings()
+
+
+def working_folder(config: PipelineConfig) -> Path:
+    """The folder that relative paths of the config begin at, in every pod."""
+    volume = settings_of(config).volume
+    return Path(volume.path if volume else SCRATCH)
+
+
+def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout:
+    """The layout of a pipeline on Kubeflow.
+
+    Args:
+      config: checked for Kubeflow.
+      is_elsewhere: whether this is no pod of the pipeline, and the files cannot be seen.
+    """
+    root = settings_of(config).pipeline_root
+    remote = root if root is not None and is_remote(root) else None
+    is_folder = root is not None and remote is None
+    output = Path(str(root)) if is_folder else working_folder(config) / OUTPUT
+    push = config.push.directory
+    if push is not None and not is_remote(push):
+        push = str(working_folder(config) / push)
+    return Layout(
+        output,
+        config.name,
+        push,
+        remote,
+        is_kept=settings_of(config).volume is not None or remote is None,
+        is_elsewhere=is_elsewhere,
+    )
+
+
+def cluster_metadata(config: PipelineConfig) -> str | None:
+    """The URL of the metadata, as pods reach it."""
+    return settings_of(config).metadata or config.metadata
+
+
+def seen_from_pods(config: PipelineConfig) -> PipelineConfig:
+    """The config with the metadata that pods reach."""
+    return config.model_copy(update={"metadata": cluster_metadata(config)})
+
+
+def run_root(layout: Layout) -> str:
+    """The folder, or URI, below which the runs of a pipeline keep what their steps share."""
+    if layout.remote is None:
+        return str(layout.root)
+    return f"{layout.remote.rstrip('/')}/{layout.name}"

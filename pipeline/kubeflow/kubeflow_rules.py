@@ -1,0 +1,233 @@
+"""What has to hold for a config to run on open-source Kubeflow Pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from components.example_gen.paths import is_remote
+from components.trainer.cluster.kubernetes.pod_settings import LABEL
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.kubeflow import DEFAULT_RESOURCES, Target
+from pipeline.config.loading import load_config
+from pipeline.config.metadata_url import (
+    EXAMPLE,
+    PASSWORD_VARIABLE,
+    MetadataServer,
+    parse_metadata_url,
+)
+from pipeline.config.rules import check_rules
+from pipeline.config.schedule import OnDrift
+from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
+from pipeline.config.span_patterns import has_spans
+from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
+from pipeline.kubeflow.compiled import FINALIZE, SETUP
+from pipeline.kubeflow.vertex_rules import check_for_vertex
+
+COMPONENTS = (
+    SETUP,
+    "ExampleGen",
+    "StatisticsGen",
+    "SchemaGen",
+    "ExampleValidator",
+    "Transform",
+    "Trainer",
+    "Evaluator",
+    "Pusher",
+    FINALIZE,
+)
+TASKS = ("chief", "worker", "ps")
+LONGEST_NAME = 57
+"""Characters: a run adds 6, and is a label of its pods."""
+_BUCKET = "gs://"
+_VOLUME = "{claim: scopeline}"
+
+
+def load_for_kubeflow(path: Path, overrides: Iterable[str] = ()) -> PipelineConfig:
+    """Loads a config file, and checks it for where its `kubeflow.target` runs it.
+
+    Raises:
+      ConfigError: lists every problem that was found, each with its path in the file.
+    """
+    return load_config(path, overrides, check_for_kubeflow)
+
+
+def check_for_kubeflow(config: PipelineConfig) -> Iterator[Issue]:
+    """All problems but those of files, which are on the cluster."""
+    yield from check_rules(config, looks_at_files=False)
+    if settings_of(config).target is Target.VERTEX:
+        yield from check_for_vertex(config)
+        yield from resources_name_components(config)
+        return
+    for rule in KUBEFLOW_RULES:
+        yield from rule(config)
+
+
+def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
+    """Every step runs in it."""
+    if settings_of(config).image is None:
+        yield Issue(
+            "kubeflow.image",
+            "this key is missing; every step runs in a container image, such as "
+            "registry.example.com/scopeline:0.1.0: `make image` builds one",
+        )
+
+
+def name_is_one_of_kubernetes(config: PipelineConfig) -> Iterator[Issue]:
+    """Pods and jobs are called after the pipeline."""
+    if not LABEL.fullmatch(config.name) or len(config.name) > LONGEST_NAME:
+        like = config.name.replace("_", "-")[:LONGEST_NAME].strip("-")
+        yield Issue(
+            "name",
+            f"found {config.name!r}, which Kubernetes refuses as part of a pod's name; right are "
+            f"at most {LONGEST_NAME} small letters, digits and `-`, such as {like!r}",
+        )
+
+
+def artifacts_outlive_their_pod(config: PipelineConfig) -> Iterator[Issue]:
+    """What one step writes the next one reads: on a shared volume, or in an object store."""
+    kubeflow = settings_of(config)
+    root, volume = kubeflow.pipeline_root, kubeflow.volume
+    if root is None and volume is None:
+        yield Issue(
+            "kubeflow.pipeline_root",
+            "steps share nothing; give a volume, `volume: "
+            f"{_VOLUME}`, or an object store, `pipeline_root: gs://bucket/folder`",
+        )
+    elif root is not None and not is_remote(root):
+        if volume is None:
+            yield Issue(
+                "kubeflow.pipeline_root",
+                f"found {root!r}, a folder that is lost with its pod; give a volume with it, "
+                f"`volume: {_VOLUME}`, or an object store, such as gs://bucket/folder",
+            )
+        elif not PurePosixPath(root).is_relative_to(volume.path):
+            yield Issue(
+                "kubeflow.pipeline_root",
+                f"found {root!r}, which is not on the volume; right is a folder below "
+                f"{volume.path}, such as {volume.path}/output",
+            )
+
+
+def paths_are_on_the_cluster(config: PipelineConfig) -> Iterator[Issue]:
+    """Without a volume there is nothing that a local path could name."""
+    if settings_of(config).volume is not None:
+        return
+    named = {
+        "data.path": config.data.path,
+        "schema": config.schema_file,
+        "push.directory": config.push.directory,
+    }
+    for key, path in named.items():
+        if path is not None and not is_remote(path) and not path.startswith(BUILTIN_PREFIX):
+            yield Issue(
+                key,
+                f"found {path!r}, but pods have no such folder; give a volume, `kubeflow.volume: "
+                f"{_VOLUME}`, on which it is, or the URI of an object store",
+            )
+
+
+def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
+    """Every step is a pod of its own: no file is open to all of them."""
+    url = cluster_metadata(config)
+    if url is None:
+        yield Issue(
+            "kubeflow.metadata",
+            "found nothing, which keeps a SQLite file, and steps that are pods cannot share one; "
+            f"name a MySQL or MariaDB server, {EXAMPLE}, or a metadata service, grpc://host:8080",
+        )
+        return
+    try:
+        server = parse_metadata_url(url)
+    except ValueError as error:
+        # The config's own is checked as such.
+        if settings_of(config).metadata is not None:
+            yield Issue("kubeflow.metadata", str(error))
+        return
+    if server.host in ("localhost", "127.0.0.1", "::1"):
+        yield Issue(
+            "kubeflow.metadata",
+            f"found {server}, which is another machine in every pod; name the server's service, "
+            "such as mysql.kubeflow",
+        )
+    if isinstance(server, MetadataServer) and PASSWORD_VARIABLE in settings_of(config).environment:
+        yield Issue(
+            f"kubeflow.environment.{PASSWORD_VARIABLE}",
+            "a password belongs in a Secret: kubeflow.secrets: "
+            f"{{{PASSWORD_VARIABLE}: {{secret: scopeline, key: password}}}}",
+        )
+
+
+def resources_name_components(config: PipelineConfig) -> Iterator[Issue]:
+    """A name that is misspelt would leave a component without what it needs."""
+    known = (DEFAULT_RESOURCES, *COMPONENTS, *TASKS)
+    for name in settings_of(config).resources:
+        if name not in known:
+            yield Issue(f"kubeflow.resources.{name}", f"no such step; {near_match(name, known)}")
+
+
+def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
+    """Which spans were read and trained on stands in the ledger, a file."""
+    if settings_of(config).volume is not None:
+        return
+    needs = {
+        "data in spans": has_spans(config.data),
+        "schedule.on_new_data": config.schedule_or_default.on_new_data,
+    }
+    for what in (what for what, is_so in needs.items() if is_so):
+        yield Issue(
+            "kubeflow.volume",
+            f"this key is missing; {what} needs one, as the ledger of what was trained on is kept "
+            f"there: {_VOLUME}",
+        )
+    if config.data.path.startswith(BUILTIN_PREFIX):
+        yield Issue(
+            "kubeflow.volume",
+            "this key is missing; shipped data needs one, as the first step unpacks it there: "
+            f"{_VOLUME}",
+        )
+
+
+def drift_is_found_by_runs(config: PipelineConfig) -> Iterator[Issue]:
+    """Whether a span has drifted shows once it was read, which takes a run."""
+    if config.drift.on_drift is OnDrift.RETRAIN:
+        yield Issue(
+            "drift.on_drift",
+            "found 'retrain', which a scheduler of this machine alone can do; on Kubeflow, warn or "
+            "fail go with schedule.on_new_data: true",
+        )
+
+
+def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
+    """TensorFlow and Beam are installed with the one."""
+    root = settings_of(config).pipeline_root
+    if root is None or not is_remote(root):
+        return
+    if not root.startswith(_BUCKET):
+        yield Issue("kubeflow.pipeline_root", f"found {root!r}; right is {_BUCKET}bucket/folder")
+    push = config.push.directory
+    if push is not None and not is_remote(push):
+        yield Issue(
+            "push.directory",
+            f"found {push!r}, but models are at {root}; leave it out, or give a URI as well",
+        )
+    keep = config.schedule_or_default.keep
+    if keep.versions is not None or keep.runs is not None:
+        yield Issue(
+            "schedule.keep",
+            f"found {keep.model_dump(exclude_none=True)}, but in an object store nothing is "
+            "deleted; leave it out: the bucket has lifecycle rules of its own",
+        )
+
+
+KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
+    there_is_an_image,
+    name_is_one_of_kubernetes,
+    artifacts_outlive_their_pod,
+    paths_are_on_the_cluster,
+    metadata_is_a_server,
+    resources_name_components,
+    spans_have_a_volume,
+    drift_is_found_by_runs,
+    object_stores_are_googles,
+)

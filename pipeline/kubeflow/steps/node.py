@@ -1,0 +1,132 @@
+"""Runs one TFX node with TFX's own launcher, as LocalDagRunner does."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from tfx.proto.orchestration import pipeline_pb2
+
+from components.trainer.cluster.kubernetes.pod_settings import PodSettings
+from pipeline.config.settings import PipelineConfig
+from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
+from pipeline.kubeflow.compiled import StepReport
+from pipeline.kubeflow.compiling.codec import unpack
+from pipeline.kubeflow.compiling.nodes import make_concrete
+from pipeline.kubeflow.kubeflow_rules import TASKS
+from pipeline.kubeflow.steps.progress import ProgressLines
+from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
+from pipeline.metadata.store import connection_config
+from pipeline.records.summary import RunSummary, State
+from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.runs.console import RunConsole
+from pipeline.runs.findings import SummaryBuilder
+from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
+from pipeline.runs.training import prepare_training
+from trainer_module.errors import ConfigError
+from trainer_module.progress import PROGRESS_LOGGER
+
+TRAINER = "Trainer"
+
+
+def read_name(packed: str) -> str:
+    """The id of the node that a step is told to run."""
+    pipeline = pipeline_pb2.Pipeline.FromString(unpack(packed))
+    return str(pipeline.nodes[0].pipeline_node.node_info.id)
+
+
+def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -> StepReport:
+    """Runs a node, or finds that this run has done so already.
+
+    Args:
+      packed: the pipeline of this one node.
+      record: what the run began with.
+      run_id: of the run; a second attempt goes on with the execution of the first.
+      screen: where people look.
+
+    Returns:
+      What became of it, and what it found, in one line.
+
+    Raises:
+      ConfigError: the code of the image knows no such node.
+      ComponentFailedError: its inputs could not be resolved.
+      Exception: as the component raised it.
+    """
+    config, name = record.config, read_name(packed)
+    connection = connection_config(config, cluster_layout(config))
+    try:
+        single = make_concrete(packed, record.nodes)
+    except KeyError:
+        raise ConfigError(
+            f"{name}: the code of the image knows no such component; compile the pipeline with "
+            "the image's code, or build the image again"
+        ) from None
+    (node,) = compiled_nodes(single, run_id, connection=connection)
+    console.started(name)
+    if name == TRAINER:
+        scope = "" if record.is_alone else run_id
+        prepare_training(config.train, _pods(config), scope)
+    progress = logging.getLogger(PROGRESS_LOGGER)
+    handlers = (console, ProgressLines(console))
+    for handler in handlers:
+        progress.addHandler(handler)
+    started = time.monotonic()
+    try:
+        state, execution = launch(node)
+    finally:
+        for handler in handlers:
+            progress.removeHandler(handler)
+    if state is State.FAILED:
+        raise ComponentFailedError(name)
+    seconds = time.monotonic() - started
+    detail = ""
+    if not node.is_system:
+        state, detail = _find(record, run_id, name, state, execution)
+        console.finished(name, state, seconds, detail)
+    return StepReport(
+        step=name,
+        state=state,
+        seconds=seconds,
+        detail=detail,
+        is_shown=not node.is_system,
+        execution=execution,
+    )
+
+
+def _find(
+    record: RunRecord, run_id: str, name: str, state: State, execution: int | None
+) -> tuple[State, str]:
+    """What became of a component, and what it found, in one line."""
+    config = record.config
+    layout = cluster_layout(config)
+    folder = RunFolder(run_root(layout), run_id)
+    results = ArtifactReader(connection_config(config, layout), config)
+    executions = {
+        shown: report.execution
+        for shown in record.shown
+        if (report := folder.read_report(shown)) is not None
+    }
+    for component, known in {**executions, name: execution}.items():
+        if known is not None:
+            results.add(component, known)
+    summary = RunSummary(
+        run_id=run_id, pipeline=config.name, started="", strategy=config.train.strategy.kind
+    )
+    return SummaryBuilder(config, results, summary).of(name, state)
+
+
+def _pods(config: PipelineConfig) -> PodSettings | None:
+    """What the pods of a cluster are given, where one trains."""
+    if config.train.cluster_or_default.launcher != "kubernetes":
+        return None
+    kubeflow = settings_of(config)
+    assert kubeflow.image is not None  # noqa: S101 - checked when the pipeline was compiled
+    return PodSettings(
+        image=kubeflow.image,
+        service_account=kubeflow.service_account,
+        image_pull_secrets=kubeflow.image_pull_secrets,
+        volume=kubeflow.volume,
+        environment=kubeflow.environment,
+        secrets=kubeflow.secrets,
+        resources={task: kubeflow.resources_of(task) for task in TASKS},
+    )

@@ -1,0 +1,182 @@
+"""The first step of a run: checks data and stores, reads the spans that are new."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from tfx.orchestration.local import runner_utils
+
+from pipeline.config.rules import check_rules
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import has_spans
+from pipeline.data.spans import Window, whole_data
+from pipeline.ingestion import ingestion_fingerprint
+from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
+from pipeline.kubeflow.compiling.nodes import compile_graph, values_of
+from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.steps.concurrent_runs import is_alone
+from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
+from pipeline.layout import Layout
+from pipeline.metadata.store import check_store
+from pipeline.records.event_log import EventLog
+from pipeline.records.notify import check_secrets
+from pipeline.records.run_events import RunEvents
+from pipeline.runs.console import RunConsole
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run import find_window
+from pipeline.runs.window_reader import WindowReader, left_out, make_spans
+from trainer_module.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+BECAUSE = "on Kubeflow"
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a run can be given."""
+
+    epochs: int
+    strategy: str
+    span: str
+    """The span to end at; empty: the newest."""
+
+
+def begin(
+    told: PipelineConfig, parameters: Parameters, run_id: str, code: str, console: RunConsole
+) -> None:
+    """Finds out what the run works on, and writes it down for the other steps.
+
+    A second attempt at it finds what the first one wrote, and does nothing.
+
+    Args:
+      told: the config as it was compiled.
+      parameters: of the run.
+      run_id: of the run.
+      code: the hash of the code that compiled the pipeline.
+      screen: where people look.
+
+    Raises:
+      ConfigError: config, parameters, secrets or the metadata cannot be used.
+      DataError: there is no data, or the window has a gap.
+      ComponentFailedError: an older span of the window cannot be read.
+    """
+    config = _apply(told, parameters)
+    layout = cluster_layout(config)
+    folder = RunFolder(run_root(layout), run_id)
+    if folder.read_record() is not None:
+        return
+    notes = _compare_code(code)
+    _make_output(layout)
+    check_secrets(config)
+    _check(config)
+    check_store(config, layout)
+    request = RunRequest(BECAUSE, parameters.span or None, through_name="the parameter span,")
+    window = find_window(config, layout, request)
+    folder.write_record(_look(config, layout, run_id, window, notes, console))
+
+
+def _look(
+    config: PipelineConfig,
+    layout: Layout,
+    run_id: str,
+    window: Window | None,
+    notes: list[str],
+    console: RunConsole,
+) -> RunRecord:
+    """Reads what is new but for the newest span, and compiles the graph with what is known now."""
+    began, event_log = time.time(), EventLog(layout.event_log)
+    data = list(window.spans) if window else [whole_data(config.data, layout)]
+    run_events = RunEvents(event_log, config, run_id, data, BECAUSE)
+    run_events.started()
+    spans, usable = None, data
+    if window is not None:
+        usable = WindowReader(config, layout, event_log, run_events, run_id).read(window, console)
+        spans = make_spans(usable, event_log)
+        notes = [*notes, *window.notes, *left_out(window, usable)]
+    graph = compile_graph(config, layout, spans)
+    deployment = runner_utils.extract_local_deployment_config(graph)
+    nodes = values_of(graph)
+    return RunRecord(
+        config=config,
+        because=BECAUSE,
+        began=began,
+        window=window,
+        data=usable,
+        states=run_events.states,
+        notes=notes,
+        ingestion=ingestion_fingerprint(config, layout),
+        is_alone=is_alone(config, layout, run_id),
+        nodes=nodes,
+        shown=[n for n in nodes if runner_utils.extract_executor_spec(deployment, n) is not None],
+    )
+
+
+def _apply(told: PipelineConfig, parameters: Parameters) -> PipelineConfig:
+    """The config with a run's parameters, and the metadata that pods reach.
+
+    Raises:
+      ConfigError: a parameter cannot be used.
+    """
+    train: dict[str, Any] = {"epochs": parameters.epochs}
+    if parameters.strategy != told.train.strategy.kind:
+        train["strategy"] = parameters.strategy
+    if parameters.span and not has_spans(told.data):
+        raise ConfigError(
+            f"the parameter span is {parameters.span!r}, but data.path has no spans; leave it empty"
+        )
+    values = told.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values["train"] = values.get("train", {}) | train
+    try:
+        return seen_from_pods(PipelineConfig.model_validate(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = first["loc"][1] if len(first["loc"]) > 1 else first["loc"][0]
+        raise ConfigError(
+            f"the parameter {name} is {train.get(str(name))!r}; {first['msg'].lower()}"
+        ) from None
+
+
+def _check(config: PipelineConfig) -> None:
+    """Checks what could not be checked where the pipeline was compiled: files, and parameters.
+
+    Raises:
+      ConfigError: lists every problem.
+    """
+    problems = [str(problem) for problem in check_rules(config)]
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+def _compare_code(compiled_from: str) -> list[str]:
+    """What people should know of the code in the image."""
+    if compiled_from == code_hash():
+        return []
+    note = (
+        "the image holds other code than the one that compiled the pipeline; build the image "
+        "again, or compile with its code"
+    )
+    logger.warning(note)
+    return [note]
+
+
+def _make_output(layout: Layout) -> None:
+    """Makes the pipeline's folder now: later, a step would have worked for nothing.
+
+    Raises:
+      ConfigError: nothing can be written there.
+    """
+    try:
+        layout.root.mkdir(parents=True, exist_ok=True)
+        scratch = layout.root / ".writable"
+        scratch.touch()
+        scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{layout.root}: the volume cannot be written ({error.strerror or error}); the image "
+            "runs as user and group 1000, which its folder has to belong to"
+        ) from None

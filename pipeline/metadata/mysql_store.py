@@ -1,0 +1,150 @@
+"""Metadata in a database of a MySQL or MariaDB server: why it cannot be used, and a copy of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.metadata_url import PASSWORD_VARIABLE, MetadataServer
+from trainer_module.errors import ConfigError
+
+CONNECT_SECONDS = 5
+"""How long a server may take to let us in."""
+ANSWER_SECONDS = 60
+"""How long it may take to answer one query."""
+
+_ACCESS_DENIED, _DATABASE_DENIED, _NO_DATABASE, _UNREACHABLE = 1045, 1044, 1049, 2003
+"""The error numbers of MySQL that a user can do something about."""
+
+
+def server_connection(server: MetadataServer) -> Any:
+    """How ML Metadata reaches a server's database.
+
+    Returns:
+      A `metadata_store_pb2.ConnectionConfig`. It holds the password: never to be logged.
+    """
+    from ml_metadata.proto import metadata_store_pb2
+
+    return metadata_store_pb2.ConnectionConfig(
+        mysql=metadata_store_pb2.MySQLDatabaseConfig(
+            host=_by_network(server),
+            port=server.port,
+            database=server.database,
+            user=server.user,
+            password=server.password,
+            # A database that is misspelt would be made, and all history be missing from it.
+            skip_db_creation=True,
+        )
+    )
+
+
+def check_server(server: MetadataServer) -> None:
+    """Logs in.
+
+    Raises:
+      ConfigError: the server cannot be used.
+    """
+    with _server(server):
+        pass
+
+
+def copy_server(server: MetadataServer, path: Path) -> None:
+    """Copies a server's tables, row by row, into those that ML Metadata has made in a file.
+
+    Raises:
+      ConfigError: the server cannot be used.
+    """
+    with _server(server) as source, closing(sqlite3.connect(path)) as target, source.cursor() as c:
+        c.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        c.execute("SHOW TABLES")
+        there = {name.decode() for (name,) in c.fetchall()}
+        for (table,) in target.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall():
+            if table in there:  # All are, once ML Metadata has opened the database.
+                _copy_table(table, c, target)
+        target.commit()
+
+
+def _copy_table(table: str, source: Any, target: sqlite3.Connection) -> None:
+    described = target.execute(f"PRAGMA table_info(`{table}`)").fetchall()
+    columns = {name: kind for _, name, kind, *_ in described}
+    names = ", ".join(f"`{name}`" for name in columns)
+    places = ", ".join("?" * len(columns))
+    is_blob = [kind == "BLOB" for kind in columns.values()]
+    source.execute(f"SELECT {names} FROM `{table}`")  # noqa: S608 - names of our own tables
+    target.executemany(
+        f"INSERT OR REPLACE INTO `{table}` ({names}) VALUES ({places})",  # noqa: S608
+        (
+            [
+                value.decode() if isinstance(value, bytes) and not blob else value
+                for value, blob in zip(row, is_blob, strict=True)
+            ]
+            for row in source
+        ),
+    )
+
+
+def _by_network(server: MetadataServer) -> str:
+    """The host; MySQL's clients take `localhost` for a socket file, whatever the port."""
+    return "127.0.0.1" if server.host == "localhost" else server.host
+
+
+@contextmanager
+def _server(server: MetadataServer) -> Iterator[Any]:
+    """A connection to a server's database, as `pymysql.Connection`; text comes as bytes.
+
+    It speaks latin1 as ML Metadata's own client does, so that it sees the same bytes, UTF-8, for
+    whatever character set the database has.
+
+    Raises:
+      ConfigError: the server cannot be used.
+    """
+    import pymysql  # type: ignore[import-untyped]
+
+    try:
+        connection = pymysql.connect(
+            host=_by_network(server),
+            port=server.port,
+            user=server.user,
+            password=server.password,
+            database=server.database,
+            connect_timeout=CONNECT_SECONDS,
+            read_timeout=ANSWER_SECONDS,
+            charset="latin1",
+            use_unicode=False,
+        )
+    except (pymysql.MySQLError, RuntimeError, OSError) as error:
+        # RuntimeError: a way of logging in that needs another package.
+        raise ConfigError(f"{server}: {_refusal(server, error)}") from None
+    with connection:
+        try:
+            yield connection
+        except (pymysql.MySQLError, OSError) as error:
+            raise ConfigError(f"{server}: {_refusal(server, error)}") from None
+
+
+def _refusal(server: MetadataServer, error: Exception) -> str:
+    """Why a server cannot be used, and what to do, without a password."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1] if len(error.args) > 1 else error)
+    if code == _ACCESS_DENIED:
+        is_set = "has a wrong password for" if server.password else "is not set, the password of"
+        return (
+            f"the metadata server refuses access; {PASSWORD_VARIABLE} {is_set} {server.user!r}, "
+            "or there is no such user"
+        )
+    if code in (_NO_DATABASE, _DATABASE_DENIED):
+        return (
+            f"the metadata server has no database {server.database!r} for {server.user!r}; make "
+            f"it: CREATE DATABASE `{server.database}`, and GRANT ALL on it to the user"
+        )
+    if code == _UNREACHABLE:
+        return (
+            f"the metadata server cannot be reached ({text}); is it running, and are host and "
+            "port right?"
+        )
+    return f"the metadata server cannot be used ({text})"

@@ -1,0 +1,1 @@
+"""What a pipeline writes about its runs: the event log, summaries and notifications."""

@@ -1,0 +1,185 @@
+"""The ledger of a pipeline: every decision and what came of it, in one SQLite file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from trainer_module.errors import ConfigError
+
+SCHEMA_VERSION = 1
+"""Of the file, in its `user_version`."""
+BUSY_SECONDS = 10.0
+"""How long a writer waits for another."""
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  run TEXT,
+  message TEXT NOT NULL,
+  details TEXT NOT NULL
+)"""
+
+
+class EventKind(StrEnum):
+    """What an event tells of."""
+
+    DUE = "due"
+    """A run was decided on; the message says why."""
+    SKIPPED = "skipped"
+    """A firing of the clock that nothing came of; the message says why."""
+    STARTED = "started"
+    """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`."""
+    CACHED = "cached"
+    """Components had nothing to do; details: `components`."""
+    INGESTED = "ingested"
+    """A span was read; details: `span`, `examples`."""
+    UNUSABLE_SPAN = "unusable span"
+    """A span cannot be read, or holds nothing; details: `span`."""
+    ANOMALY = "anomaly"
+    DRIFT = "drift"
+    BLESSED = "blessed"
+    NOT_BLESSED = "not blessed"
+    PUSHED = "pushed"
+    """Details: `version`, `path`, `model`, `metrics`, `window`, `strategy`."""
+    FINISHED = "finished"
+    """A run ended by itself; details: `status`, `exit_code`, and the signatures of its spans."""
+    FAILED = "failed"
+    """A run failed, was stopped or ran into its time-out; details: `exit_code`."""
+    ROLLED_BACK = "rolled back"
+    """Details: `version` that serves now, `copy_of`."""
+    WITHDRAWN = "withdrawn"
+    """A version is marked as bad; details: `version`."""
+    DELETED = "deleted"
+    """Details: what was deleted."""
+    NOTIFICATION_FAILED = "notification failed"
+
+
+@dataclass(frozen=True)
+class LoggedEvent:
+    """One line of the ledger."""
+
+    id: int
+    at: datetime
+    kind: EventKind
+    run: str | None
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class EventLog:
+    """Appends and finds events; safe for several processes at once."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file at each call; it is made when the first event is recorded."""
+        self._path = path
+
+    def record(
+        self,
+        kind: EventKind,
+        message: str,
+        *,
+        run: str | None = None,
+        at: datetime | None = None,
+        **details: Any,
+    ) -> None:
+        """Appends an event.
+
+        Args:
+          kind: what it tells of.
+          message: a sentence for people.
+          run: the id of the run it belongs to.
+          at: when; default: now.
+          details: for programs, as JSON.
+
+        Raises:
+          ConfigError: the file is locked, corrupt, or of a newer Scopeline.
+        """
+        at = (at or datetime.now()).astimezone()
+        row = (at.isoformat(), kind.value, run, message, json.dumps(details))
+        with self._connection() as connection:
+            connection.execute(
+                "INSERT INTO events (at, kind, run, message, details) VALUES (?, ?, ?, ?, ?)", row
+            )
+
+    def events(
+        self, *kinds: EventKind, run: str | None = None, newest: int | None = None
+    ) -> list[LoggedEvent]:
+        """Events in the order they were recorded.
+
+        Args:
+          kinds: only these; default: all.
+          run: only of this run.
+          newest: at most so many, the newest ones.
+        """
+        if not self._path.exists():
+            return []
+        conditions, values = ["1"], []
+        if kinds:
+            conditions.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            values += [kind.value for kind in kinds]
+        if run is not None:
+            conditions.append("run = ?")
+            values.append(run)
+        query = (
+            "SELECT id, at, kind, run, message, details FROM events "  # noqa: S608 - no values
+            f"WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
+        )
+        with self._connection() as connection:
+            rows = connection.execute(query, (*values, newest or -1)).fetchall()
+        return [_event(row) for row in reversed(rows)]
+
+    def last(self, *kinds: EventKind) -> LoggedEvent | None:
+        """The newest event of some kinds."""
+        found = self.events(*kinds, newest=1)
+        return found[0] if found else None
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection:
+                _prepare(connection, self._path)
+                with connection:
+                    yield connection
+        except sqlite3.OperationalError as error:
+            raise ConfigError(f"{self._path}: the ledger cannot be used ({error})") from None
+        except sqlite3.DatabaseError as error:
+            raise ConfigError(
+                f"{self._path}: this is no ledger, or it is corrupt ({error}); move it aside, and "
+                "a new one is begun"
+            ) from None
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Makes a new file's table.
+
+    Raises:
+      ConfigError: a newer Scopeline wrote the file.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path}: written by a newer Scopeline (format {version}, this one knows "
+            f"{SCHEMA_VERSION}); use that one, or another --output"
+        )
+    if version < SCHEMA_VERSION:
+        with connection:
+            connection.execute(_CREATE)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _event(row: tuple[int, str, str, str | None, str, str]) -> LoggedEvent:
+    number, at, kind, run, message, details = row
+    return LoggedEvent(
+        number, datetime.fromisoformat(at), EventKind(kind), run, message, json.loads(details)
+    )

@@ -1,0 +1,270 @@
+"""Tells people and programs of what became of a run, by webhook and by mail.
+
+A notification that cannot be delivered never fails or delays a run for long: it is logged, and
+recorded in the ledger. Neither ever names more of a URL than its host: its path or query may be
+what lets one post there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import smtplib
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from email.message import EmailMessage
+from typing import Any
+from urllib.parse import urlsplit
+
+from pipeline.config.settings import EmailSettings, Occasion, PipelineConfig, WebhookSettings
+from pipeline.records.event_log import EventKind, EventLog
+from trainer_module.errors import ConfigError, ScopelineError
+
+SIGNATURE_HEADER = "X-Scopeline-Signature"
+CONNECT_SECONDS = 3.0
+READ_SECONDS = 5.0
+"""How long a server may say nothing."""
+DEADLINE_SECONDS = 15.0
+"""How long a delivery takes at most, second attempt included, however slowly a server answers."""
+RETRY_SECONDS = 1.0
+"""The wait before the second attempt."""
+SMTP_PORT = 25
+
+logger = logging.getLogger(__name__)
+
+
+class _UndeliveredError(Exception):
+    """A delivery failed; the message may be shown."""
+
+    def __init__(self, why: str, again: bool = False) -> None:
+        """Says why.
+
+        Args:
+          why: without a secret.
+          again: whether a second attempt may succeed.
+        """
+        super().__init__(why)
+        self.again = again
+
+
+def check_secrets(config: PipelineConfig) -> None:
+    """Finds out before a run whether the secrets that notifications need are there.
+
+    Raises:
+      ConfigError: an environment variable that the config names is not set.
+    """
+    webhook, email = config.notify.webhook, config.notify.email
+    named = {
+        "notify.webhook.secret_variable": webhook and webhook.secret_variable,
+        "notify.email.password_variable": email and email.password_variable,
+    }
+    for key, variable in named.items():
+        if variable and not os.environ.get(variable):
+            raise ConfigError(
+                f"{key}: the environment variable {variable} is not set; set it where the "
+                "pipeline runs, or remove the key"
+            )
+
+
+def notify(
+    config: PipelineConfig,
+    occasion: Occasion,
+    message: str,
+    details: dict[str, Any],
+    event_log: EventLog,
+    run: str | None = None,
+) -> None:
+    """Tells those that the config names of an occasion, if it asks for that; never raises.
+
+    Args:
+      config: a checked config.
+      occasion: what happened.
+      message: a sentence for people.
+      details: for programs.
+      ledger: of the pipeline; is told of what could not be delivered.
+      run: the id of the run it is about.
+    """
+    settings = config.notify
+    if occasion not in settings.occasions:
+        return
+    content = {
+        "pipeline": config.name,
+        "occasion": occasion.value,
+        "message": message,
+        "run": run,
+        "at": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "details": details,
+    }
+    if (webhook := settings.webhook) is not None:
+        _deliver(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
+    if (email := settings.email) is not None:
+        what = f"the mail server {email.server}"
+        _deliver(what, lambda: _send(email, content), occasion, event_log, run)
+
+
+def _deliver(
+    what: str,
+    attempt: Callable[[], None],
+    occasion: Occasion,
+    event_log: EventLog,
+    run: str | None,
+) -> None:
+    """Attempts a delivery at most twice and within the deadline; records a failure."""
+    why = _attempt_twice(attempt)
+    if why is None:
+        logger.info("Notified of %r: %s", occasion.value, what)
+        return
+    sentence = f"{what} was not told of {occasion.value!r}: {why}"
+    logger.warning("A notification could not be delivered: %s", sentence)
+    try:
+        event_log.record(EventKind.NOTIFICATION_FAILED, sentence, run=run, occasion=occasion.value)
+    except ScopelineError:
+        logger.exception("Nor could that be recorded")
+
+
+def _attempt_twice(attempt: Callable[[], None]) -> str | None:
+    """Why the delivery failed; None if it did not.
+
+    It goes on in a thread of its own: the time-outs of sockets begin anew with every byte, so
+    that a server that drips could hold them for ever.
+    """
+    ends = time.monotonic() + DEADLINE_SECONDS
+    failures: list[str] = []
+
+    def deliver() -> None:
+        for is_last in (False, True):
+            failure, again = _attempt(attempt)
+            if failure is None:
+                failures.clear()
+                return
+            failures[:] = [failure]
+            if is_last or not again or time.monotonic() + RETRY_SECONDS > ends:
+                return
+            time.sleep(RETRY_SECONDS)
+
+    thread = threading.Thread(target=deliver, name="notify", daemon=True)
+    thread.start()
+    thread.join(max(0.0, ends - time.monotonic()))
+    if thread.is_alive():
+        return f"no whole answer within {DEADLINE_SECONDS:g} s"
+    return failures[0] if failures else None
+
+
+def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
+    """Why one attempt failed, None if it did not, and whether another may succeed."""
+    try:
+        attempt()
+    except _UndeliveredError as error:
+        return str(error), error.again
+    except OSError as error:  # Those of requests and smtplib as well.
+        return _explain(error)
+    except Exception as error:
+        # Not its text, which may hold what was to be sent, or where.
+        return f"{type(error).__name__}; is what the config says of it right?", False
+    return None, False
+
+
+def _explain(error: OSError) -> tuple[str, bool]:
+    """The same for an error of the network or of the mail server, without a URL."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return f"it refuses the login ({error.smtp_code})", False
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return _refused(error.recipients), False
+    if isinstance(error, smtplib.SMTPResponseException):
+        said = error.smtp_error
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        return (
+            f"it answered {error.smtp_code} {' '.join(text.split())[:200]}",
+            error.smtp_code < 500,
+        )
+    if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):
+        return str(error), isinstance(error, smtplib.SMTPServerDisconnected)
+    for cause in _causes(error):
+        if isinstance(cause, TimeoutError):
+            return "no answer in time", True
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror, True
+    return f"{type(error).__name__}", True
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it, the error first."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _host(webhook: WebhookSettings) -> str:
+    """What may be shown of a webhook: whom it tells, without user, path and query."""
+    return "the webhook at " + re.sub(r"^https?://([^/?#]*@)?([^/?#]*).*$", r"\2", webhook.url)
+
+
+def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
+    import requests  # Only now: a run that tells nobody does not wait for it.
+
+    body = json.dumps(content, default=str).encode()
+    headers = {"Content-Type": "application/json", "User-Agent": "scopeline"}
+    if webhook.secret_variable:
+        key = os.environ.get(webhook.secret_variable, "").encode()
+        digest = hmac.new(key, body, hashlib.sha256).hexdigest()
+        headers[SIGNATURE_HEADER] = f"sha256={digest}"
+    with requests.post(
+        webhook.url,
+        data=body,
+        headers=headers,
+        timeout=(CONNECT_SECONDS, READ_SECONDS),
+        # Another host is not to be told; and a POST that is redirected becomes a GET.
+        allow_redirects=False,
+        # The answer says all by its status; its body might be endless.
+        stream=True,
+    ) as response:
+        status = response.status_code
+    if 300 <= status < 400:
+        raise _UndeliveredError(f"it answered {status}, a redirection; give the URL it leads to")
+    if status >= 400:
+        raise _UndeliveredError(f"it answered {status}", again=status >= 500 or status == 429)
+
+
+def _compose(email: EmailSettings, content: dict[str, Any]) -> EmailMessage:
+    mail = EmailMessage()
+    occasion = str(content["occasion"]).replace("_", " ")
+    mail["Subject"] = f"{content['pipeline']}: {occasion}"
+    mail["From"] = email.sender
+    mail["To"] = ", ".join(email.to)
+    details = json.dumps(content["details"], default=str, indent=2, ensure_ascii=False)
+    mail.set_content(
+        f"{content['message']}\n\npipeline: {content['pipeline']}\nrun: {content['run'] or '-'}\n"
+        f"at: {content['at']}\n\n{details}\n"
+    )
+    return mail
+
+
+def _send(email: EmailSettings, content: dict[str, Any]) -> None:
+    mail = _compose(email, content)
+    parts = urlsplit(f"//{email.server}")
+    with smtplib.SMTP(
+        parts.hostname or "", parts.port or SMTP_PORT, timeout=READ_SECONDS
+    ) as server:
+        if email.tls:
+            server.starttls(context=ssl.create_default_context())
+        if email.user:
+            password = os.environ.get(email.password_variable or "", "")
+            server.login(email.user, password)
+        refused = server.send_message(mail)
+    if refused:  # The others have it already: not again.
+        raise _UndeliveredError(_refused(refused))
+
+
+def _refused(recipients: dict[str, tuple[int, bytes]]) -> str:
+    answers = (
+        f"{to} ({code} {text.decode(errors='replace')})" for to, (code, text) in recipients.items()
+    )
+    return f"it refuses {', '.join(answers)}"

@@ -1,0 +1,201 @@
+"""What a run tells the ledger, and those who want to be told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.data.spans import Span
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import notify
+from pipeline.records.summary import RunSummary, State, Status
+
+ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
+
+
+SpanStates = dict[str, dict[str, str]]
+"""By a span's number, its `signature` and `digest`."""
+
+
+def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
+    """By number, each span's signature and digest; one that is known already is not read again."""
+    known = {}
+    for event in event_log.events(EventKind.FINISHED):
+        for state in event.details.get("spans", {}).values():
+            known[state["signature"]] = state["digest"]
+    return {
+        str(span.number): {
+            "signature": span.signature,
+            "digest": known.get(span.signature) or _digest(span),
+        }
+        for span in spans
+    }
+
+
+def _digest(span: Span) -> str:
+    """Of a span whose files are gone in the meantime, one that no content has."""
+    try:
+        return span.digest()
+    except OSError:
+        return ""
+
+
+class RunEvents:
+    """Writes down one run."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        config: PipelineConfig,
+        run_id: str,
+        data: list[Span],
+        because: str,
+        states: SpanStates | None = None,
+    ) -> None:
+        """Looks at the data's files; writes nothing yet.
+
+        Args:
+          ledger: of the pipeline.
+          config: of the run.
+          run_id: of the run.
+          data: the spans that it trains on, oldest first; data without spans counts as one.
+          because: why there is a run.
+          states: what `span_states` found when the run began, if it began elsewhere.
+        """
+        self._event_log = event_log
+        self._config = config
+        self._run = run_id
+        self._data = data
+        self._window = [span.number for span in data]
+        # Looked at before anything is read: what changes later is new to the next run.
+        self.states = span_states(data, event_log) if states is None else states
+        self._because = because
+        self._has_begun = False
+
+    def started(self) -> None:
+        """The first component begins; further calls do nothing."""
+        if not self._has_begun:
+            self._has_begun = True
+            # Where each step is a process of its own, another one may have begun the run.
+            if self._event_log.events(EventKind.STARTED, run=self._run):
+                return
+            self._record(
+                EventKind.STARTED,
+                self._because,
+                window=self._window,
+                newest=str(self._data[-1]),
+                warm_start=self._config.schedule_or_default.warm_start,
+            )
+
+    def trains_on(self, spans: Sequence[Span]) -> None:
+        """Which of the spans could be used."""
+        self._window = [span.number for span in spans]
+
+    def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
+        """A span has been read, counted and checked.
+
+        Args:
+          span: that was read.
+          examples: how many, by split.
+          settings: the fingerprint of what decided how files become examples.
+          uri: where the examples are.
+        """
+        counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
+        self._record(
+            EventKind.INGESTED,
+            f"span {span}: {counts}",
+            span=span.number,
+            signature=span.signature,
+            settings=settings,
+            examples=examples,
+            uri=uri,
+        )
+
+    def unusable(self, span: Span, message: str, settings: str) -> None:
+        """A span cannot be used by settings with that fingerprint; the run goes on without."""
+        self._record(
+            EventKind.UNUSABLE_SPAN,
+            f"span {span}: {message}",
+            span=span.number,
+            signature=span.signature,
+            settings=settings,
+        )
+
+    def concluded(self, summary: RunSummary, model: str | None) -> None:
+        """The run ended, well or not.
+
+        Args:
+          summary: in its final state.
+          model: the uri of the Model artifact, if there is one.
+        """
+        if cached := [c.name for c in summary.components if c.state is State.CACHED]:
+            self._record(EventKind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
+        for anomaly in summary.anomalies:
+            self._record(EventKind.ANOMALY, anomaly)
+        self._drifted(summary.drift)
+        if summary.blessed is not None:
+            kind = EventKind.BLESSED if summary.blessed else EventKind.NOT_BLESSED
+            self._record(kind, summary.reason or "")
+        if summary.pushed is not None:
+            self._pushed(summary, summary.pushed, model)
+        self._ended(summary)
+
+    def _drifted(self, found: Sequence[str]) -> None:
+        """Writes drift down, once: the run that trains finds what the one that checked did."""
+        span = self._data[-1].number
+        known = {(e.details["span"], e.message) for e in self._event_log.events(EventKind.DRIFT)}
+        new = [drift for drift in found if (span, drift) not in known]
+        for drift in new:
+            self._record(EventKind.DRIFT, drift, span=span)
+        if new:
+            self._tell(Occasion.DRIFT, "; ".join(new))
+
+    def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
+        """Writes a version down, once: also if an earlier run that made it was killed."""
+        pushed = [event.details["path"] for event in self._event_log.events(EventKind.PUSHED)]
+        if path in pushed:
+            return
+        # JSON has no NaN.
+        values = {name: metric.value for name, metric in summary.metrics.items()}
+        metrics = {n: value if math.isfinite(value) else None for n, value in values.items()}
+        self._record(
+            EventKind.PUSHED,
+            f"to {path}",
+            version=PurePosixPath(path).name,
+            path=path,
+            model=model,
+            metrics=metrics,
+            window=self._window,
+            strategy=summary.strategy,
+        )
+        self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=metrics)
+
+    def _ended(self, summary: RunSummary) -> None:
+        status = summary.status
+        details: dict[str, Any] = {"status": status.value, "exit_code": status.exit_code}
+        if status in ENDED_WELL:
+            details |= {
+                "window": self._window,
+                "spans": self.states,
+                "config": config_fingerprint(self._config),
+            }
+            self._record(EventKind.FINISHED, summary.reason or status.value, **details)
+            if status is Status.NOT_BLESSED:
+                self._tell(Occasion.NOT_BLESSED, summary.reason or "")
+            return
+        error = summary.error
+        where = f"{error.component}: " if error and error.component else ""
+        message = where + (error.message if error else status.value)
+        self._record(EventKind.FAILED, message, **details)
+        if status is not Status.INTERRUPTED:  # Somebody meant it.
+            self._tell(Occasion.FAILED, message)
+
+    def _record(self, kind: EventKind, message: str, **details: Any) -> None:
+        self._event_log.record(kind, message, run=self._run, **details)
+
+    def _tell(self, occasion: Occasion, message: str, **details: Any) -> None:
+        notify(self._config, occasion, message, details, self._event_log, run=self._run)

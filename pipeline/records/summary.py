@@ -1,0 +1,129 @@
+"""`summary.json`: a run's outcome, for programs."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, PlainSerializer
+
+from pipeline.data.spans import Window
+from pipeline.exit_codes import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_BLESSED,
+    EXIT_PUSHED,
+    EXIT_UNUSABLE,
+)
+
+# JSON has no NaN and no infinities.
+Number = Annotated[
+    float,
+    BeforeValidator(lambda v: math.nan if v is None else v),
+    PlainSerializer(lambda v: v if math.isfinite(v) else None, when_used="json"),
+]
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    RUNNING = "running"
+    """It has not ended; or it was killed, if nothing runs any more."""
+    PUSHED = "pushed"
+    VALIDATED = "validated"
+    """The data was read and checked; no more was asked for."""
+    NOT_BLESSED = "not_blessed"
+    FAILED = "failed"
+    UNUSABLE = "unusable"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns."""
+        return {
+            Status.PUSHED: EXIT_PUSHED,
+            Status.VALIDATED: EXIT_PUSHED,
+            Status.NOT_BLESSED: EXIT_NOT_BLESSED,
+            Status.UNUSABLE: EXIT_UNUSABLE,
+            Status.INTERRUPTED: EXIT_INTERRUPTED,
+        }.get(self, EXIT_FAILED)
+
+
+class State(StrEnum):
+    """What became of a component in a run."""
+
+    RAN = "ran"
+    CACHED = "cached"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class ComponentSummary(BaseModel):
+    """One component of the run."""
+
+    name: str
+    state: State
+    seconds: float
+
+
+class MetricSummary(BaseModel):
+    """One metric of the whole eval split."""
+
+    value: Number
+    in_service: Number | None
+    needs: str
+    ok: bool
+
+
+class WindowSummary(BaseModel):
+    """The spans that the run trains on, by date or number."""
+
+    spans: list[str]
+    newest: str
+
+    @classmethod
+    def of(cls, window: Window) -> WindowSummary:
+        """The summary of a window."""
+        return cls(spans=[span.name for span in window.spans], newest=str(window.newest))
+
+
+class ErrorSummary(BaseModel):
+    """Why a run ended early."""
+
+    component: str | None
+    message: str
+    log: str
+
+
+class RunSummary(BaseModel):
+    """The whole of `summary.json`."""
+
+    run_id: str
+    pipeline: str
+    status: Status = Status.RUNNING
+    started: str
+    seconds: float = 0.0
+    strategy: str
+    replicas: int | None = None
+    components: list[ComponentSummary] = []
+    window: WindowSummary | None = None
+    examples: dict[str, int] = {}
+    """By split, of the newest span where the data comes in spans."""
+    anomalies: list[str] = []
+    drift: list[str] = []
+    notes: list[str] = []
+    training: dict[str, Any] = {}
+    metrics: dict[str, MetricSummary] = {}
+    slices: dict[str, dict[str, Number]] = {}
+    blessed: bool | None = None
+    reason: str | None = None
+    pushed: str | None = None
+    error: ErrorSummary | None = None
+
+    def write(self, path: Path) -> None:
+        """Writes the file whole, replacing an earlier state of it."""
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(self.model_dump_json(indent=2) + "\n")
+        scratch.replace(path)

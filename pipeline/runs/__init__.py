@@ -1,0 +1,1 @@
+"""One run of a pipeline: executed, watched, planned and reported."""

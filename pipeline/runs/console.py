@@ -1,0 +1,185 @@
+"""What a person sees of a run: a line per component, a bar while one works long, the outcome."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pipeline.records.summary import RunSummary, State, Status
+
+QUIET_SECONDS = 20
+"""Where there is no terminal to draw a bar in, progress is a line at most this often."""
+
+MAX_SLICES = 10
+"""Rows of slices that leave room for the rest on one screen."""
+COUNT = "example_count"
+"""TFMA's metric of how many examples a slice has."""
+
+_COLOURS = {
+    State.RAN: "green",
+    State.CACHED: "cyan",
+    State.SKIPPED: "yellow",
+    State.FAILED: "red",
+}
+
+
+def shown(path: Path | str) -> str:
+    """A path as a person would type it: relative where it is below the current folder."""
+    below = Path(path).is_relative_to(Path.cwd())
+    return str(Path(path).relative_to(Path.cwd()) if below else path)
+
+
+class RunConsole(logging.Handler):
+    """Draws a run; as a logging handler it takes the progress that components report."""
+
+    def __init__(self, stream: IO[str], verbose: bool = False) -> None:
+        """Draws on a stream; without colours or cursor movement unless it is a terminal.
+
+        Args:
+          stream: where to draw.
+          verbose: whether log lines scroll by, between which no bar can be drawn.
+        """
+        super().__init__()
+        self._terminal = Console(file=stream, highlight=False, soft_wrap=True, emoji=False)
+        self._draws_bars = self._terminal.is_interactive and not verbose
+        self._bar: Progress | None = None
+        self._component = ""
+        self._last_line = 0.0
+
+    def begin(self, title: str) -> None:
+        """Says which run this is."""
+        self._terminal.print(f"[bold]{escape(title)}[/bold]")
+
+    def started(self, component: str) -> None:
+        """A component begins."""
+        self.stop()
+        self._component, self._last_line = component, time.monotonic()
+        if not self._draws_bars:
+            return
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn(f"{component:<16}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=self._terminal,
+            transient=True,
+        )
+        self._bar.add_task(component, total=None, detail="")
+        self._bar.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows how far a component has come."""
+        done, total = getattr(record, "done", None), getattr(record, "total", None)
+        detail = f"{record.getMessage()}  {getattr(record, 'detail', '')}".rstrip()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, detail=detail)
+        elif time.monotonic() - self._last_line >= QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            self._terminal.print(f"  {self._component:<16}  {escape(detail)}")
+
+    def finished(self, component: str, state: State, seconds: float, detail: str) -> None:
+        """A component ended."""
+        self.stop()
+        word = f"[{_COLOURS[state]}]{state.value:<8}[/]"
+        took = f"{seconds:6.1f} s" if state in (State.RAN, State.FAILED) else " " * 8
+        self._terminal.print(f"  {component:<16}  {word} {took}  {escape(detail)}".rstrip())
+
+    def write(self, line: str) -> None:
+        """Prints a line as it stands, without markup."""
+        self._terminal.print(line, markup=False)
+
+    def stop(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def conclude(self, summary: RunSummary, hints: list[str]) -> None:
+        """Shows the metrics, the verdict, where the model went, and what to look at next."""
+        self.stop()
+        if summary.metrics:
+            self._terminal.print()
+            self._terminal.print(_metrics_table(summary))
+        if summary.slices:
+            self._terminal.print()
+            self._terminal.print(_slices_table(summary))
+        self._terminal.print()
+        for note in _notes(summary):
+            self._terminal.print(f"note: {escape(note)}")
+        self._terminal.print(_verdict(summary))
+        for hint in hints:
+            self._terminal.print(escape(hint))
+
+
+def _notes(summary: RunSummary) -> list[str]:
+    """What was out of the ordinary, with the window or in training."""
+    training = summary.training
+    restarts = [f"{what}, and training went on" for what in training.get("restarts", [])]
+    return [*summary.notes, *training.get("notes", []), *restarts]
+
+
+def _metrics_table(summary: RunSummary) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("in service", justify="right")
+    table.add_column("needs")
+    for name, metric in summary.metrics.items():
+        colour = "" if metric.ok and not metric.needs else "green" if metric.ok else "red"
+        needs = f"{metric.needs}: {'kept' if metric.ok else 'not kept'}" if metric.needs else ""
+        table.add_row(
+            name,
+            _number(metric.value),
+            "-" if metric.in_service is None else _number(metric.in_service),
+            f"[{colour}]{escape(needs)}[/{colour}]" if colour else escape(needs),
+        )
+    return table
+
+
+def _slices_table(summary: RunSummary) -> Table:
+    """The largest slices; `summary.json` has them all."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+    table.add_column("slice")
+    for name in ("examples", *summary.metrics):
+        table.add_column(name, justify="right")
+    largest = sorted(summary.slices.items(), key=lambda item: -item[1].get(COUNT, 0))
+    for name, metrics in largest[:MAX_SLICES]:
+        values = (_number(metrics.get(metric, math.nan)) for metric in summary.metrics)
+        table.add_row(escape(name), f"{metrics.get(COUNT, 0):,.0f}", *values)
+    if len(largest) > MAX_SLICES:
+        table.add_row(f"and {len(largest) - MAX_SLICES} more in summary.json")
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if math.isfinite(value) and abs(value) < 1e4 else f"{value:.4g}"
+
+
+def _verdict(summary: RunSummary) -> str:
+    """One sentence about how it ended, in colour."""
+    reason = escape(summary.reason or "")
+    if summary.status is Status.PUSHED:
+        pushed = escape(shown(str(summary.pushed)))
+        if all(component.state is State.CACHED for component in summary.components):
+            return f"[cyan]nothing has changed[/cyan]; an earlier run pushed {pushed}"
+        return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
+    if summary.status is Status.VALIDATED:
+        return "[green]validated[/green]: the data was read and checked"
+    if summary.status is Status.NOT_BLESSED:
+        return f"[red]not blessed[/red], nothing was pushed: {reason}"
+    if summary.error is not None:
+        component = summary.error.component
+        if summary.status is Status.INTERRUPTED:
+            return f"[yellow]interrupted[/yellow] in {component or 'start-up'}"
+        where = f"{component} failed: " if component else ""
+        return f"[red]{escape(where)}[/red]{escape(summary.error.message)}"
+    return f"[yellow]{summary.status.value}[/yellow]"

@@ -1,0 +1,134 @@
+"""The Evaluator's verdict in words: each metric, what it needed, and the reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+
+from pipeline.config.settings import PipelineConfig
+from pipeline.evaluation import BASELINE, CANDIDATE, effective_thresholds, metric_names
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """One metric of the whole eval split."""
+
+    name: str
+    value: float
+    in_service: float | None
+    """The same of the model to beat; None if there is none."""
+    needs: str
+    """What the thresholds ask, in words; empty if nothing."""
+    ok: bool
+    """Whether TFMA found nothing against it."""
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """What was measured and decided."""
+
+    blessed: bool
+    reason: str
+    metrics: tuple[MetricResult, ...]
+    slices: dict[str, dict[str, float]]
+    """Slice, such as `plan=gold`, to its metrics and its `example_count`."""
+
+
+def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> EvaluationReport:
+    """Reads an evaluation artifact.
+
+    Args:
+      uri: its folder.
+      config: of the run, for the order of the metrics and their thresholds.
+      blessed: TFX's verdict.
+    """
+    by_slice = _candidate_and_baseline(uri)
+    values = by_slice.pop("", {})
+    failed = _failed_metrics(uri)
+    candidate, baseline = values.get(CANDIDATE, {}), values.get(BASELINE)
+    results = tuple(
+        MetricResult(
+            name=name,
+            value=candidate.get(name, math.nan),
+            in_service=baseline.get(name) if baseline else None,
+            needs=_needs(config, name, baseline is not None),
+            ok=name not in failed,
+        )
+        for name in metric_names(config.evaluate, config.task)
+    )
+    slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items()}
+    return EvaluationReport(blessed, _reason(results, config, blessed), results, slices)
+
+
+def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Slice -> model -> metric -> value; the whole split is the slice with an empty name."""
+    values: dict[str, dict[str, dict[str, float]]] = {}
+    for of_slice in tfma.load_metrics(uri):
+        name = ", ".join(
+            f"{key.column}={_slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
+        )
+        for item in of_slice.metric_keys_and_values:
+            if not item.key.is_diff:
+                model = item.key.model_name or CANDIDATE
+                metrics = values.setdefault(name, {}).setdefault(model, {})
+                metrics[item.key.name] = item.value.double_value.value
+    return values
+
+
+def _slice_value(key: Any) -> str:
+    value = getattr(key, key.WhichOneof("kind"))
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _failed_metrics(uri: str) -> set[str]:
+    result = tfma.load_validation_result(uri)
+    return {
+        failure.metric_key.name
+        for of_slice in result.metric_validations_per_slice
+        for failure in of_slice.failures
+    }
+
+
+def _needs(config: PipelineConfig, name: str, has_baseline: bool) -> str:
+    threshold = effective_thresholds(config.evaluate, config.task).get(name)
+    if threshold is None:
+        return ""
+    needs = []
+    if threshold.min is not None:
+        needs.append(f"at least {threshold.min:g}")
+    if threshold.max is not None:
+        needs.append(f"at most {threshold.max:g}")
+    if has_baseline:
+        slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
+        needs.append(f"not worse than in service{slack}")
+    return ", ".join(needs)
+
+
+def _reason(results: tuple[MetricResult, ...], config: PipelineConfig, blessed: bool) -> str:
+    if not blessed:
+        reasons = [_failure(result, config) for result in results if not result.ok]
+        return "; ".join(reasons) or "TFMA could not validate the metrics; see the log"
+    with_baseline = any(result.in_service is not None for result in results)
+    kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
+    compared = "no model is in service yet"
+    if with_baseline:
+        compared = "it is not worse than the model in service"
+    return f"{kept}, and {compared}"
+
+
+def _failure(result: MetricResult, config: PipelineConfig) -> str:
+    threshold = effective_thresholds(config.evaluate, config.task)[result.name]
+    said = f"{result.name} is {result.value:.4g}"
+    if not math.isfinite(result.value):
+        return f"{said}, not a number"
+    if threshold.min is not None and result.value < threshold.min:
+        return f"{said}, below the threshold of {threshold.min:g}"
+    if threshold.max is not None and result.value > threshold.max:
+        return f"{said}, above the threshold of {threshold.max:g}"
+    return (
+        f"{said}, worse than {result.in_service:.4g} of the model in service "
+        f"(evaluate.thresholds.{result.name}.tolerance allows for noise)"
+    )

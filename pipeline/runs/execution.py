@@ -1,0 +1,99 @@
+"""Executes a pipeline's components and records what becomes of each."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.spans import Window, whole_data
+from pipeline.graph import create_ingestion, create_pipeline
+from pipeline.ingestion import ingestion_fingerprint
+from pipeline.layout import Layout, RunLayout
+from pipeline.metadata.store import connection_config
+from pipeline.records.event_log import EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import RunSummary, State
+from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.local import LocalRunner
+from pipeline.runs.observer import RunObserver
+from pipeline.runs.request import RunRequest
+from pipeline.runs.training import prepare_training
+from pipeline.runs.window_reader import WindowReader, left_out, make_spans
+from pipeline.versions.retention import delete_expired
+from trainer_module.progress import PROGRESS_LOGGER
+
+logger = logging.getLogger(__name__)
+
+
+def execute(
+    config: PipelineConfig,
+    layout: Layout,
+    files: RunLayout,
+    console: RunConsole,
+    request: RunRequest,
+    window: Window | None,
+) -> int:
+    """Runs the components, keeps `summary.json` current, and shows the outcome.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline.
+      files: of the run.
+      screen: where people look.
+      request: what the run is asked to do.
+      window: the spans to train on, where the data comes in spans.
+
+    Returns:
+      The exit code.
+    """
+    event_log, run_id = EventLog(layout.event_log), files.root.name
+    data = list(window.spans) if window else [whole_data(config.data, layout)]
+    run_events = RunEvents(event_log, config, run_id, data, request.because)
+    ingestion = ingestion_fingerprint(config, layout)
+    observer = RunObserver(
+        config, connection_config(config, layout), files, console, run_events, window, ingestion
+    )
+    progress = logging.getLogger(PROGRESS_LOGGER)
+    progress.addHandler(console)
+    try:
+        prepare_training(config.train)
+        spans = None
+        if window is not None:
+            reader = WindowReader(config, layout, event_log, run_events, run_id)
+            usable = [window.newest] if request.validate_only else reader.read(window, console)
+            spans = make_spans(usable, event_log)
+            if not request.validate_only:
+                observer.summary.notes += left_out(window, usable)
+        create = create_ingestion if request.validate_only else create_pipeline
+        LocalRunner(run_id, observer).run(create(config, layout, spans))
+        error = None
+    except (Exception, KeyboardInterrupt) as exception:
+        logger.exception("The run ended early")
+        error = exception
+    finally:
+        progress.removeHandler(console)
+    if error is None and not observer.summary.components:
+        # TFX's command line compiles a pipeline by a runner that runs nothing.
+        shutil.rmtree(files.root)
+        return 0
+    observer.conclude(error)
+    delete_expired(config, layout, event_log)
+    console.conclude(observer.summary, _hints(observer.summary, layout, files))
+    return observer.summary.status.exit_code
+
+
+def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
+    """What to look at next."""
+    hints = [f"summary: {shown(files.summary)}"]
+    if summary.error is not None:
+        hints = [f"everything it said: {shown(files.log)}"]
+        if any(c.state is not State.FAILED for c in summary.components):
+            hints.append("the next run goes on from the components that are done")
+    elif summary.training:
+        tensorboard = shown(Path(sys.executable).parent / "tensorboard")
+        logs = shown(layout.pipeline_root / "Trainer")
+        hints.append(f"learning curves: {tensorboard} --logdir {logs}")
+    return hints

@@ -1,0 +1,61 @@
+"""Why a run ended early, in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from components.trainer.cluster.failures import Frame, TaskFailedError
+from components.user_errors import find_user_error
+from pipeline.records.summary import Status
+from pipeline.runs.local import ComponentFailedError
+from trainer_module.errors import ConfigError, DataError
+
+
+def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status, str]:
+    """The status that an error leads to, and one sentence about its cause.
+
+    Args:
+      error: what a run raised.
+      sources: files of the user's code, of which the one that failed is named with its line.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return Status.INTERRUPTED, "interrupted"
+    known = find_user_error(error)
+    if known is not None:
+        unusable = isinstance(known, (DataError, ConfigError))
+        return (Status.UNUSABLE if unusable else Status.FAILED), str(known)
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, OSError) and _says_full(cause):
+        return Status.FAILED, (
+            f"the disk is full ({cause.filename or 'no file named'}); "
+            "make room, or give another folder with --output"
+        )
+    if isinstance(cause, ComponentFailedError):
+        return Status.FAILED, "its inputs could not be resolved; the log says why"
+    if isinstance(cause, TaskFailedError):
+        return Status.FAILED, _place(cause.frames, sources) + str(cause)
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    said = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"
+    frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(cause.__traceback__)]
+    return Status.FAILED, _place(frames, sources) + said
+
+
+def _says_full(error: OSError) -> bool:
+    """Also where several files could not be copied, which shutil puts into one error."""
+    return error.errno == errno.ENOSPC or (
+        isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
+    )
+
+
+def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:
+    """Where in the user's code an error came from: `my_model.py, line 6: `, or nothing."""
+    known = set(sources)
+    own = [(file, line) for file, line in frames if Path(file).resolve() in known]
+    return f"{Path(own[-1][0]).name}, line {own[-1][1]}: " if own else ""

@@ -1,0 +1,147 @@
+"""Runs a pipeline on this machine: TFX's LocalDagRunner, with someone watching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from pipeline.records.summary import State
+
+_STATES = {
+    metadata_store_pb2.Execution.COMPLETE: State.RAN,
+    metadata_store_pb2.Execution.CACHED: State.CACHED,
+}
+
+
+class ComponentFailedError(Exception):
+    """A component failed; its cause is the component's own exception, where there is one."""
+
+    def __init__(self, component: str) -> None:
+        super().__init__(component)
+        self.component = component
+
+
+class ComponentObserver(Protocol):
+    """Is told what happens to each component."""
+
+    def started(self, component: str) -> None:
+        """A component begins."""
+
+    def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
+        """A component ended, with its execution's id in the metadata."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of a compiled pipeline, and all that a launcher of it needs."""
+
+    id: str
+    is_system: bool
+    launcher_arguments: dict[str, Any]
+
+
+class LocalRunner(LocalDagRunner):
+    """Runs the nodes one after another and reports each."""
+
+    def __init__(self, run_id: str, observer: ComponentObserver) -> None:
+        """Constructs a runner.
+
+        Args:
+          run_id: names the run in the metadata.
+          observer: is told of each component; resolvers and other system nodes stay unmentioned.
+        """
+        super().__init__()
+        self._run_id = run_id
+        self._observer = observer
+
+    def run_with_ir(
+        self,
+        pipeline: pipeline_pb2.Pipeline,
+        run_options: pipeline_pb2.RunOptions | None = None,
+    ) -> None:
+        """Runs a compiled pipeline.
+
+        Raises:
+          ComponentFailedError: a component failed; those after it did not run.
+        """
+        del run_options
+        for node in compiled_nodes(pipeline, self._run_id):
+            if not node.is_system:
+                self._observer.started(node.id)
+            started = time.monotonic()
+            state, execution = State.FAILED, None
+            try:
+                state, execution = launch(node)
+            except Exception as error:
+                raise ComponentFailedError(node.id) from error
+            finally:
+                if not node.is_system:
+                    seconds = time.monotonic() - started
+                    self._observer.finished(node.id, state, seconds, execution)
+            if state is State.FAILED:
+                raise ComponentFailedError(node.id)
+
+
+def compiled_nodes(
+    pipeline: pipeline_pb2.Pipeline,
+    run_id: str,
+    pipeline_root: str | None = None,
+    connection: Any = None,
+) -> Iterator[Node]:
+    """The nodes of a compiled pipeline in topological order, made concrete for one run.
+
+    Args:
+      pipeline: the compiled pipeline; its runtime parameters are substituted in place.
+      run_id: names the run in the metadata.
+      pipeline_root: where artifacts go, if elsewhere than the pipeline says.
+      connection: how to reach the metadata, if otherwise than the pipeline says.
+    """
+    parameters = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
+    if pipeline_root is not None:
+        parameters[constants.PIPELINE_ROOT_PARAMETER_NAME] = pipeline_root
+    runtime_parameter_utils.substitute_runtime_parameter(pipeline, parameters)
+    deployment = runner_utils.extract_local_deployment_config(pipeline)
+    if connection is None:
+        stated = deployment.metadata_connection_config
+        connection = getattr(stated, stated.WhichOneof("connection_config"))
+    for node in (node.pipeline_node for node in pipeline.nodes):
+        executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
+        yield Node(
+            id=node.node_info.id,
+            is_system=executor is None,
+            launcher_arguments={
+                "pipeline_node": node,
+                "mlmd_connection": metadata.Metadata(connection),
+                "pipeline_info": pipeline.pipeline_info,
+                "pipeline_runtime_spec": pipeline.runtime_spec,
+                "executor_spec": executor,
+                "custom_driver_spec": runner_utils.extract_custom_driver_spec(
+                    deployment, node.node_info.id
+                ),
+            },
+        )
+
+
+def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
+    """Launches a node with TFX's own launcher.
+
+    Returns:
+      Its state, and its execution's id. A launcher whose inputs could not be resolved returns
+      without an error: then the state is FAILED.
+    """
+    info = launcher.Launcher(**node.launcher_arguments, **launcher_options).launch()
+    if info is None or not info.execution_id:
+        return (State.RAN, None) if node.is_system else (State.FAILED, None)
+    with node.launcher_arguments["mlmd_connection"] as handle:
+        (execution,) = handle.store.get_executions_by_id([info.execution_id])
+    return _STATES.get(execution.last_known_state, State.FAILED), info.execution_id

@@ -1,0 +1,221 @@
+"""What a run would do, and why, without running anything.
+
+TFX's own launcher decides: it runs every node against a copy of the metadata, with artifacts
+directed to a scratch folder and an executor that only says that it would have run.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import compiler, constants
+from tfx.orchestration.portable import base_executor_operator, data_types
+from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
+from tfx.utils import json_utils
+
+from pipeline.config.fingerprint import CODE_KEY
+from pipeline.config.settings import PipelineConfig
+from pipeline.graph import Spans, create_pipeline
+from pipeline.layout import Layout
+from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
+from pipeline.records.event_log import EventLog
+from pipeline.records.summary import State
+from pipeline.runs.local import Node, compiled_nodes, launch
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run import find_window
+from pipeline.runs.window_reader import make_spans, usable_spans
+from trainer_module.settings import SETTINGS_KEY
+
+UNTELLING = {"input_config", "module_path", "span", "version"}
+"""Execution properties that follow from others, or that a driver fills in."""
+
+_DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
+
+HASHES = {
+    f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
+    "input_fingerprint": "the data",
+    "revision": "the schema file",
+    "eval_config": "evaluate",
+}
+"""Properties whose values say nothing to a reader."""
+
+WRAPPINGS = (
+    f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
+    f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.",
+)
+"""What settings travel in; without it they are named as in the config."""
+
+
+@dataclass(frozen=True)
+class PlannedComponent:
+    """One component: whether it would run, and why or why not."""
+
+    name: str
+    runs: bool
+    why: str
+
+
+class _WouldRunError(Exception):
+    """The launcher came to the executor: nothing cached fits."""
+
+    def __init__(self, info: data_types.ExecutionInfo) -> None:
+        super().__init__()
+        self.execution_id: int = info.execution_id
+        self.properties = _opened(info.exec_properties)
+
+
+class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
+    """Stands where the executor would run."""
+
+    SUPPORTED_EXECUTOR_SPEC_TYPE = [
+        executable_spec_pb2.PythonClassExecutableSpec,
+        executable_spec_pb2.BeamExecutableSpec,
+    ]
+    SUPPORTED_PLATFORM_CONFIG_TYPE = None
+
+    def run_executor(
+        self, execution_info: data_types.ExecutionInfo
+    ) -> execution_result_pb2.ExecutorOutput:
+        raise _WouldRunError(execution_info)
+
+
+def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedComponent]:
+    """Plans a run of the pipeline as it stands now.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline; nothing below it is changed.
+
+    Yields:
+      The components in the order in which they would run.
+    """
+    with tempfile.TemporaryDirectory(prefix="scopeline-plan-") as scratch:
+        copy = Path(scratch) / "metadata.db"
+        copy_to_sqlite(config, layout, copy)
+        pipeline = create_pipeline(config, layout, _spans(config, layout))
+        pipeline.metadata_connection_config = sqlite_connection(copy)
+        compiled = compiler.Compiler().compile(pipeline)
+        would_run: set[str] = set()
+        for node in compiled_nodes(compiled, "plan", pipeline_root=scratch):
+            planned = _plan_node(node, would_run)
+            if node.is_system:
+                continue
+            if planned.runs:
+                would_run.add(node.id)
+            yield planned
+
+
+def _spans(config: PipelineConfig, layout: Layout) -> Spans | None:
+    """What a run would read and train on now."""
+    window = find_window(config, layout, RunRequest())
+    if window is None:
+        return None
+    event_log = EventLog(layout.event_log)
+    return make_spans(usable_spans(window, config, layout, event_log), event_log)
+
+
+def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
+    pipeline_node = node.launcher_arguments["pipeline_node"]
+    upstream = [name for name in pipeline_node.upstream_nodes if name in would_run]
+    if upstream:
+        return PlannedComponent(node.id, True, f"after {', '.join(upstream)}")
+    operators = dict.fromkeys(_DryRunOperator.SUPPORTED_EXECUTOR_SPEC_TYPE, _DryRunOperator)
+    try:
+        state, _ = launch(node, custom_executor_operators=operators)
+    except _WouldRunError as signal:
+        return PlannedComponent(node.id, True, _why(node, signal))
+    if state is State.FAILED:
+        return PlannedComponent(node.id, True, "its inputs are not there yet")
+    return PlannedComponent(node.id, False, "nothing that it depends on has changed")
+
+
+def _why(node: Node, signal: _WouldRunError) -> str:
+    """What differs from the last successful execution of the node."""
+    with node.launcher_arguments["mlmd_connection"] as handle:
+        store = handle.store
+        kind = node.launcher_arguments["pipeline_node"].node_info.type.name
+        # Of this pipeline: a server's database may hold others as well.
+        pipeline = node.launcher_arguments["pipeline_info"].id
+        context = store.get_context_by_type_and_name(constants.PIPELINE_CONTEXT_TYPE_NAME, pipeline)
+        done = [
+            execution
+            for execution in store.get_executions_by_context(context.id)
+            if execution.type == kind
+            and execution.id != signal.execution_id
+            and execution.last_known_state in _DONE
+        ]
+        if not done:
+            return "it has not run yet"
+        last = max(done, key=lambda e: e.id)
+        changes = list(_differences(_recorded(last), signal.properties))
+        if changes:
+            return "changed: " + "; ".join(changes)
+        if _inputs(store, last.id) != _inputs(store, signal.execution_id):
+            return "an input is another one than last time"
+    return "the last run with these inputs did not finish, or its files are gone"
+
+
+def _inputs(store: Any, execution_id: int) -> set[int]:
+    return {
+        event.artifact_id
+        for event in store.get_events_by_execution_ids([execution_id])
+        if event.type == metadata_store_pb2.Event.INPUT
+    }
+
+
+def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
+    """The execution properties in the metadata, as `_opened` gives them."""
+    return _opened(
+        {
+            name: getattr(value, value.WhichOneof("value"))
+            for name, value in execution.custom_properties.items()
+        }
+    )
+
+
+def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The execution properties that settings or the data decide, JSON opened."""
+    return {
+        name: _open(value)
+        for name, value in properties.items()
+        if value is not None and name not in UNTELLING and not name.startswith("__")
+    }
+
+
+def _open(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in "{[":
+        try:
+            return json_utils.loads(value)
+        except (ValueError, json.JSONDecodeError):
+            return value
+    return value
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """The leaves that differ, as `path: old -> new`."""
+    if path not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted(set(old) | set(new)):
+            yield from _differences(
+                old.get(key), new.get(key), f"{path}.{key}" if path else str(key)
+            )
+    elif old != new:
+        if path in HASHES:
+            yield HASHES[path]
+        elif path.endswith(".mixed_columns"):
+            yield "features: which columns are declared categorical or ignored"
+        else:
+            for wrapping in WRAPPINGS:
+                path = path.removeprefix(wrapping)
+            yield f"{path} {_short(old)} -> {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,192 @@
+"""Reads the spans of a window that have not been read yet, one after another."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.orchestration import metadata
+
+from components.schema_gen import schema_content
+from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.schedule import MissingSpan
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.spans import Span, Window
+from pipeline.graph import Spans, create_ingestion
+from pipeline.ingestion import curated_schema, ingestion_fingerprint
+from pipeline.layout import Layout
+from pipeline.metadata.store import connection_config
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import State, Status
+from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.runs.console import RunConsole
+from pipeline.runs.failures import explain
+from pipeline.runs.local import LocalRunner
+
+logger = logging.getLogger(__name__)
+
+
+Look = tuple[str, str]
+"""At which files, by which settings: their signature and the settings' fingerprint."""
+
+
+def usability_fingerprint(config: PipelineConfig, layout: Layout) -> str:
+    """Changes with what decides whether a span can be used, but for its files."""
+    schema = curated_schema(config, layout) or layout.kept_schema
+    content = schema_content(schema)
+    parts = (ingestion_fingerprint(config, layout), config_fingerprint(config), content)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def usable_spans(
+    window: Window, config: PipelineConfig, layout: Layout, event_log: EventLog
+) -> list[Span]:
+    """The spans of a window but for those that earlier runs could not use, and may leave out."""
+    settings = usability_fingerprint(config, layout)
+    if config.schedule_or_default.missing_span is MissingSpan.FAIL:
+        return list(window.spans)
+    broken = _looks(event_log, EventKind.UNUSABLE_SPAN)
+    older = [
+        span for span in window.spans[:-1] if broken.get(span.number) != (span.signature, settings)
+    ]
+    return [*older, window.newest]
+
+
+def make_spans(usable: Sequence[Span], event_log: EventLog) -> Spans:
+    """What the graph is told of the spans to train on, oldest first.
+
+    Args:
+      usable: spans of the window.
+      ledger: knows what was trained on before.
+    """
+    newest = usable[-1].number
+    # Of earlier nights alone: a rerun of this one has to find the same.
+    trained = [
+        event.details["window"][-1]
+        for event in event_log.events(EventKind.FINISHED)
+        if event.details["status"] != Status.VALIDATED and event.details["window"][-1] < newest
+    ]
+    return Spans(newest, tuple(span.number for span in usable), max(trained, default=None))
+
+
+def _looks(event_log: EventLog, kind: EventKind) -> dict[int, Look]:
+    """By span, what the last event of a kind was about."""
+    return {
+        event.details["span"]: (event.details["signature"], event.details["settings"])
+        for event in event_log.events(kind)
+    }
+
+
+def left_out(window: Window, usable: Sequence[Span]) -> list[str]:
+    """What people should know of the spans of a window that are not among those to train on."""
+    return [
+        f"span {span} is left out: it could not be used"
+        for span in window.spans
+        if span not in usable
+    ]
+
+
+class WindowReader:
+    """Reads, counts and checks the older spans of a window; what is cached costs nothing."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        layout: Layout,
+        event_log: EventLog,
+        run_events: RunEvents,
+        run_id: str,
+    ) -> None:
+        """Reads nothing yet; `journal` and `run_id` are those of the run."""
+        self._config = config
+        self._layout = layout
+        self._event_log = event_log
+        self._run_events = run_events
+        self._run_id = run_id
+        self._settings = ingestion_fingerprint(config, layout)
+
+    def read(self, window: Window, console: RunConsole) -> list[Span]:
+        """Reads what is new but for the newest span, which the run itself begins with.
+
+        Returns:
+          The spans to train on: those of the window, but for those that cannot be used.
+
+        Raises:
+          ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
+            failed for another reason than the data.
+        """
+        ingested = _looks(self._event_log, EventKind.INGESTED)
+        uris = {
+            e.details["span"]: e.details["uri"] for e in self._event_log.events(EventKind.INGESTED)
+        }
+        present = self._present() if ingested else set()
+        usable = []
+        for span in usable_spans(window, self._config, self._layout, self._event_log)[:-1]:
+            is_read = ingested.get(span.number) == (span.signature, self._settings)
+            if (is_read and uris[span.number] in present) or self._ingest(span, console):
+                usable.append(span)
+        usable.append(window.newest)
+        self._run_events.trains_on(usable)
+        return usable
+
+    def _ingest(self, span: Span, console: RunConsole) -> bool:
+        """Whether the span can be used."""
+        skips = self._config.schedule_or_default.missing_span is MissingSpan.SKIP
+        title, began = f"span {span.name}", time.monotonic()
+        connection = connection_config(self._config, self._layout)
+        observer = _Observer(ArtifactReader(connection, self._config))
+        had_schema = self._layout.schema.exists()
+        self._run_events.started()
+        console.started(title)
+        pipeline = create_ingestion(self._config, self._layout, Spans(span.number))
+        try:
+            LocalRunner(f"{self._run_id}.{span.name}", observer).run(pipeline)
+        except Exception as error:
+            status, message = explain(error)
+            console.finished(title, State.FAILED, time.monotonic() - began, message)
+            if status is not Status.UNUSABLE or not skips:
+                raise
+            logger.warning("Span %s is left out: %s", span, message)
+            if not had_schema:
+                # What was inferred from such data would make all that follows unusable, too.
+                self._layout.schema.unlink(missing_ok=True)
+            judgement = usability_fingerprint(self._config, self._layout)
+            self._run_events.unusable(span, message, judgement)
+            return False
+        examples = observer.results.examples_per_split()
+        self._run_events.ingested(span, examples, self._settings, observer.results.examples_uri())
+        counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
+        console.finished(title, observer.state, time.monotonic() - began, counts)
+        return True
+
+    def _present(self) -> set[str]:
+        """The uris of the examples that are there."""
+        with metadata.Metadata(connection_config(self._config, self._layout)) as handle:
+            artifacts = handle.store.get_artifacts_by_type("Examples")
+        return {
+            artifact.uri
+            for artifact in artifacts
+            if artifact.state == metadata_store_pb2.Artifact.LIVE
+        }
+
+
+class _Observer:
+    """Notes what the components of one span's reading left."""
+
+    def __init__(self, results: ArtifactReader) -> None:
+        self.results = results
+        self.state = State.CACHED
+
+    def started(self, component: str) -> None:
+        """Is of no interest."""
+
+    def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
+        """A component ended."""
+        if state is not State.CACHED:
+            self.state = state
+        if execution is not None and state is not State.FAILED:
+            self.results.add(component, execution)

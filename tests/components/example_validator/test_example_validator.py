@@ -1,0 +1,253 @@
+"""Drift from what was trained on: what is measured, shown and stops a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import statistics_pb2
+from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
+
+from components.example_validator.component import (
+    Anomaly,
+    ExampleValidator,
+    Executor,
+    read_anomalies,
+)
+from pipeline.config.schedule import DriftSettings
+from trainer_module.errors import DataError
+
+Statistics = statistics_pb2.DatasetFeatureStatisticsList
+ROWS = 2000
+
+
+def count(cash: float = 0.5, fare: float = 0.0, odd: int = 0, **columns: list) -> Statistics:
+    """Statistics of rides: the share paid in cash, the fares' mean, payments unheard of."""
+    payment = np.where(np.arange(ROWS) < cash * ROWS, "cash", "card").astype(object)
+    payment[:odd] = "shells"
+    return tfdv.generate_statistics_from_dataframe(
+        pd.DataFrame(
+            {
+                "payment": payment,
+                "fare": np.random.default_rng(7).normal(fare, 1, ROWS),
+                "tipped": np.arange(ROWS) % 2,
+                **columns,
+            }
+        )
+    )
+
+
+BEFORE = count()
+
+
+class Validation:
+    """Runs the component's executor on artifacts in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.schema = tfdv.infer_schema(BEFORE)
+
+    def run(
+        self,
+        now: Statistics,
+        drift: dict[str, Any] | None = None,
+        before: Statistics | None = BEFORE,
+        on_anomaly: str = "fail",
+        evaluation: Statistics = BEFORE,
+    ) -> list[Anomaly]:
+        """The anomalies of the train split `now` and of an eval split.
+
+        Args:
+          now: statistics of the train split.
+          drift: the section of a config.
+          before: statistics of what was trained on before, if anything was.
+          on_anomaly: the key of a config.
+          evaluation: statistics of the eval split.
+        """
+        tfdv.write_schema_text(self.schema, str(self._folder("schema") / "schema.pbtxt"))
+        inputs = {
+            "statistics": [self._statistics("now", now, evaluation)],
+            "schema": [self._artifact(standard_artifacts.Schema, "schema")],
+        }
+        if before is not None:
+            inputs["previous_statistics"] = [self._statistics("before", before, before)]
+        anomalies = self._artifact(standard_artifacts.ExampleAnomalies, "anomalies")
+        Executor().Do(
+            inputs,
+            {"anomalies": [anomalies]},
+            {
+                "label": "tipped",
+                "ignored": "[]",
+                "on_anomaly": on_anomaly,
+                "named": "{}",
+                "drift": DriftSettings.model_validate(drift).model_dump_json() if drift else "",
+            },
+        )
+        return read_anomalies(anomalies, "tipped", [])
+
+    def _folder(self, *names: str) -> Path:
+        folder = self.root.joinpath(*names)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _artifact(self, kind: type[Artifact], name: str) -> Artifact:
+        artifact = kind()
+        artifact.uri = str(self.root / name)
+        return artifact
+
+    def _statistics(self, name: str, train: Statistics, evaluation: Statistics) -> Artifact:
+        artifact = self._artifact(standard_artifacts.ExampleStatistics, name)
+        artifact.split_names = artifact_utils.encode_split_names(["train", "eval"])
+        for split, statistics in (("train", train), ("eval", evaluation)):
+            path = self._folder(name, f"Split-{split}") / "FeatureStats.pb"
+            path.write_bytes(statistics.SerializeToString())
+        return artifact
+
+
+@pytest.fixture
+def validation(tmp_path: Path) -> Validation:
+    return Validation(tmp_path)
+
+
+def infinity_norm(threshold: float, on_drift: str = "warn") -> dict[str, Any]:
+    return {"columns": {"payment": {"infinity_norm": threshold}}, "on_drift": on_drift}
+
+
+def jensen_shannon(column: str, threshold: float) -> dict[str, Any]:
+    return {"columns": {column: {"jensen_shannon": threshold}}}
+
+
+def test_a_share_that_moved_further_than_the_infinity_norm(validation: Validation) -> None:
+    assert validation.run(count(cash=0.65), infinity_norm(0.2)) == []
+    (anomaly,) = validation.run(count(cash=0.65), infinity_norm(0.1))
+    assert (anomaly.column, anomaly.is_drift, anomaly.severe) == ("payment", True, False)
+    assert anomaly.splits == ("train",)
+    assert "current and previous is 0.15" in str(anomaly)
+    assert "above the threshold 0.1" in str(anomaly)
+
+
+@pytest.mark.parametrize(
+    ("column", "moved"), [("fare", {"fare": 2.0}), ("payment", {"cash": 0.95})]
+)
+def test_a_distribution_that_diverged(
+    column: str, moved: dict[str, float], validation: Validation
+) -> None:
+    assert validation.run(count(**moved), jensen_shannon(column, 0.9)) == []
+    (anomaly,) = validation.run(count(**moved), jensen_shannon(column, 0.1))
+    assert (anomaly.column, anomaly.is_drift) == (column, True)
+    assert "Jensen-Shannon divergence between current and previous" in str(anomaly)
+
+
+def test_data_that_stayed_is_no_drift(validation: Validation) -> None:
+    drift = {"columns": {"payment": {"infinity_norm": 0.001}, "fare": {"jensen_shannon": 0.001}}}
+    assert validation.run(BEFORE, drift) == []
+
+
+def test_only_the_train_split_is_compared(validation: Validation) -> None:
+    assert validation.run(BEFORE, infinity_norm(0.1), evaluation=count(cash=0.9)) == []
+
+
+def test_nothing_is_compared_without_older_statistics_or_thresholds(validation: Validation) -> None:
+    moved = count(cash=0.9)
+    assert validation.run(moved, infinity_norm(0.1, "fail"), before=None) == []
+    assert validation.run(moved, drift=None) == []
+    assert len(validation.run(moved, infinity_norm(0.1))) == 1
+
+
+@pytest.mark.parametrize("on_anomaly", ["fail", "warn"])
+def test_on_drift_fail_stops_the_run_whatever_anomalies_do(
+    on_anomaly: str, validation: Validation
+) -> None:
+    with pytest.raises(DataError) as caught:
+        validation.run(count(cash=0.9), infinity_norm(0.1, "fail"), on_anomaly=on_anomaly)
+    message = str(caught.value)
+    assert message.startswith(
+        "the data drifted from what was trained on: train split, payment: The Linfty distance"
+    )
+    assert "set drift.on_drift: warn to go on" in message
+    assert "schema" not in message
+
+
+@pytest.mark.parametrize("on_drift", ["warn", "retrain"])
+def test_drift_of_the_label_is_shown_as_that_of_others(
+    on_drift: str, validation: Validation
+) -> None:
+    tips = count(tipped=(np.arange(ROWS) % 10 == 0).astype(int))
+    drift = {"columns": {"tipped": {"jensen_shannon": 0.01}}, "on_drift": on_drift}
+    (anomaly,) = validation.run(tips, drift)
+    assert (anomaly.column, anomaly.is_drift, anomaly.severe) == ("tipped", True, False)
+
+
+def test_drift_is_told_from_what_else_is_odd_about_the_column(validation: Validation) -> None:
+    anomalies = validation.run(count(cash=0.9, odd=20), infinity_norm(0.1))
+    shown = {anomaly.is_drift: str(anomaly) for anomaly in anomalies}
+    assert len(anomalies) == 2
+    assert "shells" in shown[False]
+    assert "Linfty" not in shown[False]
+    assert "Linfty" in shown[True]
+    assert "shells" not in shown[True]
+
+
+def test_drift_and_broken_data_are_both_told(validation: Validation) -> None:
+    now = count(cash=0.9, tipped=["yes", "no"] * (ROWS // 2))
+    with pytest.raises(DataError) as caught:
+        validation.run(now, infinity_norm(0.1, "fail"))
+    message = str(caught.value)
+    assert "the data contradicts the schema: train split, tipped: Expected" in message
+    assert "; the data drifted from what was trained on: train split, payment" in message
+
+
+def test_comparators_of_a_curated_schema_hold_for_other_columns(validation: Validation) -> None:
+    comparator = tfdv.get_feature(validation.schema, "fare").drift_comparator
+    comparator.jensen_shannon_divergence.threshold = 0.1
+    (anomaly,) = validation.run(count(fare=2.0), infinity_norm(0.5))
+    assert (anomaly.column, anomaly.is_drift) == ("fare", True)
+    assert validation.run(count(fare=2.0), jensen_shannon("fare", 0.99)) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"paymnt": {"infinity_norm": 0.1}},
+            "drift.columns.paymnt: the data has no column `paymnt`; did you mean `payment`?",
+        ),
+        (
+            {"fare": {"infinity_norm": 0.1}},
+            "drift.columns.fare: infinity_norm compares the shares of values of text, but the "
+            "column holds numbers; use jensen_shannon",
+        ),
+    ],
+)
+def test_thresholds_that_mean_nothing(
+    columns: dict[str, Any], message: str, validation: Validation
+) -> None:
+    for before in (BEFORE, None):
+        with pytest.raises(DataError) as caught:
+            validation.run(BEFORE, {"columns": columns}, before)
+        assert str(caught.value) == message
+
+
+def test_the_component_takes_older_statistics_or_none() -> None:
+    def construct(**options: Any) -> ExampleValidator:
+        return ExampleValidator(
+            statistics=Channel(type=standard_artifacts.ExampleStatistics),
+            schema=Channel(type=standard_artifacts.Schema),
+            label="tipped",
+            ignored=[],
+            on_anomaly="fail",
+            named={},
+            **options,
+        )
+
+    assert set(construct().inputs) == {"statistics", "schema"}
+    previous = Channel(type=standard_artifacts.ExampleStatistics)
+    drift = DriftSettings.model_validate(infinity_norm(0.1)).model_dump_json()
+    component = construct(previous_statistics=previous, drift=drift)
+    assert component.inputs["previous_statistics"] is previous
+    assert json.loads(component.exec_properties["drift"])["on_drift"] == "warn"

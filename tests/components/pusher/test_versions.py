@@ -1,0 +1,212 @@
+"""A push is whole or not at all, whenever it is killed, and is not done twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tfx.types import standard_artifacts
+
+from components.pusher.executor import AtomicPushExecutor
+from components.pusher.versions import (
+    INCOMING_PREFIX,
+    WITHDRAWN_PROPERTY,
+    delete_version,
+    free_version,
+    list_versions,
+    push_version,
+    read_provenance,
+)
+
+FILES, FILE_SIZE = 40, 2**20
+PUSH = """
+import sys
+from pathlib import Path
+from components.pusher.versions import free_version, push_version
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    push_version(Path(sys.argv[1]), free_version(Path(sys.argv[2])))
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "variables").mkdir()
+    (folder / "saved_model.pb").write_bytes(b"graph")
+    for i in range(FILES):
+        (folder / "variables" / str(i)).write_bytes(bytes([i]) * FILE_SIZE)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, int]:
+    return {str(p.relative_to(folder)): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+
+
+def test_versions_are_numbers_and_never_collide(model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "serving"
+    versions = []
+    for _ in range(3):
+        versions.append(free_version(base))
+        push_version(model, versions[-1])
+    assert len(set(versions)) == 3
+    assert sorted(p.name for p in base.iterdir()) == sorted(v.name for v in versions)
+    assert all(v.name.isdigit() and contents(v) == contents(model) for v in versions)
+
+
+def test_full_disk_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from components.pusher.versions import free_version, push_version\n"
+        # A file may not grow beyond 1 KiB: the copy fails in the middle, as on a full disk.
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
+        "push_version(Path(sys.argv[1]), free_version(Path(sys.argv[2])))\n"
+    )
+    base = tmp_path / "serving"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(model), str(base)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert list(base.iterdir()) == []
+
+
+def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "serving"
+    chance = random.Random(7)  # noqa: S311 - no secret
+    abandoned = 0
+    for _ in range(20):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PUSH, str(model), str(base)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        time.sleep(chance.uniform(0.02, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+        abandoned += len(list(base.glob(f"{INCOMING_PREFIX}*")))
+        for version in (p for p in base.iterdir() if p.name.isdigit()):
+            assert contents(version) == contents(model)
+    assert abandoned, "no kill fell into a copy; the model has to be larger"
+    push_version(model, free_version(base))
+    assert not list(base.glob(f"{INCOMING_PREFIX}*"))
+
+
+def test_new_version_is_higher_than_all_others(tmp_path: Path) -> None:
+    future = tmp_path / str(int(time.time()) + 10**6)
+    future.mkdir()
+    (tmp_path / "notes").mkdir()
+    assert int(free_version(tmp_path).name) == int(future.name) + 1
+
+
+def test_deleted_version_vanishes_at_once(model: Path, tmp_path: Path) -> None:
+    version = free_version(tmp_path)
+    push_version(model, version)
+    delete_version(version)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Push:
+    """Pusher's executor on a model that Trainer exported."""
+
+    def __init__(self, folder: Path, exported: Path) -> None:
+        self.serving = folder / "serving"
+        self.model = standard_artifacts.Model()
+        self.model.uri = str(folder / "model")
+        self.model.id = 7
+        shutil.copytree(exported, folder / "model" / "Format-Serving")
+        self.blessing = standard_artifacts.ModelBlessing()
+        self.blessing.uri = str(folder / "blessing")
+        (folder / "blessing").mkdir()
+        (folder / "blessing" / "BLESSED").touch()
+        self.blessing.set_int_custom_property("blessed", 1)
+        self.pushed = standard_artifacts.PushedModel()
+        self.pushed.uri = str(folder / "pushed")
+
+    def __call__(self) -> list[Path]:
+        """Pushes; returns the versions that are there."""
+        destination = {"filesystem": {"base_directory": str(self.serving)}}
+        AtomicPushExecutor().Do(
+            {"model": [self.model], "model_blessing": [self.blessing]},
+            {"pushed_model": [self.pushed]},
+            {"push_destination": json.dumps(destination)},
+        )
+        return list_versions(self.serving)
+
+    @property
+    def is_pushed(self) -> bool:
+        return bool(self.pushed.get_int_custom_property("pushed"))
+
+
+def test_model_is_pushed_once(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    extra = tmp_path / "model" / "Format-Serving" / "assets.extra" / "layout.json"
+    extra.parent.mkdir()
+    extra.write_text("{}")
+    (version,) = push()
+    assert push.is_pushed
+    provenance = read_provenance(version)
+    assert provenance is not None
+    assert (provenance.model, provenance.model_id) == (push.model.uri, 7)
+    assert (version / "assets.extra" / "layout.json").read_text() == "{}"
+    assert contents(Path(push.pushed.uri)) == contents(version)
+
+    # As after a kill between the push and its record in the metadata.
+    shutil.rmtree(push.pushed.uri)
+    assert push() == [version]
+    assert push.pushed.get_string_custom_property("pushed_version") == version.name
+    assert contents(Path(push.pushed.uri)) == contents(version)
+
+    # Another model of the same uri and id: the metadata began anew.
+    push.model.mlmd_artifact.create_time_since_epoch = 5
+    assert len(push()) == 2
+
+
+def test_model_is_pushed_again_when_another_one_came_between(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    push()
+    push_version(model, free_version(push.serving))
+    assert len(push()) == 3
+
+
+def test_withdrawn_model_is_not_pushed_however_blessed(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 1)
+    assert push() == []
+    assert not push.is_pushed
+    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 0)
+    assert len(push()) == 1
+
+
+def test_version_that_is_pushed_again_keeps_its_provenance(model: Path, tmp_path: Path) -> None:
+    push = Push(tmp_path, model)
+    (version,) = push()
+    before = read_provenance(version)
+    delete_version(version)
+    push_version(Path(push.pushed.uri), version)
+    assert read_provenance(version) == before is not None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"other": 1}', "null"])
+def test_provenance_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "assets.extra" / "pushed.json").write_text(text)
+    assert read_provenance(tmp_path) is None

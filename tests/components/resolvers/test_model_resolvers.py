@@ -1,0 +1,178 @@
+"""Which model a run starts from and has to beat, out of a real metadata store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_metadata as mlmd
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as pb
+from tfx.types import Artifact, artifact_utils, standard_artifacts
+
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
+
+
+class History:
+    """Executions as TFX records them: Examples -> Transform -> Trainer -> Model."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = mlmd.MetadataStore(
+            pb.ConnectionConfig(
+                sqlite=pb.SqliteMetadataSourceConfig(
+                    filename_uri=str(path),
+                    connection_mode=pb.SqliteMetadataSourceConfig.READWRITE_OPENCREATE,
+                )
+            )
+        )
+        kinds = (
+            standard_artifacts.Examples,
+            standard_artifacts.Model,
+            standard_artifacts.ModelBlessing,
+        )
+        self._types = {k: self.store.put_artifact_type(k().artifact_type) for k in kinds}
+        self._executions = {
+            name: self.store.put_execution_type(pb.ExecutionType(name=name))
+            for name in ("Transform", "Trainer", "Evaluator")
+        }
+
+    def read(self) -> int:
+        """Examples of a span, made by nobody here."""
+        kind = self._types[standard_artifacts.Examples]
+        return int(self.store.put_artifacts([pb.Artifact(type_id=kind, uri="examples")])[0])
+
+    def train(self, *examples: int, blessed: bool = True, cached: bool = False) -> int:
+        """A run that trains a model on Examples; with `cached`, a second run that takes it all."""
+        transformed = self._execute("Transform", list(examples), standard_artifacts.Examples)
+        model = self._execute("Trainer", [transformed], standard_artifacts.Model)
+        blessing = {"current_model_id": model, "blessed": int(blessed)}
+        self._execute("Evaluator", [model], standard_artifacts.ModelBlessing, blessing)
+        if cached:
+            self._link("Transform", list(examples), transformed)
+            self._link("Trainer", [transformed], model)
+        return model
+
+    def withdraw(self, model: int) -> None:
+        (artifact,) = self.store.get_artifacts_by_id([model])
+        artifact.custom_properties[WITHDRAWN_PROPERTY].int_value = 1
+        self.store.put_artifacts([artifact])
+
+    def all(self, kind: type[Artifact]) -> list[Artifact]:
+        (of_kind,) = self.store.get_artifact_types_by_id([self._types[kind]])
+        found = self.store.get_artifacts_by_type(kind.TYPE_NAME)
+        return [artifact_utils.deserialize_artifact(of_kind, artifact) for artifact in found]
+
+    def _execute(
+        self,
+        name: str,
+        inputs: list[int],
+        kind: type[Artifact],
+        properties: dict[str, int] | None = None,
+    ) -> int:
+        artifact = pb.Artifact(type_id=self._types[kind], uri=name, state=pb.Artifact.LIVE)
+        for key, value in (properties or {}).items():
+            artifact.custom_properties[key].int_value = value
+        (output,) = self.store.put_artifacts([artifact])
+        self._link(name, inputs, output)
+        return int(output)
+
+    def _link(self, name: str, inputs: list[int], output: int) -> None:
+        execution = pb.Execution(type_id=self._executions[name])
+        (number,) = self.store.put_executions([execution])
+        sides = [(i, pb.Event.INPUT) for i in inputs] + [(output, pb.Event.OUTPUT)]
+        self.store.put_events(
+            [pb.Event(artifact_id=a, execution_id=number, type=side) for a, side in sides]
+        )
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path / "metadata.db")
+
+
+def warm_start(history: History, *examples: int) -> list[int]:
+    given = [e for e in history.all(standard_artifacts.Examples) if e.id in examples]
+    resolved = WarmStartModelStrategy().resolve_artifacts(
+        history.store,
+        {
+            "examples": given,
+            "model": history.all(standard_artifacts.Model),
+            "model_blessing": history.all(standard_artifacts.ModelBlessing),
+        },
+    )
+    models = [model.id for model in resolved["model"]]
+    blessings = resolved["model_blessing"]
+    assert [b.get_int_custom_property("current_model_id") for b in blessings] == models
+    return models
+
+
+def to_beat(history: History, candidate: int) -> list[int]:
+    models = history.all(standard_artifacts.Model)
+    resolved = LatestOtherBlessedModelStrategy().resolve_artifacts(
+        history.store,
+        {
+            "candidate": [model for model in models if model.id == candidate],
+            "model": models,
+            "model_blessing": history.all(standard_artifacts.ModelBlessing),
+        },
+    )
+    return [model.id for model in resolved["model"]]
+
+
+def test_first_run_starts_from_nothing(history: History) -> None:
+    assert warm_start(history, history.read()) == []
+
+
+def test_next_window_starts_from_the_latest_blessed_model(history: History) -> None:
+    first, second, third = (history.read() for _ in range(3))
+    old = history.train(first)
+    new = history.train(first, second)
+    history.train(second, blessed=False)
+    assert warm_start(history, second, third) == [new]
+    assert old < new
+
+
+def test_rerun_on_the_same_window_starts_from_what_the_run_did(history: History) -> None:
+    first, second = history.read(), history.read()
+    assert warm_start(history, first) == []
+    base = history.train(first)
+    assert warm_start(history, first) == []
+
+    assert warm_start(history, second, first) == [base]
+    history.train(first, second)
+    assert warm_start(history, second, first) == [base]
+    # A run on the same window with other settings changes nothing for the next one either.
+    history.train(first, second, cached=True)
+    assert warm_start(history, first, second) == [base]
+
+
+def test_part_of_a_window_is_another_window(history: History) -> None:
+    first, second = history.read(), history.read()
+    both = history.train(first, second)
+    assert warm_start(history, first) == [both]
+
+
+def test_withdrawn_model_is_neither_the_start_nor_to_beat(history: History) -> None:
+    good, bad = history.read(), history.read()
+    older = history.train(good)
+    newer = history.train(bad)
+    candidate = history.train(good, bad)
+    assert warm_start(history, good, bad) == [newer]
+    assert to_beat(history, candidate) == [newer]
+
+    history.withdraw(newer)
+
+    assert warm_start(history, good, bad) == [older]
+    assert to_beat(history, candidate) == [older]
+    history.withdraw(older)
+    assert warm_start(history, good, bad) == []
+    assert to_beat(history, candidate) == []
+
+
+def test_model_is_compared_with_another_one(history: History) -> None:
+    first = history.train(history.read())
+    assert to_beat(history, first) == []
+    unblessed = history.train(history.read(), blessed=False)
+    second = history.train(history.read())
+    assert to_beat(history, unblessed) == [second]
+    assert to_beat(history, second) == [first]

@@ -1,0 +1,102 @@
+"""Broken config files: every problem is named at once, with what would be right."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import rules
+from pipeline.config.loading import load_config
+from trainer_module.errors import ConfigError
+from trainer_module.settings import ImageFeature, StepSchedule, Strategy
+
+ROOT = Path(__file__).parents[3]
+BROKEN = sorted((ROOT / "tests" / "fixtures" / "broken").glob("*.yaml"))
+DIGITS = ROOT / "configs" / "digits.yaml"
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+def test_broken_file_says_what_its_comments_expect(path: Path) -> None:
+    expected = re.findall(r"^# says: (.*)$", path.read_text(), re.MULTILINE)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert expected
+    for words in expected:
+        assert words in str(caught.value)
+
+
+def test_every_rule_has_a_broken_file() -> None:
+    assert {rule.__name__ for rule in rules._RULES} <= {path.stem for path in BROKEN}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
+def test_shipped_config_is_valid(path: Path, tmp_path: Path) -> None:
+    config = load_config(path, [f"data.path={tmp_path}"] if path.stem == "mnist" else [])
+    assert config.name == path.stem
+
+
+def test_digits_reads_as_the_contract_says() -> None:
+    config = load_config(DIGITS)
+    assert config.features["image"] == ImageFeature(type="image", height=28, width=28, channels=1)
+    assert config.train.strategy.kind is Strategy.MIRRORED
+    assert config.evaluate.thresholds["accuracy"].min == 0.95
+    assert config.data.splits == {"train": 8, "eval": 2}
+
+
+def test_overrides_set_nested_keys_and_make_sections() -> None:
+    config = load_config(
+        DIGITS,
+        [
+            "train.epochs=3",
+            "push.directory=/models",
+            "train.learning_rate={schedule: steps, values: [1e-3, 1e-4], boundaries: [2]}",
+            "evaluate.slices=[label]",
+        ],
+    )
+    assert config.train.epochs == 3
+    assert config.push.directory == "/models"
+    assert config.train.learning_rate == StepSchedule(
+        schedule="steps", values=[1e-3, 1e-4], boundaries=[2]
+    )
+    assert config.evaluate.slices == [["label"]]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.epochs", "it has to be key=value, such as train.epochs=3"),
+        ("name.x=1", "`name` is 'digits', not a section"),
+        ("train.epochs=[", "train.epochs: found '['; it should be a valid integer"),
+        ("train.epoch=3", "train.epoch: unknown key; did you mean `epochs`?"),
+    ],
+)
+def test_bad_override_is_explained(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load_config(DIGITS, [override])
+
+
+def test_missing_file_suggests_a_sibling() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean `.*configs/digits\.yaml`"):
+        load_config(ROOT / "configs" / "digit.yaml")
+
+
+def test_bad_config_exits_2_without_importing_tensorflow() -> None:
+    script = (
+        "import sys, local_runner\n"
+        "sys.argv = ['local_runner.py', 'run', '--set', 'train.epochs=none', '--set', 'task=x']\n"
+        "try:\n    local_runner.main()\n"
+        "except SystemExit as end:\n"
+        "    heavy = {'tensorflow', 'tfx', 'apache_beam'} & set(sys.modules)\n"
+        "    print(end.code, heavy)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "2 set()"
+    assert "configs/digits.yaml: 2 problems" in done.stderr
+    assert "train.epochs: found 'none'; it should be a valid integer" in done.stderr
+    assert "Traceback" not in done.stderr

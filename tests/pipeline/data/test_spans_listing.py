@@ -1,0 +1,238 @@
+"""Which spans there are, and the window of them that a run trains on."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.settings import DataSettings
+from pipeline.config.span_patterns import has_spans, parse_span, show_span
+from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
+from pipeline.layout import Layout
+from trainer_module.errors import DataError
+
+NOW = datetime(2026, 1, 20, 12, tzinfo=UTC)
+DAY_1 = 20454
+"""The 1st of January 2026."""
+
+
+def write(path: Path, rows: str = "a\n1\n", age: timedelta = timedelta(hours=1)) -> Path:
+    """A file that was written some time ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(rows)
+    moment = (NOW - age).timestamp()
+    os.utime(path, (moment, moment))
+    return path
+
+
+def settings_of(path: str, **others: Any) -> DataSettings:
+    return DataSettings.model_validate({"format": "csv", "path": path, **others})
+
+
+def spans_at(folder: Path, pattern: str, **others: Any) -> list[Span]:
+    return list_spans(settings_of(f"{folder}/{pattern}", **others), Layout(folder / "out", "x"))
+
+
+def days(folder: Path, *numbers: int) -> list[Span]:
+    for number in numbers:
+        write(folder / f"2026-01-{number:02d}" / "t.csv")
+    return spans_at(folder, "{YYYY}-{MM}-{DD}/*.csv")
+
+
+def window(spans: list[Span], through: int | None = None, **schedule: Any) -> Window:
+    return choose_window(spans, ScheduleSettings.model_validate(schedule), NOW, through)
+
+
+def offsets(chosen: Window) -> list[int]:
+    """The days of January of a window."""
+    return [number - DAY_1 + 1 for number in chosen.numbers]
+
+
+def test_dates_are_days_since_1970_whatever_the_order_of_arrival(tmp_path: Path) -> None:
+    spans = days(tmp_path, 3, 1, 2)
+    assert [span.number for span in spans] == [DAY_1, DAY_1 + 1, DAY_1 + 2]
+    assert [str(span) for span in spans] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+
+
+def test_numbers_are_not_sorted_as_text(tmp_path: Path) -> None:
+    for number in ("9", "10", "2"):
+        write(tmp_path / f"span-{number}" / "a.csv")
+    write(tmp_path / "span-x" / "a.csv")
+    assert [span.number for span in spans_at(tmp_path, "span-{SPAN}/*.csv")] == [2, 9, 10]
+
+
+def test_latest_version_counts(tmp_path: Path) -> None:
+    for version in ("1", "2", "10"):
+        write(tmp_path / "7" / f"v{version}" / "a.csv", f"a\n{version}\n")
+    (span,) = spans_at(tmp_path, "{SPAN}/v{VERSION}/*.csv")
+    assert (span.number, span.version, str(span)) == (7, 10, "7 version 10")
+    assert [Path(file.path).parent.name for file in span.files] == ["v10"]
+
+
+def test_hidden_files_and_other_names_are_no_data(tmp_path: Path) -> None:
+    write(tmp_path / "1" / "a.csv")
+    for name in (".b.csv", "_SUCCESS.csv", "readme.txt"):
+        write(tmp_path / "1" / name)
+    write(tmp_path / "2" / ".a.csv")
+    (span,) = spans_at(tmp_path, "{SPAN}/*.csv")
+    assert [Path(file.path).name for file in span.files] == ["a.csv"]
+
+
+def test_span_needs_a_file_in_every_input_split(tmp_path: Path) -> None:
+    splits = {"train": "{SPAN}/train/*.csv", "eval": "{SPAN}/eval/*.csv"}
+    write(tmp_path / "1" / "train" / "a.csv")
+    write(tmp_path / "1" / "eval" / "a.csv")
+    write(tmp_path / "2" / "train" / "a.csv")
+    data = settings_of(str(tmp_path), splits=splits)
+    assert has_spans(data)
+    assert [span.number for span in list_spans(data, Layout(tmp_path / "out", "x"))] == [1]
+
+
+def test_signature_and_digest_tell_a_second_delivery_from_other_content(tmp_path: Path) -> None:
+    path = tmp_path / "1" / "a.csv"
+
+    def state() -> tuple[str, str]:
+        (span,) = spans_at(tmp_path, "{SPAN}/*.csv")
+        return span.signature, span.digest()
+
+    write(path)
+    first = state()
+    assert state() == first
+    write(path, age=timedelta(minutes=30))
+    again = state()
+    assert again[0] != first[0]
+    assert again[1] == first[1]
+    write(path, "a\n2\n", age=timedelta(minutes=30))
+    assert state()[1] != first[1]
+    write(path)
+    write(tmp_path / "1" / "b.csv")
+    assert state()[1] != first[1]
+
+
+def test_path_without_spans_is_refused_and_counts_as_one(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv")
+    with pytest.raises(DataError, match=r"has no \{SPAN\} and no \{YYYY\}-\{MM\}-\{DD\}"):
+        spans_at(tmp_path, "*.csv")
+    data = settings_of(f"{tmp_path}/*.csv")
+    assert not has_spans(data)
+    assert len(whole_data(data, Layout(tmp_path / "out", "x")).files) == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({"last": 1}, [5]),
+        ({"last": 3}, [3, 4, 5]),
+        ({"last": 99}, [1, 2, 3, 4, 5]),
+        ({"all": True}, [1, 2, 3, 4, 5]),
+        ({"since": "2026-01-04"}, [4, 5]),
+        ({"since": "2025-06-01"}, [1, 2, 3, 4, 5]),
+        ({"since": DAY_1 + 3}, [4, 5]),
+    ],
+)
+def test_windows(tmp_path: Path, chosen: dict[str, Any], expected: list[int]) -> None:
+    spans = days(tmp_path, 1, 2, 3, 4, 5)
+    assert offsets(window(spans, window=chosen)) == expected
+
+
+def test_window_is_shown_in_words(tmp_path: Path) -> None:
+    spans = days(tmp_path, 1, 2, 3)
+    assert str(window(spans, window={"last": 2})) == "spans 2026-01-02 to 2026-01-03, 2 of them"
+    assert str(window(spans)) == "span 2026-01-03"
+
+
+def test_window_ends_at_the_span_that_is_asked_for(tmp_path: Path) -> None:
+    spans = days(tmp_path, 1, 2, 3, 4)
+    assert offsets(window(spans, DAY_1 + 2, window={"last": 2})) == [2, 3]
+    with pytest.raises(DataError, match="there is no span 20490 to train on"):
+        window(spans, 20490)
+
+
+def test_gap_fails_or_is_skipped(tmp_path: Path) -> None:
+    spans = days(tmp_path, 1, 2, 5)
+    with pytest.raises(DataError) as caught:
+        window(spans, window={"last": 5})
+    assert str(caught.value) == (
+        "data.path: the window lacks span 2026-01-03, 2026-01-04, or its files are empty; deliver "
+        "it, or set schedule.missing_span: skip to train without"
+    )
+    skipped = window(spans, window={"last": 5}, missing_span="skip")
+    assert offsets(skipped) == [1, 2, 5]
+    assert skipped.notes == ("the window lacks span 2026-01-03, 2026-01-04",)
+    late = days(tmp_path, 3, 4)
+    assert offsets(window(late, window={"last": 5})) == [1, 2, 3, 4, 5]
+
+
+def test_days_before_the_first_are_no_gap(tmp_path: Path) -> None:
+    assert offsets(window(days(tmp_path, 4, 5), window={"last": 7})) == [4, 5]
+
+
+def test_empty_span_waits_or_is_a_gap(tmp_path: Path) -> None:
+    days(tmp_path, 1, 2, 3)
+    write(tmp_path / "2026-01-02" / "t.csv", "")
+    write(tmp_path / "2026-01-04" / "t.csv", "")
+    spans = days(tmp_path)
+    with pytest.raises(DataError, match="lacks span 2026-01-02, or its files are empty"):
+        window(spans, window={"last": 3})
+    skipped = window(spans, window={"last": 3}, missing_span="skip")
+    assert offsets(skipped) == [1, 3]
+    assert skipped.notes[0] == "span 2026-01-04 is empty, and waits"
+
+
+def test_span_that_is_being_written_waits(tmp_path: Path) -> None:
+    days(tmp_path, 1, 2)
+    write(tmp_path / "2026-01-03" / "t.csv", age=timedelta(seconds=30))
+    chosen = window(days(tmp_path))
+    assert offsets(chosen) == [2]
+    assert chosen.notes == ("span 2026-01-03 is still being written, and waits",)
+    assert offsets(window(days(tmp_path), settle="10s")) == [3]
+    write(tmp_path / "2026-01-01" / "more.csv", age=timedelta(seconds=30))
+    with pytest.raises(DataError, match="span 2026-01-01 in the window: still being written"):
+        window(days(tmp_path), window={"all": True})
+
+
+def test_a_window_that_begins_after_the_newest_span(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the window begins at 2027-01-01, after the newest span"):
+        window(days(tmp_path, 1), window={"since": "2027-01-01"})
+
+
+def test_numbers_far_apart_are_not_listed_one_by_one(tmp_path: Path) -> None:
+    for number in ("20260101000000", "20260131235959"):
+        write(tmp_path / number / "a.csv")
+    with pytest.raises(DataError, match=r"lacks span 20260101000001, .* and more"):
+        window(spans_at(tmp_path, "{SPAN}/*.csv"), window={"all": True})
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("[0-3]", 1), ("[!0-3]", 1), ("[a-z]", 0)])
+def test_character_classes_are_as_in_globs(tmp_path: Path, pattern: str, found: int) -> None:
+    for part in (1, 7):
+        write(tmp_path / "1" / f"part-{part}.csv")
+    spans = spans_at(tmp_path, f"{{SPAN}}/part-{pattern}.csv")
+    assert sum(len(span.files) for span in spans) == found
+
+
+def test_no_span_at_all(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no span to train on$"):
+        window(spans_at(tmp_path, "{YYYY}-{MM}-{DD}/*.csv"))
+    write(tmp_path / "2026-01-01" / "t.csv", age=timedelta(0))
+    with pytest.raises(DataError, match="on; span 2026-01-01 is still being written, and waits"):
+        window(days(tmp_path))
+
+
+def test_spans_are_shown_and_parsed() -> None:
+    assert show_span(DAY_1, True) == "2026-01-01"
+    assert parse_span("2026-01-01", True) == DAY_1
+    assert (show_span(7, False), parse_span("7", False)) == ("7", 7)
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_span("2026-01-01", False)
+
+
+@pytest.mark.parametrize("date_folder", ["2026-13-45", "2026-02-30"])
+def test_folder_that_is_no_date_is_no_span(tmp_path: Path, date_folder: str) -> None:
+    write(tmp_path / date_folder / "t.csv")
+    assert [str(span) for span in days(tmp_path, 1)] == ["2026-01-01"]

@@ -1,0 +1,181 @@
+"""The check for new data: what it submits, when it waits, and what it finds of runs that died."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from kfp_server import KfpServer
+from small_pipeline import COMPILED, load
+
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.spans import list_spans
+from pipeline.kubeflow.api.client import Kubeflow
+from pipeline.kubeflow.api.submission import ensure_version, start_run
+from pipeline.kubeflow.cluster_layout import cluster_layout, seen_from_pods, settings_of
+from pipeline.kubeflow.compiled import ParameterValue
+from pipeline.kubeflow.data_check import check
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import RunSummary, Status
+from trainer_module.errors import ConfigError
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+class ScheduledPipeline:
+    """A volume with days of data, and a Kubeflow Pipelines whose runs write the ledger."""
+
+    def __init__(self, server: KfpServer, folder: Path) -> None:
+        self.server = server
+        self.volume = folder / "volume"
+        self.volume.mkdir()
+        self.config: PipelineConfig = load(
+            folder,
+            server.url,
+            data={"format": "csv", "path": "days/{SPAN}/*.csv", "label": "y"},
+            schedule={"on_new_data": True, "cron": "0 3 * * *"},
+            kubeflow={"volume": {"claim": "scopeline", "path": str(self.volume)}},
+        )
+        self.layout = cluster_layout(self.config)
+        self.event_log = EventLog(self.layout.event_log)
+        self.kubeflow = Kubeflow.connect(settings_of(self.config))
+
+    def deliver(self, span: int, rows: str = "1,0\n") -> None:
+        path = self.volume / "days" / str(span) / "x.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a,y\n" + rows)
+        an_hour_ago = (NOON - timedelta(hours=1)).timestamp()
+        os.utime(path, (an_hour_ago, an_hour_ago))
+
+    def check(self, once: bool = True, now: datetime = NOON) -> str:
+        return check(self.config, self.kubeflow, self._submit, once, now)
+
+    def _submit(self, parameters: dict[str, ParameterValue]) -> str:
+        version = ensure_version(self.kubeflow, COMPILED)
+        return start_run(self.kubeflow, settings_of(self.config), version, parameters)
+
+    def runs(self) -> list[str]:
+        return list(self.server.runs)
+
+    def end(self, run: str, state: str) -> None:
+        self.server.runs[run]["state"] = state
+
+    def run_events(self, run: str) -> RunEvents:
+        """What the first and the last step of a run write by."""
+        config = seen_from_pods(self.config)
+        run_events = RunEvents(
+            self.event_log, config, run, list_spans(config.data, self.layout)[-1:], "on Kubeflow"
+        )
+        run_events.started()
+        return run_events
+
+    def push(self, run: str) -> None:
+        """The run goes well."""
+        summary = RunSummary(
+            run_id=run, pipeline="digits", started="", strategy="default", status=Status.PUSHED
+        )
+        self.run_events(run).concluded(summary, None)
+        self.end(run, "SUCCEEDED")
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScheduledPipeline]:
+    monkeypatch.chdir(tmp_path)
+    with KfpServer() as server:
+        yield ScheduledPipeline(server, tmp_path)
+
+
+def test_a_new_span_is_submitted_once(watched: ScheduledPipeline) -> None:
+    watched.deliver(1)
+    said = watched.check()
+    (run,) = watched.runs()
+    assert said == f"run {run} is submitted: new or changed: 1"
+    assert watched.server.runs[run]["runtime_config"]["parameters"] == {"span": "1"}
+    assert [event.kind for event in watched.event_log.events()] == [EventKind.DUE]
+    assert watched.check() == f"nothing to do: run {run} is under way"
+    watched.push(run)
+    assert watched.check() == "nothing to do: nothing new"
+    watched.deliver(2)
+    assert watched.check().endswith("is submitted: new or changed: 2")
+    assert len(watched.runs()) == 2
+
+
+def test_a_corrected_span_is_submitted_again(watched: ScheduledPipeline) -> None:
+    watched.deliver(1)
+    watched.check()
+    watched.push(watched.runs()[0])
+    watched.deliver(1, rows="1,0\n2,1\n")
+    assert watched.check().endswith("new or changed: 1")
+
+
+def test_without_once_nothing_is_sent_or_written(watched: ScheduledPipeline) -> None:
+    watched.deliver(1)
+    assert watched.check(once=False) == "due: new or changed: 1"
+    assert watched.runs() == []
+    assert watched.event_log.events() == []
+
+
+def test_the_clock_is_left_to_kubeflow(watched: ScheduledPipeline) -> None:
+    watched.deliver(1)
+    watched.check()
+    watched.push(watched.runs()[0])
+    assert watched.check(now=NOON + timedelta(days=3)) == "nothing to do: nothing new"
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_run_that_died_without_a_word_is_tried_again_after_a_while(
+    watched: ScheduledPipeline, begins: bool
+) -> None:
+    watched.deliver(1)
+    watched.check()
+    (run,) = watched.runs()
+    if begins:
+        watched.run_events(run)
+    watched.end(run, "FAILED")
+    assert re.match("nothing to do: the last run failed; it is tried again at", watched.check())
+    (failed,) = watched.event_log.events(EventKind.FAILED)
+    assert failed.run == run
+    assert failed.message == f"run {run} on Kubeflow ended as failed, and left no word"
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert "is submitted: attempt 2 of 3" in watched.check(now=later)
+    assert len(watched.runs()) == 2
+
+
+def test_a_run_that_was_decided_on_and_not_submitted_is_submitted_now(
+    watched: ScheduledPipeline,
+) -> None:
+    watched.deliver(1)
+    submit, watched._submit = watched._submit, _broken
+    with pytest.raises(ConfigError):
+        watched.check()
+    watched._submit = submit
+    assert "goes on with what was decided and did not begin" in watched.check()
+    assert len(watched.runs()) == 1
+
+
+def _broken(parameters: dict[str, ParameterValue]) -> str:
+    raise ConfigError(f"the API is away: {parameters}")
+
+
+def test_data_that_is_still_being_written_waits(watched: ScheduledPipeline) -> None:
+    watched.deliver(1)
+    path = watched.volume / "days" / "1" / "x.csv"
+    os.utime(path, (NOON.timestamp(), NOON.timestamp()))
+    assert watched.check().startswith("nothing to do: ")
+    assert watched.runs() == []
+
+
+def test_without_its_volume_or_an_occasion_it_says_what_to_do(
+    watched: ScheduledPipeline, tmp_path: Path
+) -> None:
+    watched.volume.rmdir()
+    with pytest.raises(ConfigError, match="in a pod that mounts `scopeline` there"):
+        watched.check()
+    clock = load(tmp_path, watched.server.url, schedule={"cron": "0 3 * * *"})
+    with pytest.raises(ConfigError, match=r"schedule.on_new_data: there is nothing to look for"):
+        check(clock, watched.kubeflow, _broken, once=True, now=NOON)

@@ -1,0 +1,51 @@
+"""What the tests of notifications share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.records import notify as notify_module
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import notify
+
+DIGITS = Path(__file__).parents[3] / "configs" / "digits.yaml"
+SECRET = "s3cret-of-the-tests"  # noqa: S105
+MESSAGE = "Trainer failed: größer als der Speicher"
+DETAILS = {"run": "r1", "metrics": {"accuracy": 0.5}, "path": Path("/models/1")}
+
+
+@contextmanager
+def discreet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, event_log: EventLog
+) -> Iterator[None]:
+    """Logs as a run does; the secret, in HOOK_KEY, must not come to light."""
+    monkeypatch.setenv("HOOK_KEY", SECRET)
+    monkeypatch.setattr(notify_module, "RETRY_SECONDS", 0.1)
+    caplog.set_level(logging.INFO)
+    yield
+    assert SECRET not in caplog.text
+    assert SECRET not in str(event_log.events())
+
+
+def tell(
+    config: PipelineConfig, event_log: EventLog, occasion: Occasion = Occasion.FAILED
+) -> float:
+    """Notifies; returns how many seconds that took."""
+    began = time.monotonic()
+    notify(config, occasion, MESSAGE, DETAILS, event_log, run="r1")
+    return time.monotonic() - began
+
+
+def failure(event_log: EventLog) -> str:
+    """The one failure that is recorded."""
+    (event,) = event_log.events()
+    assert event.kind is EventKind.NOTIFICATION_FAILED
+    assert (event.run, event.details) == ("r1", {"occasion": "failed"})
+    return event.message

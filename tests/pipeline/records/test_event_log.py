@@ -1,0 +1,106 @@
+"""The ledger: what is written is found, also by several processes, and bad files are left alone."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline.records import event_log as event_log_module
+from pipeline.records.event_log import EventKind, EventLog
+from trainer_module.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def event_log(tmp_path: Path) -> EventLog:
+    return EventLog(tmp_path / "ledger.db")
+
+
+def test_nothing_recorded_is_nothing_and_makes_no_file(event_log: EventLog, tmp_path: Path) -> None:
+    assert event_log.events() == []
+    assert event_log.last(EventKind.DUE) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_come_back_as_they_were(event_log: EventLog) -> None:
+    moment = datetime(2026, 1, 5, 3, tzinfo=UTC)
+    details = {"window": [1, 2], "metrics": {"auc": 0.9}, "model": None}
+    event_log.record(EventKind.PUSHED, "to ä/1", run="run 1", at=moment, **details)
+    (event,) = event_log.events()
+    assert (event.kind, event.run, event.message) == (EventKind.PUSHED, "run 1", "to ä/1")
+    assert event.at == moment
+    assert event.details == details
+
+
+def test_events_are_chosen_by_kind_run_and_number(event_log: EventLog) -> None:
+    for number in range(1, 4):
+        event_log.record(EventKind.STARTED, f"start {number}", run=f"run {number}")
+        event_log.record(EventKind.FINISHED, f"end {number}", run=f"run {number}")
+    assert [event.id for event in event_log.events()] == [1, 2, 3, 4, 5, 6]
+    assert [event.message for event in event_log.events(EventKind.STARTED, newest=2)] == [
+        "start 2",
+        "start 3",
+    ]
+    assert [event.message for event in event_log.events(run="run 2")] == ["start 2", "end 2"]
+    both = event_log.events(EventKind.STARTED, EventKind.FAILED)
+    assert [event.message for event in both] == ["start 1", "start 2", "start 3"]
+    last = event_log.last(EventKind.STARTED)
+    assert last is not None
+    assert last.message == "start 3"
+
+
+def test_order_is_that_of_recording_whatever_the_clock(event_log: EventLog) -> None:
+    event_log.record(EventKind.DUE, "first", at=datetime(2030, 1, 1, tzinfo=UTC))
+    event_log.record(EventKind.DUE, "second", at=datetime(2020, 1, 1, tzinfo=UTC))
+    assert [event.message for event in event_log.events()] == ["first", "second"]
+
+
+def test_several_processes_write_at_once(event_log: EventLog, tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from pathlib import Path; from pipeline.records.event_log import EventKind, EventLog\n"
+        "for i in range(20):\n"
+        "    EventLog(Path(sys.argv[1])).record(EventKind.DUE, sys.argv[2], number=i)\n"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "ledger.db"), name])
+        for name in "abc"
+    ]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    events = event_log.events()
+    for name in "abc":
+        numbers = [event.details["number"] for event in events if event.message == name]
+        assert numbers == list(range(20))
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "newer", "locked"])
+def test_bad_file_is_said_and_left_alone(
+    event_log: EventLog, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log_module, "BUSY_SECONDS", 0.2)
+    path = tmp_path / "ledger.db"
+    event_log.record(EventKind.DUE, "one")
+    other = sqlite3.connect(path)
+    words = "this is no ledger, or it is corrupt (file is not a database); move it aside"
+    if kind == "newer":
+        other.execute("PRAGMA user_version = 9")
+        words = "written by a newer Scopeline (format 9, this one knows 1); use that one"
+    elif kind == "locked":
+        other.execute("BEGIN EXCLUSIVE")
+        words = "the ledger cannot be used (database is locked)"
+    else:
+        path.write_text("this is a letter, not a database " * 50)
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        event_log.record(EventKind.DUE, "two")
+    with pytest.raises(ConfigError, match=re.escape(str(path))):
+        event_log.events()
+    assert path.read_bytes() == before
+    other.close()

@@ -1,0 +1,253 @@
+"""A webhook is told by real HTTP; servers that misbehave neither stop nor delay a run."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from notifying import DIGITS, MESSAGE, SECRET, discreet, failure, tell
+
+from pipeline.config.loading import load_config
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.records import notify as notify_module
+from pipeline.records.event_log import EventLog
+from pipeline.records.notify import SIGNATURE_HEADER, check_secrets
+from trainer_module.errors import ConfigError
+
+
+class Hook(ThreadingHTTPServer):
+    """A web server that keeps what it is told, and answers with the statuses it was given."""
+
+    daemon_threads = True
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.statuses = list(statuses)
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/hook?token={SECRET}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hook
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((dict(self.headers), body))
+        status = self.server.statuses.pop(0) if self.server.statuses else 204
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "http://127.0.0.1:9/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def hook(*statuses: int) -> Iterator[Hook]:
+    with Hook(*statuses) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def event_log(tmp_path: Path) -> EventLog:
+    return EventLog(tmp_path / "ledger.db")
+
+
+@pytest.fixture(autouse=True)
+def secrets_are_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, event_log: EventLog
+) -> Iterator[None]:
+    with discreet(monkeypatch, caplog, event_log):
+        yield
+
+
+def with_webhook(url: str, **settings: Any) -> PipelineConfig:
+    return load_config(
+        DIGITS, [f"notify.webhook.url={url}", *(f"notify.{k}={v}" for k, v in settings.items())]
+    )
+
+
+def test_webhook_is_told_and_can_check_the_signature(event_log: EventLog) -> None:
+    with hook() as server:
+        config = load_config(
+            DIGITS, [f"notify.webhook={{url: '{server.url}', secret_variable: HOOK_KEY}}"]
+        )
+        tell(config, event_log)
+    ((headers, body),) = server.requests
+    content = json.loads(body)
+    assert content.pop("at").startswith("20")
+    assert content == {
+        "pipeline": "digits",
+        "occasion": "failed",
+        "message": MESSAGE,
+        "run": "r1",
+        "details": {"run": "r1", "metrics": {"accuracy": 0.5}, "path": "/models/1"},
+    }
+    expected = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    assert headers[SIGNATURE_HEADER] == f"sha256={expected}"
+    assert headers["Content-Type"] == "application/json"
+    assert event_log.events() == []
+
+
+def test_without_a_key_nothing_is_signed(event_log: EventLog) -> None:
+    with hook() as server:
+        tell(with_webhook(server.url), event_log)
+    assert SIGNATURE_HEADER not in server.requests[0][0]
+
+
+def test_other_occasions_are_silent(event_log: EventLog) -> None:
+    with hook() as server:
+        config = with_webhook(server.url, occasions="[drift]")
+        tell(config, event_log, Occasion.PUSHED)
+        assert server.requests == []
+        tell(config, event_log, Occasion.DRIFT)
+        assert json.loads(server.requests[0][1])["occasion"] == "drift"
+
+
+def test_second_attempt_sends_the_same(event_log: EventLog) -> None:
+    with hook(503) as server:
+        tell(with_webhook(server.url), event_log)
+    first, second = server.requests
+    assert first[1] == second[1]
+    assert event_log.events() == []
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [
+        ([500, 500, 204], "it answered 500"),
+        ([404, 204], "it answered 404"),
+        ([302, 204], "it answered 302, a redirection; give the URL it leads to"),
+    ],
+)
+def test_status_that_refuses_is_recorded(
+    event_log: EventLog, statuses: list[int], words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hook(*statuses) as server:
+        tell(with_webhook(server.url), event_log)
+    expected = f"the webhook at 127.0.0.1:{server.server_port} was not told of 'failed': {words}"
+    assert failure(event_log) == expected
+    assert expected in caplog.text
+    assert len(server.requests) == len(statuses) - 1
+
+
+def test_refused_connection_is_recorded(event_log: EventLog) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # Bound, and never listening.
+        port = unused.getsockname()[1]
+        tell(with_webhook(f"http://user:{SECRET}@127.0.0.1:{port}/{SECRET}"), event_log)
+    assert failure(event_log) == (
+        f"the webhook at 127.0.0.1:{port} was not told of 'failed': Connection refused"
+    )
+
+
+@contextmanager
+def mute(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
+    """A server that accepts and does as told with each connection; yields its port."""
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connections = []
+            while not stop.is_set():
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    break
+                connections.append(connection)
+                threading.Thread(target=answer, args=(connection, stop), daemon=True).start()
+            for connection in connections:
+                connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            stop.set()
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(timeout=5)
+
+
+def _say_nothing(connection: socket.socket, stop: threading.Event) -> None:
+    stop.wait()
+
+
+def _drip(connection: socket.socket, stop: threading.Event) -> None:
+    """A header without an end, a byte at a time."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    while not stop.wait(0.1):
+        try:
+            connection.sendall(b"x")
+        except OSError:
+            return
+
+
+def test_server_that_never_answers_is_given_up(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify_module, "READ_SECONDS", 0.5)
+    with mute(_say_nothing) as port:
+        seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
+    assert 1.0 <= seconds < 4  # Two attempts.
+    assert failure(event_log).endswith("was not told of 'failed': no answer in time")
+
+
+def test_server_that_drips_is_given_up_at_the_deadline(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify_module, "DEADLINE_SECONDS", 1.5)
+    with mute(_drip) as port:
+        seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
+    assert 1.5 <= seconds < 4
+    assert failure(event_log).endswith("was not told of 'failed': no whole answer within 1.5 s")
+
+
+def test_url_that_is_none_is_recorded(event_log: EventLog) -> None:
+    tell(with_webhook(f"http://127.0.0.1:port/{SECRET}"), event_log)
+    assert "InvalidURL" in failure(event_log)
+
+
+def test_ledger_that_cannot_be_written_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "broken.db").write_bytes(b"no database at all" * 100)
+    with hook(404) as server:
+        tell(with_webhook(server.url), EventLog(tmp_path / "broken.db"))
+    assert "Nor could that be recorded" in caplog.text
+
+
+def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(
+        DIGITS,
+        [
+            "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_KEY}",
+            "notify.email={server: m, sender: a@b.c, to: [a@b.c], password_variable: MAIL_KEY}",
+        ],
+    )
+    with pytest.raises(ConfigError, match=r"notify.email.password_variable: .* MAIL_KEY is not"):
+        check_secrets(config)
+    monkeypatch.setenv("MAIL_KEY", "x")
+    check_secrets(config)
+    monkeypatch.delenv("HOOK_KEY")
+    with pytest.raises(ConfigError, match=r"notify.webhook.secret_variable: .* HOOK_KEY is not"):
+        check_secrets(config)

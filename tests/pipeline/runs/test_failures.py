@@ -1,0 +1,71 @@
+"""How a failure is explained: one sentence, and the right exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.records.summary import Status
+from pipeline.runs.failures import explain
+from pipeline.runs.local import ComponentFailedError
+from trainer_module.errors import ConfigError, DataError, TrainingError
+
+
+def caused_by(cause: BaseException) -> ComponentFailedError:
+    error = ComponentFailedError("Trainer")
+    error.__cause__ = cause
+    return error
+
+
+BEAM = """Traceback (most recent call last):
+  File "common.py", line 1, in process
+trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write']
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (KeyboardInterrupt(), Status.INTERRUPTED, "interrupted"),
+        (caused_by(DataError("no label")), Status.UNUSABLE, "no label"),
+        (caused_by(ConfigError("no key")), Status.UNUSABLE, "no key"),
+        (caused_by(TrainingError("diverged")), Status.FAILED, "diverged"),
+        (caused_by(RuntimeError(BEAM)), Status.UNUSABLE, "a.csv: row 3 has 2 cells"),
+        (
+            caused_by(OSError(errno.ENOSPC, "No space left on device", "/out/x")),
+            Status.FAILED,
+            "the disk is full (/out/x); make room, or give another folder with --output",
+        ),
+        (
+            caused_by(shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")])),
+            Status.FAILED,
+            "the disk is full (no file named); make room, or give another folder with --output",
+        ),
+        (caused_by(ValueError("first\nlast line")), Status.FAILED, "ValueError: last line"),
+        (caused_by(ValueError()), Status.FAILED, "ValueError: no message"),
+        (
+            ComponentFailedError("Evaluator"),
+            Status.FAILED,
+            "its inputs could not be resolved; the log says why",
+        ),
+    ],
+)
+def test_cause_is_named(error: BaseException, status: Status, message: str) -> None:
+    assert explain(error) == (status, message)
+    assert status.exit_code == {"interrupted": 130, "unusable": 2, "failed": 1}[status.value]
+
+
+def test_line_of_the_users_own_code_is_named(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "own_model.py").write_text("def build(settings):\n    return settings['units']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own_model = importlib.import_module("own_model")
+    with pytest.raises(KeyError) as caught:
+        own_model.build({})
+    assert explain(caused_by(caught.value), [tmp_path / "own_model.py"]) == (
+        Status.FAILED,
+        "own_model.py, line 2: KeyError: 'units'",
+    )

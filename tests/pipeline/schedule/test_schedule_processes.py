@@ -1,0 +1,285 @@
+"""Schedulers and their runs as processes: stopped, killed, twice, with bad stores and configs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from scheduled_days import Days, at
+
+from pipeline.records.event_log import EventKind
+from pipeline.schedule import run_process as run_process_module
+from pipeline.schedule.process_lock import is_held
+from pipeline.schedule.scheduler import check_once, watch_all
+from trainer_module.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+RUNNER = (sys.executable, str(Path(__file__).with_name("fake_runner.py")))
+SERVE = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(ROOT)!r})
+from pipeline.schedule.scheduler import serve, watch_all
+from trainer_module.errors import ScopelineError
+*configs, output = map(Path, sys.argv[1:])
+try:
+    serve(watch_all(configs, [], output), output / "scheduler.db", {RUNNER!r})
+except ScopelineError as error:
+    sys.exit(str(error))
+heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam"}} & set(sys.modules)
+print("heavy:", heavy)
+"""
+EAGER = {"on_new_data": True, "poll": "1s", "settle": "0s", "missing_span": "skip"}
+
+SCHEDULERS: list[subprocess.Popen[str]] = []
+"""Started by the test that runs; none outlives it."""
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Iterator[Days]:
+    """A day of data, and a scheduler that looks every second."""
+    days = Days(tmp_path, EAGER)
+    days.deliver(1)
+    behave(days, "not_blessed")
+    yield days
+    while SCHEDULERS:
+        SCHEDULERS.pop().kill()
+    for line in calls(days):
+        pid = int(line.split()[2])
+        with suppress(psutil.NoSuchProcess):
+            if "fake_runner" in " ".join(psutil.Process(pid).cmdline()):
+                os.kill(pid, signal.SIGKILL)
+
+
+def behave(days: Days, behaviour: str) -> None:
+    (days.folder / "output" / "behaviour").write_text(behaviour)
+
+
+def calls(days: Days) -> list[str]:
+    path = days.folder / "output" / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def start(days: Days, *others: Path) -> subprocess.Popen[str]:
+    output = days.folder / "output"
+    scheduler = subprocess.Popen(
+        [sys.executable, "-c", SERVE, *map(str, [days.file, *others]), str(output)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=days.folder,
+    )
+    SCHEDULERS.append(scheduler)
+    return scheduler
+
+
+def stop(scheduler: subprocess.Popen[str]) -> str:
+    scheduler.send_signal(signal.SIGTERM)
+    return scheduler.communicate(timeout=60)[0]
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+
+
+def once(days: Days, day: int = 2, hour: int = 3) -> int:
+    pipelines = watch_all([days.file], [], days.folder / "output")
+    now = at(day, hour)
+    return check_once(pipelines, days.layout.scheduler, RUNNER, lambda: now)
+
+
+def count(days: Days, kind: EventKind) -> int:
+    return len(days.events(kind))
+
+
+def test_scheduler_runs_what_comes_and_stops_cleanly(days: Days) -> None:
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.FINISHED) == 1)
+    days.deliver(2)
+    until(lambda: count(days, EventKind.FINISHED) == 2)
+    time.sleep(4)  # Some looks that find nothing, of which one is worth a line.
+    log = stop(scheduler)
+    assert scheduler.returncode == 0, log
+    assert [line.split()[:2] for line in calls(days)] == [
+        ["days", "2026-01-01"],
+        ["days", "2026-01-02"],
+    ]
+    assert re.search(
+        r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  days: starts: new or changed: 2026-01-02", log, re.M
+    )
+    assert "days: finished: not blessed" in log
+    assert log.partition("starts: new or changed: 2026-01-02")[2].count("nothing new") == 1
+    assert "heavy: set()" in log
+
+
+def test_stopped_scheduler_stops_its_run_and_the_next_goes_on(days: Days) -> None:
+    behave(days, "hang")
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.STARTED) == 1)
+    log = stop(scheduler)
+    assert scheduler.returncode == 0
+    assert "stopped; the next scheduler goes on with it" in log
+    assert [event.details["exit_code"] for event in days.events(EventKind.FAILED)] == [130]
+    assert not is_held(days.layout.lock)
+    behave(days, "not_blessed")
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.FINISHED) == 1)
+    assert "goes on with the run that was stopped (new or changed: 2026-01-01)" in stop(scheduler)
+
+
+def test_killed_scheduler_leaves_its_run_and_the_next_starts_no_second(days: Days) -> None:
+    behave(days, "hang")
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.STARTED) == 1)
+    scheduler.kill()
+    scheduler.wait()
+    assert once(days) == 0
+    assert len(calls(days)) == 1
+    os.kill(int(calls(days)[0].split()[2]), signal.SIGKILL)
+    until(lambda: not is_held(days.layout.scheduled))
+    behave(days, "not_blessed")
+    assert once(days) == 0
+    assert (count(days, EventKind.FINISHED), len(calls(days))) == (1, 2)
+    assert once(days) == 0
+    assert len(calls(days)) == 2
+
+
+def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
+    behave(days, "hang")
+    other = tmp_path / "other.yaml"
+    other.write_text(days.file.read_text().replace("name: days", "name: other"))
+    scheduler = start(days, other)
+    until(lambda: len(calls(days)) == 2)
+    stop(scheduler)
+    assert {line.split()[0] for line in calls(days)} == {"days", "other"}
+    # Of the pipelines that the store knows, one is no longer given.
+    behave(days, "not_blessed")
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.FINISHED) == 1)
+    stop(scheduler)
+    assert len(calls(days)) == 3
+
+
+def test_pipelines_of_one_name_are_refused(days: Days, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="its name is 'days', as that of "):
+        watch_all([days.file, days.file], [], tmp_path)
+
+
+def test_second_scheduler_is_refused(days: Days) -> None:
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.FINISHED) == 1)
+    second = start(days)
+    assert (
+        f"another scheduler, process {scheduler.pid}, is at work on it" in second.communicate()[0]
+    )
+    with pytest.raises(ConfigError, match=f"process {scheduler.pid}, is at work"):
+        once(days)
+    stop(scheduler)
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "newer", "foreign", "locked"])
+def test_bad_store_is_said_and_left_alone(days: Days, kind: str) -> None:
+    store = days.layout.scheduler
+    other = sqlite3.connect(store)
+    words = "this is no scheduler's store, or it is corrupt"
+    if kind == "newer":
+        other.execute("PRAGMA user_version = 9")
+        words = r"written by a newer Scopeline \(format 9, this one knows 1\)"
+    elif kind == "foreign":
+        other.execute("CREATE TABLE cakes (name TEXT)")
+    other.commit()
+    if kind == "corrupt":
+        store.write_bytes(b"SQLite format 3\0" + b"no pages" * 500)
+    elif kind == "locked":
+        other.execute("BEGIN EXCLUSIVE")
+        words = r"cannot be used \(database is locked\)"
+    before = store.read_bytes()
+    with pytest.raises(ConfigError, match=words):
+        once(days)
+    assert store.read_bytes() == before
+    assert calls(days) == []
+    other.close()
+
+
+def test_config_that_becomes_bad_is_said_and_can_be_mended(days: Days) -> None:
+    scheduler = start(days)
+    until(lambda: count(days, EventKind.FINISHED) == 1)
+    days.file.write_text("name: days\n")
+    until(lambda: count(days, EventKind.SKIPPED) == 1)
+    time.sleep(2.5)
+    assert count(days, EventKind.SKIPPED) == 1
+    days.change({"schedule": EAGER | {"poll": "2s"}})
+    days.deliver(2)
+    until(lambda: count(days, EventKind.FINISHED) == 2)
+    until(lambda: not is_held(days.layout.scheduled))
+    time.sleep(1)
+    log = stop(scheduler)
+    assert scheduler.returncode == 0
+    assert log.count("data: this key is missing") == 1
+    assert "the schedule has changed; looks every 2s" in log
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code", "message"),
+    [
+        ("failed", 1, "Trainer: it broke"),
+        ("killed", 1, "was killed by signal 9"),
+        ("silent", 1, "run of days: silent"),
+        ("refused", 2, "run of days: refused"),
+    ],
+)
+def test_failure_counts_and_is_recorded(
+    days: Days, behaviour: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(days, behaviour)
+    assert once(days) == code
+    (failed,) = days.events(EventKind.FAILED)
+    assert (failed.details["exit_code"], failed.message) == (code, message)
+    assert f"days: failed: {message}" in capsys.readouterr().out
+    begun = days.events(EventKind.STARTED)
+    assert [event.run for event in begun] == ([failed.run] if failed.run else [])
+
+
+def test_killed_run_is_tried_again_at_once(days: Days) -> None:
+    behave(days, "killed")
+    assert [once(days), once(days), once(days)] == [1, 1, 1]
+    assert [event.details["attempt"] for event in days.events(EventKind.DUE)] == [1, 2, 3]
+    assert once(days) == 0
+    assert len(calls(days)) == 3
+
+
+@pytest.mark.parametrize("behaviour", ["hang", "deaf"])
+def test_run_that_takes_too_long_is_stopped(
+    days: Days, behaviour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.5)
+    days.change({"schedule": EAGER | {"timeout": "4s"}})
+    behave(days, behaviour)
+    assert once(days) == 1
+    failed = days.events(EventKind.FAILED)[-1]
+    assert failed.message == "ran longer than 4s, and was stopped"
+    assert failed.run == days.events(EventKind.STARTED)[-1].run
+    assert not is_held(days.layout.scheduled)
+    assert once(days, 2, 4) == 1  # After the wait it is tried again.
+    assert count(days, EventKind.STARTED) == 2
+
+
+def test_interrupted_and_new_are_both_done_by_one_look(days: Days) -> None:
+    days.look(at(2))
+    days.begin(at(2))
+    days.deliver(2)
+    assert once(days, 3) == 0
+    assert [line.split()[1] for line in calls(days)] == ["2026-01-01", "2026-01-02"]

@@ -1,0 +1,74 @@
+"""The model, built and compiled in the scope of the strategy."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.errors import TrainingError
+from trainer_module.loops.learning_rate import LearningRateSchedule, build_schedule
+from trainer_module.models import load_builder
+from trainer_module.problem import Problem
+from trainer_module.settings import TrainerSettings
+
+
+def build_model(
+    problem: Problem,
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    steps_per_epoch: int,
+    steps_per_execution: int = 1,
+) -> tf_keras.Model:
+    """The model, compiled unless its builder did so.
+
+    Args:
+        problem: what is to be learnt.
+        settings: of the model and its training.
+        strategy: in whose scope it is built.
+        steps_per_epoch: for the learning rate.
+        steps_per_execution: for compilation.
+
+    Raises:
+        TrainingError: if there is no such builder, or it does not return a tf_keras model whose
+            variables belong to the strategy.
+    """
+    kind = settings.model.kind
+    with strategy.scope():
+        model = load_builder(kind)(problem, settings.model)
+        if not isinstance(model, tf_keras.Model):
+            raise TrainingError(
+                f"model {kind!r}: the builder must return a tf_keras.Model, but it returned "
+                f"{type(model).__module__}.{type(model).__qualname__}."
+            )
+        _check_scope(model, kind, strategy)
+        if model.optimizer is None:
+            rate = build_schedule(settings.train, steps_per_epoch, strategy.num_replicas_in_sync)
+            model.compile(
+                optimizer=_make_optimizer(rate),
+                loss=problem.make_loss(),
+                metrics=problem.make_metrics(),
+                steps_per_execution=steps_per_execution,
+            )
+    return model
+
+
+def _make_optimizer(rate: float | LearningRateSchedule) -> tf_keras.optimizers.Optimizer:
+    """Adam; call it in the scope of the strategy."""
+    optimizer = tf_keras.optimizers.Adam(rate)
+    if callable(rate):
+        # Keras's own variable for it has no aggregation, without which replicas that share
+        # variables, those of CentralStorageStrategy, may not assign it.
+        optimizer._current_learning_rate = tf.Variable(
+            rate(0), trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+    return optimizer
+
+
+def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strategy) -> None:
+    for variable in model.variables:
+        if not strategy.extended.variable_created_in_scope(variable):
+            raise TrainingError(
+                f"model {kind!r}: its variable {variable.name!r} was created outside the "
+                "strategy's scope; create the whole model inside the builder, which is called in "
+                "the scope, not when the module is imported."
+            )

@@ -1,0 +1,1 @@
+"""Weights of an earlier model as the start of a training."""
