@@ -82,12 +82,12 @@ class Reader:
         """Reads all examples once, and keeps them if their tensors take at most `max_bytes`.
 
         Args:
-            name: of the split, for messages.
-            max_bytes: None is this process's part of `MEMORY_SHARE`.
-            processes: that may do the same on this machine.
+          name: of the split, for messages.
+          max_bytes: None is this process's part of `MEMORY_SHARE`.
+          processes: that may do the same on this machine.
 
         Raises:
-            TrainingError: if no example has a usable label.
+          TrainingError: if no example has a usable label.
         """
         if max_bytes is None:
             max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE / processes)

@@ -71,11 +71,11 @@ def build_signatures(
     """The signatures, by name, of anything callable like the model.
 
     Args:
-        model: from transformed features to the output of the task.
-        transform: the transform graph, tracked by the object that will be saved.
-        tft_output: for the raw feature spec.
-        problem: for the names of the transformed features and the classes.
-        settings: for the label and the ignored columns, which no serving signature asks for.
+      model: from transformed features to the output of the task.
+      transform: the transform graph, tracked by the object that will be saved.
+      tft_output: for the raw feature spec.
+      problem: for the names of the transformed features and the classes.
+      settings: for the label and the ignored columns, which no serving signature asks for.
     """
     labelled_spec = _used_spec(tft_output, settings)
     spec = {name: value for name, value in labelled_spec.items() if name != problem.label}
@@ -127,8 +127,8 @@ def predictions(problem: Problem, output: tf.Tensor) -> Tensors:
     """The model's output under the names that clients read.
 
     Returns:
-        Regression: value [batch] float32. Classification, of n classes: class [batch] string, the
-        most probable one; classes [batch, n] string; scores [batch, n] float32, which add up to 1.
+      Regression: value [batch] float32. Classification, of n classes: class [batch] string, the
+      most probable one; classes [batch, n] string; scores [batch, n] float32, which add up to 1.
     """
     if problem.task is Task.REGRESSION:
         return {"value": tf.reshape(output, [-1])}

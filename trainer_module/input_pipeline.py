@@ -98,8 +98,8 @@ class Split:
         """What `fit` and `evaluate` take: (features by name, label [batch, 1]) per replica.
 
         Args:
-            strategy: whose replicas share each step.
-            start_step: the step, counted from 0 over all epochs, that training goes on with.
+          strategy: whose replicas share each step.
+          start_step: the step, counted from 0 over all epochs, that training goes on with.
         """
         if isinstance(strategy, tf.distribute.ParameterServerStrategy):
             return tf_keras.utils.experimental.DatasetCreator(self.read_by_servers)

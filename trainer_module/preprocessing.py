@@ -40,7 +40,7 @@ def preprocessing_fn(
     """Transforms the features and the label as `TrainerSettings` in `custom_config` says.
 
     Raises:
-        DataError: if the label or a configured feature is not among `inputs`.
+      DataError: if the label or a configured feature is not among `inputs`.
     """
     settings = TrainerSettings.from_custom_config(custom_config)
     label = transform_label(inputs, settings)
@@ -53,12 +53,12 @@ def transform_features(
     """Transforms every column but the label and the ignored ones.
 
     Returns:
-        Dense tensors: numeric [batch, n] float32 (and, for an optional column, its flag
-        `<name>_missing`), categorical [batch, n] int64, image [batch, height, width, channels]
-        float32 in 0..1.
+      Dense tensors: numeric [batch, n] float32 (and, for an optional column, its flag
+      `<name>_missing`), categorical [batch, n] int64, image [batch, height, width, channels]
+      float32 in 0..1.
 
     Raises:
-        DataError: if a feature in `settings` is not among `inputs`.
+      DataError: if a feature in `settings` is not among `inputs`.
     """
     for name in settings.features:
         _require(name, inputs, "feature")
@@ -81,12 +81,12 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
     """The label as the loss wants it.
 
     Returns:
-        Regression: [batch, 1] float32, NaN where missing. Classification: [batch, 1] int64, the
-        index of the class among the sorted classes of the train split (whole numbers sort as
-        numbers, text bytewise), -1 where missing or not in the train split.
+      Regression: [batch, 1] float32, NaN where missing. Classification: [batch, 1] int64, the
+      index of the class among the sorted classes of the train split (whole numbers sort as
+      numbers, text bytewise), -1 where missing or not in the train split.
 
     Raises:
-        DataError: if the label is not among `inputs`, or not of a type the task can use.
+      DataError: if the label is not among `inputs`, or not of a type the task can use.
     """
     _require(settings.label, inputs, "label")
     label = inputs[settings.label]
@@ -122,7 +122,7 @@ def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
     An optional column also gets its flag, `<name>_missing`.
 
     Raises:
-        DataError: if a column holds text.
+      DataError: if a column holds text.
     """
     if not columns:
         return {}
@@ -171,7 +171,7 @@ def decode_images(name: str, column: AnyTensor, feature: ImageFeature) -> tf.Ten
     """[batch, height, width, channels] float32 in 0..1.
 
     Raises:
-        DataError: if the column holds numbers.
+      DataError: if the column holds numbers.
     """
     if column.dtype != tf.string:
         raise DataError(

@@ -59,9 +59,9 @@ class Problem:
         """Reads the transformed features and, for classification, the classes.
 
         Raises:
-            TrainingError: if the label is not among the transformed features, one of which is not
-                dense or has an unknown vocabulary or dtype, or if the number of classes does not
-                suit the task.
+          TrainingError: if the label is not among the transformed features, one of which is not
+              dense or has an unknown vocabulary or dtype, or if the number of classes does not
+              suit the task.
         """
         _check_label(label, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output)

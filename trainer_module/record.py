@@ -29,10 +29,10 @@ def describe(
     """The record as JSON: `history` has a value per epoch for each metric.
 
     Args:
-        settings: with the strategy that was used.
-        runtime: of this process.
-        job: that has been trained.
-        seconds: that the loop took, since the last interruption.
+      settings: with the strategy that was used.
+      runtime: of this process.
+      job: that has been trained.
+      seconds: that the loop took, since the last interruption.
     """
     history, train = job.backup.history, job.train
     epochs = len(history["loss"])

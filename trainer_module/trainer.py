@@ -31,11 +31,11 @@ def run_fn(fn_args: Any) -> None:
     """Trains under the configured strategy, restores the best epoch and exports it.
 
     Args:
-        fn_args: TFX's FnArgs, or an object with the same attributes. What this process has to know
-            besides the settings comes in its `custom_config` too, as a `Runtime`.
+      fn_args: TFX's FnArgs, or an object with the same attributes. What this process has to know
+          besides the settings comes in its `custom_config` too, as a `Runtime`.
 
     Raises:
-        TrainingError: if the model, the strategy or the data cannot be used, or training diverges.
+      TrainingError: if the model, the strategy or the data cannot be used, or training diverges.
     """
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     runtime = Runtime.from_json(fn_args.custom_config.get(RUNTIME_KEY, {}))
@@ -80,7 +80,7 @@ def load_data(
     """The train split, shuffled every epoch, and the eval split, in order.
 
     Raises:
-        TrainingError: if a split has nothing to learn from.
+      TrainingError: if a split has nothing to learn from.
     """
     problem = Problem.from_transform(tft_output, settings.task, settings.label)
     in_step = workers if settings.train.strategy.kind is Strategy.MULTI_WORKER_MIRRORED else 1
@@ -114,7 +114,7 @@ def make_job(
     """The model in the state of its latest backup, or with the base model's weights, if any.
 
     Raises:
-        TrainingError: if the model cannot be built, or the base model not be read.
+      TrainingError: if the model cannot be built, or the base model not be read.
     """
     train = settings.train
     execution = train.steps_per_execution or steps_per_execution(data.train.steps * train.epochs)

@@ -75,15 +75,15 @@ def compute_and_apply_classes(label: tf.Tensor, name: str, numeric: bool) -> tf.
     """Maps a label to the index of its class among the sorted classes of the train split.
 
     Args:
-        label: string, any shape; the empty string stands for a missing label.
-        name: the label's column, for error messages.
-        numeric: whether the strings are whole numbers, which sort as numbers; others sort bytewise.
+      label: string, any shape; the empty string stands for a missing label.
+      name: the label's column, for error messages.
+      numeric: whether the strings are whole numbers, which sort as numbers; others sort bytewise.
 
     Returns:
-        int64, the shape of `label`; -1 for a label that is missing or not in the train split.
+      int64, the shape of `label`; -1 for a label that is missing or not in the train split.
 
     Raises:
-        DataError: while analysing, if there is no label or a numeric one is not a whole number.
+      DataError: while analysing, if there is no label or a numeric one is not a whole number.
     """
     paths = compute_vocabularies({CLASSES: label}, {CLASSES: ClassOrder(name, numeric)})
     return tft.apply_vocabulary(label, paths[CLASSES], default_value=-1)
@@ -95,12 +95,12 @@ def compute_vocabularies(
     """Counts the values of all columns at once and writes a vocabulary asset for each.
 
     Args:
-        columns: string, any shape. The empty string and values with a line break are left out.
-        orders: by the same names: from the counts of a column's values to its vocabulary.
+      columns: string, any shape. The empty string and values with a line break are left out.
+      orders: by the same names: from the counts of a column's values to its vocabulary.
 
     Returns:
-        By the same names, paths of the assets for `tft.apply_vocabulary`;
-        `TFTransformOutput.vocabulary_by_name` finds them by name.
+      By the same names, paths of the assets for `tft.apply_vocabulary`;
+      `TFTransformOutput.vocabulary_by_name` finds them by name.
     """
     # Safe whatever the column's name; the hash keeps names apart that differ in the rest alone.
     files = [

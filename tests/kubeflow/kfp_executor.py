@@ -51,17 +51,17 @@ class Executor:
         """Reads the pipeline.
 
         Args:
-            text: The compiled YAML.
-            workdir: Logs go below it, one folder a run.
-            image_env: All variables that the image and its nodes set.
-            image_workdir: The image's working directory; default: an empty folder a pod.
-            secrets: The namespace's secrets.
-            claims: The namespace's volume claims, each with the folder that it is here. A pipeline
-                must mount it at that very path.
-            on_start: Called with task, attempt and process once a pod has started.
+          text: The compiled YAML.
+          workdir: Logs go below it, one folder a run.
+          image_env: All variables that the image and its nodes set.
+          image_workdir: The image's working directory; default: an empty folder a pod.
+          secrets: The namespace's secrets.
+          claims: The namespace's volume claims, each with the folder that it is here. A pipeline
+              must mount it at that very path.
+          on_start: Called with task, attempt and process once a pod has started.
 
         Raises:
-            BackendError: The API server would refuse the pipeline.
+          BackendError: The API server would refuse the pipeline.
         """
         self.spec: Spec = parse(text)
         self.image_env = dict(image_env)
@@ -75,14 +75,14 @@ class Executor:
         """Runs the pipeline to its end.
 
         Args:
-            parameters: Runtime parameters.
-            run_id: A UUID; default: a new one.
+          parameters: Runtime parameters.
+          run_id: A UUID; default: a new one.
 
         Returns:
-            What became of it.
+          What became of it.
 
         Raises:
-            BackendError: The API server would refuse the parameters.
+          BackendError: The API server would refuse the parameters.
         """
         return self.begin(run_id).run(parameters or {})
 

@@ -24,10 +24,10 @@ def run_pod(attempt: Attempt, folder: Path, deadline: int, started: Started) -> 
     """Runs a pod to its end; one that takes longer than its deadline is stopped.
 
     Args:
-        attempt: What to run; gets its exit code.
-        folder: The working directory.
-        deadline: activeDeadlineSeconds; 0 for none.
-        started: Called with the process.
+      attempt: What to run; gets its exit code.
+      folder: The working directory.
+      deadline: activeDeadlineSeconds; 0 for none.
+      started: Called with the process.
     """
     with attempt.log_path.open("wb") as log:
         try:

@@ -34,10 +34,10 @@ def check_backend_rules(text: str) -> list[str]:
     """Checks a compiled pipeline.
 
     Args:
-        text: The YAML, one document or two.
+      text: The YAML, one document or two.
 
     Returns:
-        What breaks the backend's rules, each with the place in the pipeline.
+      What breaks the backend's rules, each with the place in the pipeline.
     """
     try:
         spec = parse(text)

@@ -42,13 +42,13 @@ def parse(text: str) -> Spec:
     """Reads a compiled pipeline.
 
     Args:
-        text: One YAML document with the pipeline, and one for the platform, if it has any.
+      text: One YAML document with the pipeline, and one for the platform, if it has any.
 
     Returns:
-        Its parts as protobuf messages; a key that they do not know is an error.
+      Its parts as protobuf messages; a key that they do not know is an error.
 
     Raises:
-        BackendError: The API server would refuse it.
+      BackendError: The API server would refuse it.
     """
     documents = [document for document in yaml.safe_load_all(text) if document is not None]
     pipelines = [one for one in documents if "pipelineInfo" in one]

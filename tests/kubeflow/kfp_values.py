@@ -50,14 +50,14 @@ def root_inputs(root: Any, given: Mapping[str, Any]) -> Values:
     """The parameters of a run, as the API server takes them.
 
     Args:
-        root: The root component.
-        given: What the request sets.
+      root: The root component.
+      given: What the request sets.
 
     Returns:
-        The values; those that the request leaves out have their default.
+      The values; those that the request leaves out have their default.
 
     Raises:
-        BackendError: A parameter is unknown, missing or of another type.
+      BackendError: A parameter is unknown, missing or of another type.
     """
     known = root.input_definitions.parameters
     unknown = sorted(set(given) - set(known))
@@ -87,17 +87,17 @@ def task_inputs(
     """What a task gets: the driver's part.
 
     Args:
-        task: The task.
-        component: What it runs.
-        parent: The inputs of the DAG that the task is in.
-        job: By placeholder, what the driver knows of the run.
-        is_dag: Whether the task is a DAG of its own: such get defaults from the driver.
+      task: The task.
+      component: What it runs.
+      parent: The inputs of the DAG that the task is in.
+      job: By placeholder, what the driver knows of the run.
+      is_dag: Whether the task is a DAG of its own: such get defaults from the driver.
 
     Returns:
-        The values by input.
+      The values by input.
 
     Raises:
-        BackendError: The driver would fail.
+      BackendError: The driver would fail.
     """
     known = component.input_definitions.parameters
     values: Values = {}
@@ -147,16 +147,16 @@ def command_of(container: Any, component: Any, inputs: Values) -> list[str]:
     """The command and arguments of a container, with values for placeholders.
 
     Args:
-        container: PipelineContainerSpec.
-        component: Its component, whose defaults the launcher fills in.
-        inputs: What the driver resolved.
+      container: PipelineContainerSpec.
+      component: Its component, whose defaults the launcher fills in.
+      inputs: What the driver resolved.
 
     Returns:
-        The words to execute.
+      The words to execute.
 
     Raises:
-        BackendError: A placeholder has no value. Drivers are stricter than launchers: an input
-            that is left to its default has none for them.
+      BackendError: A placeholder has no value. Drivers are stricter than launchers: an input
+          that is left to its default has none for them.
     """
     words = [*container.command, *container.args]
     for word in words:
@@ -187,11 +187,11 @@ def expand(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """Replaces $(NAME) as Kubernetes does in commands, arguments and variables.
 
     Args:
-        words: The texts; `$$` stands for `$`.
-        environment: Variables of the container; others stay as they are.
+      words: The texts; `$$` stands for `$`.
+      environment: Variables of the container; others stay as they are.
 
     Returns:
-        The texts that the container sees.
+      The texts that the container sees.
     """
 
     def value(match: re.Match[str]) -> str:

@@ -196,13 +196,13 @@ def build_callbacks(
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
     Args:
-        train: the settings.
-        strategy: that the model is trained under.
-        steps_per_epoch: of the training.
-        log_directory: for TensorBoard.
-        backup_directory: for checkpoints.
-        backup_steps: steps between backups; None is one at the end of each epoch.
-        writes_backup: whether no other process does so for this one, in the same directory.
+      train: the settings.
+      strategy: that the model is trained under.
+      steps_per_epoch: of the training.
+      log_directory: for TensorBoard.
+      backup_directory: for checkpoints.
+      backup_steps: steps between backups; None is one at the end of each epoch.
+      writes_backup: whether no other process does so for this one, in the same directory.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [

@@ -150,13 +150,13 @@ class Backup(tf_keras.callbacks.Callback):
         """Saves nothing yet.
 
         Args:
-            strategy: that the model is trained under.
-            directory: for the checkpoints; those of an interrupted training may be there.
-            steps_per_epoch: of the training.
-            every: steps between backups; None is one at the end of each epoch.
-            writes: whether no other process does so for this one, in the same directory.
-            callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
-                remembered.
+          strategy: that the model is trained under.
+          directory: for the checkpoints; those of an interrupted training may be there.
+          steps_per_epoch: of the training.
+          every: steps between backups; None is one at the end of each epoch.
+          writes: whether no other process does so for this one, in the same directory.
+          callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
+              remembered.
         """
         super().__init__()
         self._supports_tf_logs = every is not None  # Keras need not wait for a step's results.

@@ -62,11 +62,11 @@ class CustomLoop:
         """One optimizer step, as each replica runs it.
 
         Args:
-            batch: the replica's features by name, and its labels [batch, 1].
+          batch: the replica's features by name, and its labels [batch, 1].
 
         Returns:
-            The replica's part of the loss: the parts of all replicas add up to the global batch's
-            mean, so that their gradients do as well.
+          The replica's part of the loss: the parts of all replicas add up to the global batch's
+          mean, so that their gradients do as well.
         """
         features, labels = batch
         with tf.GradientTape() as tape:

@@ -22,9 +22,9 @@ def build_schedule(
     """What the optimizer takes as its learning rate: a constant, or a function of the step.
 
     Args:
-        train: the settings.
-        steps_per_epoch: of the training.
-        replicas: the rate is multiplied by them where `train.scale_learning_rate` asks for it.
+      train: the settings.
+      steps_per_epoch: of the training.
+      replicas: the rate is multiplied by them where `train.scale_learning_rate` asks for it.
     """
     factor = replicas if train.scale_learning_rate else 1
     match train.learning_rate:

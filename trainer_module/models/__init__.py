@@ -24,7 +24,7 @@ def load_builder(kind: str) -> Callable[..., Any]:
     """The builder of a zoo name or of an import path `module.function`.
 
     Raises:
-        TrainingError: if `kind` is neither, or the module or function cannot be found.
+      TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
     path = ZOO.get(kind, kind)
     module_name, _, function_name = path.rpartition(".")

@@ -22,15 +22,15 @@ def build_model(
     """The model, compiled unless its builder did so.
 
     Args:
-        problem: what is to be learnt.
-        settings: of the model and its training.
-        strategy: in whose scope it is built.
-        steps_per_epoch: for the learning rate.
-        steps_per_execution: for compilation.
+      problem: what is to be learnt.
+      settings: of the model and its training.
+      strategy: in whose scope it is built.
+      steps_per_epoch: for the learning rate.
+      steps_per_execution: for compilation.
 
     Raises:
-        TrainingError: if there is no such builder, or it does not return a tf_keras model whose
-            variables belong to the strategy.
+      TrainingError: if there is no such builder, or it does not return a tf_keras model whose
+          variables belong to the strategy.
     """
     kind = settings.model.kind
     with strategy.scope():

@@ -19,7 +19,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     """The uncompiled model; features that are no images join after the convolutions.
 
     Raises:
-        TrainingError: if there is no image, or one too small for so many poolings.
+      TrainingError: if there is no image, or one too small for so many poolings.
     """
     images = problem.of_kind("image")
     if not images:

@@ -48,8 +48,8 @@ def build_strategy(settings: AnyStrategy) -> tf.distribute.Strategy:
     every process of it has answered.
 
     Raises:
-        ConfigError: if a device that it names is not there, or the TPU does not answer.
-        ValueError: for `auto`, which `automatic.choose_strategy` resolves first.
+      ConfigError: if a device that it names is not there, or the TPU does not answer.
+      ValueError: for `auto`, which `automatic.choose_strategy` resolves first.
     """
     if isinstance(settings, DefaultStrategy):
         return tf.distribute.get_strategy()

@@ -36,8 +36,8 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Choice:
     there is a TPU; there are several GPUs; there is one.
 
     Args:
-        train: the settings.
-        tf_config: the cluster that TF_CONFIG describes, if any.
+      train: the settings.
+      tf_config: the cluster that TF_CONFIG describes, if any.
     """
     if train.strategy.kind is not Strategy.AUTO:
         return Choice(train.strategy)
@@ -68,7 +68,7 @@ def check_available(strategy: AnyStrategy) -> None:
     """Checks that this machine has what a strategy asks for, before anything is computed.
 
     Raises:
-        ConfigError: if a GPU or a TPU that it asks for is not there.
+      ConfigError: if a GPU or a TPU that it asks for is not there.
     """
     match strategy:
         case OneDeviceStrategy(device=str(device)):

@@ -20,7 +20,7 @@ def check_devices(names: Sequence[str]) -> None:
     Any number of CPUs may be named: they are logical ones, that share the cores.
 
     Raises:
-        ConfigError: names the first that is not there, and says what is.
+      ConfigError: names the first that is not there, and says what is.
     """
     gpus = count_gpus()
     there = [f"gpu:{index}" for index in range(gpus)] or ["no GPU"]
@@ -40,10 +40,10 @@ def open_devices(names: Sequence[str]) -> list[str]:
     Makes as many logical CPUs as are named, which works before TensorFlow has used any device.
 
     Args:
-        names: such as `gpu:1`; none, or an empty name, stands for all GPUs, or else all CPUs.
+      names: such as `gpu:1`; none, or an empty name, stands for all GPUs, or else all CPUs.
 
     Raises:
-        ConfigError: if one is not there.
+      ConfigError: if one is not there.
     """
     names = [name for name in names if name]
     check_devices(names)

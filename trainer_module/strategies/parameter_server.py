@@ -13,8 +13,8 @@ def connect(
     """Makes this process the coordinator of a cluster of running servers.
 
     Args:
-        settings: how large variables are split.
-        cluster: addresses by task type; None reads TF_CONFIG.
+      settings: how large variables are split.
+      cluster: addresses by task type; None reads TF_CONFIG.
     """
     if cluster is None:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver(rpc_layer="grpc")

@@ -38,12 +38,12 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
     it is asked for again, as a notebook does whose cells run twice.
 
     Args:
-        path: the cluster's file; default: what SCOPELINE_CLUSTER names, or else
-            output/cluster/cluster.json.
+      path: the cluster's file; default: what SCOPELINE_CLUSTER names, or else
+          output/cluster/cluster.json.
 
     Raises:
-        ConfigError: there is no such file, it is no cluster's, a server does not answer, or Keras
-            is not the one that works with parameter servers.
+      ConfigError: there is no such file, it is no cluster's, a server does not answer, or Keras
+          is not the one that works with parameter servers.
     """
     _check_keras()
     file = Path(path or os.environ.get(CLUSTER_VARIABLE) or DEFAULT_FILE)

@@ -36,7 +36,7 @@ def check_tpu(settings: TPUStrategy) -> None:
     """Checks what can be seen of a TPU without connecting to it.
 
     Raises:
-        ConfigError: if none is named and the machine has none, or its address does not answer.
+      ConfigError: if none is named and the machine has none, or its address does not answer.
     """
     name = settings.name or os.environ.get(NAME_VARIABLE, "")
     if not name and not has_tpu():
@@ -52,7 +52,7 @@ def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
     """Connects to the TPU, initialises it (which clears its memory) and builds the strategy.
 
     Raises:
-        ConfigError: if it cannot be found, reached or initialised.
+      ConfigError: if it cannot be found, reached or initialised.
     """
     check_tpu(settings)
     name = settings.name or os.environ.get(NAME_VARIABLE, LOCAL)
@@ -76,11 +76,11 @@ def on_device(index: int = 0, kind: str = "TPU") -> Iterator[None]:
     """Places the operations of a `with` block on one core, for work outside a strategy.
 
     Args:
-        index: of the logical device.
-        kind: TPU, GPU or CPU.
+      index: of the logical device.
+      kind: TPU, GPU or CPU.
 
     Raises:
-        ConfigError: if there is no such device; a TPU has some once `connect` has returned.
+      ConfigError: if there is no such device; a TPU has some once `connect` has returned.
     """
     devices = tf.config.list_logical_devices(kind)
     if index >= len(devices):

@@ -34,7 +34,7 @@ def read_base_model(path: str) -> BaseModel:
     """Reads a SavedModel's checkpoint, whatever the strategy that it was trained under.
 
     Raises:
-        TrainingError: the model, or a part of it, cannot be read.
+      TrainingError: the model, or a part of it, cannot be read.
     """
     try:
         description = read_description(path)

@@ -102,10 +102,10 @@ def describe_model(
     """Describes a built model.
 
     Args:
-        model: whose weights exist.
-        problem: that it was built for.
-        tft_output: for the vocabularies.
-        kind: the kind of the model, as in the config.
+      model: whose weights exist.
+      problem: that it was built for.
+      tft_output: for the vocabularies.
+      kind: the kind of the model, as in the config.
     """
     axes = find_axes(model, problem)
     layers = {name for found in axes.values() for axis in found for name, _ in axis.parts}
@@ -142,7 +142,7 @@ def read_description(directory: str) -> Description | None:
     """What `write_description` wrote; None if there is nothing.
 
     Raises:
-        ValueError: it is no such description.
+      ValueError: it is no such description.
     """
     path = os.path.join(directory, DESCRIPTION_FILE)
     if not tf.io.gfile.exists(path):

@@ -67,16 +67,16 @@ def warm_start(
     the weights are made.
 
     Args:
-        model: a compiled model.
-        problem: that it was built for.
-        tft_output: for the vocabularies.
-        base_model: path of a SavedModel.
+      model: a compiled model.
+      problem: that it was built for.
+      tft_output: for the vocabularies.
+      base_model: path of a SavedModel.
 
     Returns:
-        Notes for people: where the weights come from, and which ones start fresh.
+      Notes for people: where the weights come from, and which ones start fresh.
 
     Raises:
-        TrainingError: the base model cannot be read.
+      TrainingError: the base model cannot be read.
     """
     base = read_base_model(base_model)
     if not model.built:
@@ -127,7 +127,7 @@ def _plan(weight: Weight, new: Description, old: _Old) -> list[Pair | None]:
     """For each axis, which indices go where; None is all, as they are.
 
     Raises:
-        _MisfitError: nothing of the old weight would mean the same in the new one.
+      _MisfitError: nothing of the old weight would mean the same in the new one.
     """
     name, axes = new.weights[weight.name].name, new.weights[weight.name].axes
     if name not in old.values:

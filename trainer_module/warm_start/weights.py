@@ -101,11 +101,11 @@ def stable_names(names: Iterable[str], made_up: Iterable[str]) -> dict[str, str]
     first one to be built. Names that someone has given stay as they are.
 
     Args:
-        names: of weights or layers, with `/` between a layer and what is within it.
-        made_up: the names without their numbers that Keras has given.
+      names: of weights or layers, with `/` between a layer and what is within it.
+      made_up: the names without their numbers that Keras has given.
 
     Returns:
-        The stable name of each.
+      The stable name of each.
     """
     made_up = set(made_up)
     paths = {name: name.split("/") for name in names}

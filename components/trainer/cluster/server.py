@@ -1,6 +1,6 @@
 """One server of a cluster: computes, or holds variables, for whoever coordinates the training.
 
-`python -m components.cluster.server TF_CONFIG [MODEL]` serves in a standing cluster.
+`python -m components.trainer.cluster.server TF_CONFIG [MODEL]` serves in a standing cluster.
 """
 
 from __future__ import annotations

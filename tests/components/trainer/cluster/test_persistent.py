@@ -115,7 +115,8 @@ def test_file_that_is_not_a_clusters_is_left_alone(tmp_path: Path, text: str, fo
         file = tmp_path / FILE
         assert str(caught.value) == (
             f"{file} is not as `cluster start` wrote it ({found}); delete it; servers of "
-            "it that are left are among those that `pgrep -af components.cluster.server` shows."
+            "it that are left are among those that `pgrep -af components.trainer.cluster.server` "
+            "shows."
         )
     assert (tmp_path / FILE).read_text() == text
 
@@ -233,7 +234,9 @@ def test_servers_end_with_a_start_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_tensorflow_is_not_imported() -> None:
-    code = "import sys, components.cluster.standing; sys.exit('tensorflow' in sys.modules)"
+    code = (
+        "import sys, components.trainer.cluster.persistent; sys.exit('tensorflow' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[4])
 
 
