@@ -15,7 +15,7 @@ except ModuleNotFoundError:
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.cli import kubeflow as commands
-from pipeline.cli.options import find_modules_here, run_app
+from pipeline.cli.options import ConfigOption, SetOption, find_modules_here, run_app
 from pipeline.config.schedule import SomeTime
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
@@ -40,13 +40,6 @@ schedule_app = typer.Typer(
 )
 app.add_typer(schedule_app, name="schedule")
 
-ConfigOption = Annotated[
-    Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
-]
-SetOption = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
-]
 LatestOption = Annotated[
     bool, typer.Option("--allow-latest", help="Take an image whose tag is `latest`.")
 ]

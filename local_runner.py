@@ -12,15 +12,24 @@ except ModuleNotFoundError:
     sys.exit("Scopeline is not installed here: run `make setup`, then use .venv/bin/python")
 
 from pipeline.cli.cluster import app as cluster_app
-from pipeline.cli.inspection import show_findings, show_plan
-from pipeline.cli.options import find_modules_here, run_app
+from pipeline.cli.doctor import show_findings
+from pipeline.cli.options import (
+    OUTPUT,
+    ConfigOption,
+    OutputOption,
+    SetOption,
+    VerboseOption,
+    find_modules_here,
+    run_app,
+)
+from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.versions import roll_back_model, show_models, withdraw_model
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_schema
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE
-from pipeline.runs.request import BY_HAND, RunRequest
+from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
 from pipeline.versions.rollback import RollbackRequest
 from trainer_module.errors import ConfigError
@@ -39,23 +48,9 @@ app.add_typer(cluster_app, name="cluster")
 app.command()(schedule)
 app.command()(history)
 
-ConfigOption = Annotated[
-    Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
-]
-SetOption = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
-]
-OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
-]
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Show everything that components say as well.")
-]
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")
 ]
-OUTPUT = Path("output")
 
 
 @app.callback(invoke_without_command=True)

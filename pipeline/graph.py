@@ -28,17 +28,16 @@ from components.resolvers.spans import (
 )
 from components.schema_gen import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
+from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
-from pipeline.ingestion import EXAMPLE_GEN, curated_schema, make_example_gen, read_revision
-from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
+from pipeline.ingestion import make_example_gen
+from pipeline.run_context import RunContext
 from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
-BASELINE_RESOLVER = "BaselineResolver"
 DEFAULT_BEAM_ARGS = [
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     "--sdk_container_image=local",
@@ -60,20 +59,19 @@ class Spans:
 
 
 def create_pipeline(
-    config: PipelineConfig,
-    layout: Layout,
+    context: RunContext,
     spans: Spans | None = None,
     baseline_strategy: type[ResolverStrategy] = LatestOtherBlessedModelStrategy,
 ) -> pipeline.Pipeline:
     """Wires the components of a config; nothing runs yet.
 
     Args:
-      config: a checked config.
-      layout: where artifacts, metadata and the pushed model go.
+      context: the config, and where artifacts, metadata and the pushed model go.
       spans: what to read and to train on, where the data comes in spans.
       baseline_strategy: how the model to beat is found.
     """
-    data = _create_data_components(config, layout, spans)
+    config = context.config
+    data = _create_data_components(context, spans)
     examples, schema = data.examples, data.schema
     components = list(data.components)
     window, analyzer_cache = examples, None
@@ -96,7 +94,7 @@ def create_pipeline(
         disable_statistics=True,
         disable_analyzer_cache=analyzer_cache is None,
         analyzer_cache=analyzer_cache,
-    )
+    ).with_id(ComponentId.TRANSFORM.value)
     # Where components run side by side, too.
     transform.add_upstream_node(data.validator)
 
@@ -119,7 +117,7 @@ def create_pipeline(
             config.trainer_settings, config.model.kind if config.model.is_custom else None
         ),
         custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
-    )
+    ).with_id(ComponentId.TRAINER.value)
     model = trainer.outputs["model"]
 
     # Finds the model to beat.
@@ -130,7 +128,7 @@ def create_pipeline(
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
         # TFX's own strategies know of no candidate.
         **({CANDIDATE_KEY: model} if is_ours else {}),
-    ).with_id(BASELINE_RESOLVER)
+    ).with_id(ResolverId.BASELINE.value)
 
     # Measures both on the newest data, and blesses the new one if it keeps the thresholds and is
     # not worse.
@@ -140,25 +138,23 @@ def create_pipeline(
         baseline_model=baseline.outputs["model"],
         eval_config=make_eval_config(config),
         schema=schema,
-    )
+    ).with_id(ComponentId.EVALUATOR.value)
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
         push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=layout.serving)
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=context.layout.serving)
         ),
         custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
-    )
-    return _pipeline(config, layout, [*components, transform, trainer, baseline, evaluator, pusher])
+    ).with_id(ComponentId.PUSHER.value)
+    return _pipeline(context, [*components, transform, trainer, baseline, evaluator, pusher])
 
 
-def create_ingestion(
-    config: PipelineConfig, layout: Layout, spans: Spans | None
-) -> pipeline.Pipeline:
+def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
     """The components that read, count and check one span, or the data, and no more."""
-    return _pipeline(config, layout, _create_data_components(config, layout, spans).components)
+    return _pipeline(context, _create_data_components(context, spans).components)
 
 
 @dataclass(frozen=True)
@@ -172,31 +168,34 @@ class _Data:
     validator: base_node.BaseNode
 
 
-def _create_data_components(config: PipelineConfig, layout: Layout, spans: Spans | None) -> _Data:
+def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
+    config, ingestion = context.config, context.ingestion
+
     # Reads the data, whatever its format, into splits of tf.Examples.
-    example_gen = make_example_gen(config, layout, spans.newest if spans else None)
+    newest = spans.newest if spans else None
+    example_gen = make_example_gen(config.data, context.location, ingestion, newest)
     examples = example_gen.outputs["examples"]
 
     # Counts what is in every column of every split.
-    statistics_gen = StatisticsGen(examples=examples)
+    statistics_gen = StatisticsGen(examples=examples).with_id(ComponentId.STATISTICS_GEN.value)
     statistics = statistics_gen.outputs["statistics"]
 
     # Says what the data has to look like: curated, or inferred from the first data and kept.
     schema_gen = SchemaGen(
         statistics=statistics,
-        curated=curated_schema(config, layout),
-        kept=layout.kept_schema,
-        revision=read_revision(config, layout),
+        curated=ingestion.curated_schema,
+        kept=context.layout.kept_schema,
+        revision=ingestion.schema_revision,
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
-    )
+    ).with_id(ComponentId.SCHEMA_GEN.value)
     schema = schema_gen.outputs["schema"]
 
     # Finds what the data looked like when a model was trained last.
     previous = None
     if spans is not None and spans.trained is not None and config.drift.columns:
-        previous = _resolve_statistics(spans.trained, statistics_gen)
+        previous = _resolve_statistics(spans.trained, example_gen, statistics_gen)
 
     # Compares; stops the run before a model learns from broken data.
     example_validator = ExampleValidator(
@@ -208,7 +207,7 @@ def _create_data_components(config: PipelineConfig, layout: Layout, spans: Spans
         named=_named_columns(config),
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
-    )
+    ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
     return _Data(present, example_gen, examples, schema, example_validator)
@@ -218,8 +217,10 @@ def _resolve_window(spans: Spans, example_gen: base_node.BaseNode) -> Resolver:
     resolver = Resolver(
         strategy_class=SpanWindowStrategy,
         config={"spans": list(spans.window)},
-        examples=types.Channel(type=standard_artifacts.Examples, producer_component_id=EXAMPLE_GEN),
-    ).with_id("WindowResolver")
+        examples=types.Channel(
+            type=standard_artifacts.Examples, producer_component_id=example_gen.id
+        ),
+    ).with_id(ResolverId.WINDOW.value)
     resolver.add_upstream_node(example_gen)
     return resolver
 
@@ -229,18 +230,22 @@ def _resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
         strategy_class=OlderAnalyzerCacheStrategy,
         examples=window,
         analyzer_cache=types.Channel(type=standard_artifacts.TransformCache),
-    ).with_id("AnalyzerCacheResolver")
+    ).with_id(ResolverId.ANALYZER_CACHE.value)
 
 
-def _resolve_statistics(span: int, statistics_gen: base_node.BaseNode) -> Resolver:
+def _resolve_statistics(
+    span: int, example_gen: base_node.BaseNode, statistics_gen: base_node.BaseNode
+) -> Resolver:
     return Resolver(
         strategy_class=StatisticsOfSpanStrategy,
         config={"span": span},
-        examples=types.Channel(type=standard_artifacts.Examples, producer_component_id=EXAMPLE_GEN),
+        examples=types.Channel(
+            type=standard_artifacts.Examples, producer_component_id=example_gen.id
+        ),
         statistics=types.Channel(
             type=standard_artifacts.ExampleStatistics, producer_component_id=statistics_gen.id
         ),
-    ).with_id("PreviousStatisticsResolver")
+    ).with_id(ResolverId.PREVIOUS_STATISTICS.value)
 
 
 def _resolve_warm_start(window: types.BaseChannel) -> Resolver:
@@ -249,18 +254,18 @@ def _resolve_warm_start(window: types.BaseChannel) -> Resolver:
         examples=window,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id("WarmStartResolver")
+    ).with_id(ResolverId.WARM_START.value)
 
 
-def _pipeline(
-    config: PipelineConfig, layout: Layout, components: list[base_node.BaseNode]
-) -> pipeline.Pipeline:
+def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:
+    config, layout = context.config, context.layout
     return pipeline.Pipeline(
         pipeline_name=config.name,
         pipeline_root=layout.artifacts,
         components=components,
         enable_cache=True,
-        metadata_connection_config=connection_config(config, layout),
+        # What is compiled for elsewhere has no place for a password.
+        metadata_connection_config=None if layout.is_elsewhere else context.connection,
         beam_pipeline_args=config.beam.args or DEFAULT_BEAM_ARGS,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfx.proto import example_gen_pb2, range_config_pb2
@@ -11,73 +12,87 @@ from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_remote
 from components.schema_gen import schema_revision
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import DataSettings, PipelineConfig
-from pipeline.data.location import locate_data
+from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
 from trainer_module.settings import CategoricalFeature, IgnoredFeature
 
-EXAMPLE_GEN = "ExampleGen"
-"""The component's id: stock names would follow the class."""
+
+@dataclass(frozen=True)
+class Ingestion:
+    """How files become examples, and which schema they have to keep."""
+
+    settings: ExampleGenSettings
+    curated_schema: str | None
+    """The path of the user's own schema."""
+    fingerprint: str
+    """Changes with what decides how files become examples, but for the files."""
+
+    @property
+    def schema_revision(self) -> str:
+        """Changes with what a user wrote into the schema."""
+        return self.settings.schema_revision
 
 
-def make_example_gen(
-    config: PipelineConfig, layout: Layout, span: int | None = None
-) -> ArrowExampleGen:
-    """The component that reads the config's data.
+def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
+    """Reads the schema's revision, and says how the files of a config are read.
 
     Args:
       config: a checked config.
-      layout: where shipped data is unpacked.
-      span: the span to read, in its latest version; default: the latest span there is.
-
-    Raises:
-      DataError: no local file matches the path.
+      layout: where the schema is kept; where its files are elsewhere, the schema is not looked at.
     """
-    base, patterns = locate_data(config.data, layout)
-    component = ArrowExampleGen(
-        settings=_settings(config, layout),
-        input_base=base,
-        input_config=example_gen_pb2.Input(
-            splits=[
-                example_gen_pb2.Input.Split(name=name, pattern=p) for name, p in patterns.items()
-            ]
-        ),
-        output_config=_output_config(config.data),
-        range_config=None if span is None else _only(span),
-    )
-    return component.with_id(EXAMPLE_GEN)
-
-
-def ingestion_fingerprint(config: PipelineConfig, layout: Layout) -> str:
-    """Changes with what decides how files become examples, but for the files."""
-    settings = _settings(config, layout).model_dump_json()
-    return hashlib.sha256(f"{settings} {config.data.model_dump_json()}".encode()).hexdigest()[:16]
-
-
-def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
-    """The path of the user's own schema; as the config has it where the files are elsewhere."""
-    if config.schema_file is None or layout.is_elsewhere or is_remote(config.schema_file):
-        return config.schema_file
-    return str(Path(config.schema_file).absolute())
-
-
-def read_revision(config: PipelineConfig, layout: Layout) -> str:
-    """What a user wrote into the schema; empty where the files are not here to be looked at."""
-    if layout.is_elsewhere:
-        return ""
-    return schema_revision(curated_schema(config, layout), layout.kept_schema)
-
-
-def _settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettings:
-    return ExampleGenSettings(
+    curated = _curated_schema(config, layout)
+    settings = ExampleGenSettings(
         format=config.data.format,
         label=config.data.label,
         task=config.task,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
-        schema_file=curated_schema(config, layout) or layout.kept_schema,
-        schema_revision=read_revision(config, layout),
+        schema_file=curated or layout.kept_schema,
+        schema_revision=(
+            "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
+        ),
     )
+    text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"
+    return Ingestion(settings, curated, hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+def make_example_gen(
+    data: DataSettings, location: DataLocation, ingestion: Ingestion, span: int | None = None
+) -> ArrowExampleGen:
+    """The component that reads the data.
+
+    Args:
+      data: the config's section.
+      location: where the files are.
+      ingestion: how they are read.
+      span: the span to read, in its latest version; default: the latest span there is.
+
+    Raises:
+      DataError: no local file matches the path.
+    """
+    location.check()
+    component = ArrowExampleGen(
+        settings=ingestion.settings,
+        input_base=location.base,
+        input_config=example_gen_pb2.Input(
+            splits=[
+                example_gen_pb2.Input.Split(name=name, pattern=pattern)
+                for name, pattern in location.patterns.items()
+            ]
+        ),
+        output_config=_output_config(data),
+        range_config=None if span is None else _only(span),
+    )
+    return component.with_id(ComponentId.EXAMPLE_GEN.value)
+
+
+def _curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
+    """The path of the user's own schema; as the config has it where the files are elsewhere."""
+    if config.schema_file is None or layout.is_elsewhere or is_remote(config.schema_file):
+        return config.schema_file
+    return str(Path(config.schema_file).absolute())
 
 
 def _only(span: int) -> range_config_pb2.RangeConfig:

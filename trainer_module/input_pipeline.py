@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.examples import Content, Reader, Tensors
-from trainer_module.loops import worker_counters
+from trainer_module.strategies import worker_counters
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled."""

@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from components.example_gen.paths import is_remote
+
 INCOMING_PREFIX = ".incoming-"
 """Model servers look at folders that are numbers; what is being copied has no such name."""
 ABANDONED_SECONDS = 3600.0
@@ -112,6 +114,22 @@ def push_version(model: Path, version: Path, provenance: Provenance | None = Non
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     _flush(base)
+
+
+def restore_version(archive: Path, destination: str) -> bool:
+    """Pushes a version again whose folder is gone; a remote folder is not looked at.
+
+    Args:
+      archive: Pusher's own copy of it.
+      destination: the folder, or URI, that it was pushed to.
+
+    Returns:
+      Whether it was pushed.
+    """
+    if is_remote(destination) or Path(destination).exists():
+        return False
+    push_version(archive, Path(destination))
+    return True
 
 
 def _age(path: Path) -> float:

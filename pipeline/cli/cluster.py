@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from components.trainer.cluster.persistent import (
     start_cluster,
     stop_cluster,
 )
+from pipeline.cli.options import OUTPUT, find_modules_here
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.runs.console import shown
 
@@ -28,7 +28,6 @@ app = typer.Typer(
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="The cluster's files are in DIR/cluster.")
 ]
-OUTPUT = Path("output")
 
 
 @app.command()
@@ -55,9 +54,7 @@ def start(
 
     Exit code: 1 a server did not start, 2 a cluster is running already.
     """
-    # Modules of the user's are found where the command runs.
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    find_modules_here()
     tasks = [ClusterTask("worker", index) for index in range(workers)]
     tasks += [ClusterTask("ps", index) for index in range(parameter_servers)]
     folder = output / FOLDER

@@ -1,4 +1,4 @@
-"""Checks the machine, and says what to do about what it finds."""
+"""`local_runner.py doctor`: checks the machine, and says what to do about what it finds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 import psutil
+from rich.markup import escape
+
+from pipeline.cli.options import quiet_console
 
 GIB = 2**30
 PYTHON_FROM, PYTHON_BELOW = (3, 11), (3, 14)
@@ -37,6 +40,9 @@ class Level(StrEnum):
     PROBLEM = "problem"
 
 
+_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+
+
 @dataclass(frozen=True)
 class Finding:
     """What one check found, and what to do about it where there is something to do."""
@@ -45,6 +51,20 @@ class Finding:
     level: Level
     found: str
     advice: str = ""
+
+
+def show_findings(output: Path, verbose: bool) -> bool:
+    """Shows the doctor's findings as they come; returns whether there is no problem."""
+    healthy = True
+    with quiet_console(verbose) as console:
+        for finding in examine(output):
+            healthy = healthy and finding.level is not Level.PROBLEM
+            word = f"[{_COLOURS[finding.level]}]{finding.level.value:<8}[/]"
+            console.print(f"  {word} {finding.subject:<27} {escape(finding.found)}")
+            if finding.advice:
+                console.print(f"  {'':<8} {'':<27} -> {escape(finding.advice)}")
+        console.print("\nready" if healthy else "\nnot ready: mend the problems above")
+    return healthy
 
 
 def examine(output: Path) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipeline.cli.options import find_modules_here
+from pipeline.cli.options import OUTPUT, OutputOption, SetOption, VerboseOption, find_modules_here
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
 from pipeline.layout import Layout
@@ -28,15 +28,6 @@ NEXT_FIRINGS = 3
 """So many are shown of each pipeline."""
 NO_TERMINAL_WIDTH = 200
 """Characters."""
-
-OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
-]
-SetOption = Annotated[
-    list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
-]
-OUTPUT = Path("output")
 
 
 def schedule(
@@ -56,9 +47,7 @@ def schedule(
         str | None,
         typer.Option(metavar="TIME", help="With --once: decide as if it were then, for replays."),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show everything that components say as well.")
-    ] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Retrain when the clock says so, new data has come, or data has drifted.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
@@ -13,32 +15,38 @@ ALL_FILES = "all"
 """The one input split, where hash buckets make the output splits."""
 
 
-def locate_data(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]]:
-    """The folder of the data, and a glob below it per input split.
+@dataclass(frozen=True)
+class DataLocation:
+    """The files of a config's data."""
 
-    Shipped data is unpacked first where need be. Where the files are elsewhere, it is the config's
-    path as it stands.
+    base: str
+    """A folder, or URI."""
+    patterns: Mapping[str, str]
+    """By input split, a glob below the folder, which may hold {SPAN}, {VERSION} or a date."""
+    is_elsewhere: bool = False
+    """Whether the files are those of another machine, and cannot be looked at here."""
 
-    Raises:
-      DataError: no local file matches one of the globs.
+    def check(self) -> None:
+        """Raises DataError if no local file matches one of the globs."""
+        if not self.is_elsewhere:
+            for pattern in self.patterns.values():
+                check_files_exist(self.base, pattern)
+
+
+def locate_data(data: DataSettings, layout: Layout) -> DataLocation:
+    """Finds the folder and the globs, whether or not a file is there.
+
+    Shipped data is unpacked first where need be. Where the files are elsewhere, the folder is the
+    config's path as it stands.
     """
-    base, patterns = locate_patterns(data, layout)
-    if not layout.is_elsewhere:
-        for pattern in patterns.values():
-            check_files_exist(base, pattern)
-    return base, patterns
-
-
-def locate_patterns(data: DataSettings, layout: Layout) -> tuple[str, dict[str, str]]:
-    """The same, whether or not a file is there."""
     globs = {name: value for name, value in data.splits.items() if isinstance(value, str)}
     if layout.is_elsewhere and not is_remote(data.path):
-        return data.path, globs or {ALL_FILES: "*"}
+        return DataLocation(data.path, globs or {ALL_FILES: "*"}, is_elsewhere=True)
     path = _absolute(data.path, layout)
     if globs:
-        return path.rstrip("/"), globs
+        return DataLocation(path.rstrip("/"), globs, layout.is_elsewhere)
     base, pattern = resolve_input(path, data.format)
-    return base, {ALL_FILES: pattern}
+    return DataLocation(base, {ALL_FILES: pattern}, layout.is_elsewhere)
 
 
 def _absolute(path: str, layout: Layout) -> str:

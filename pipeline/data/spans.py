@@ -19,8 +19,7 @@ from components.example_gen.paths import is_hidden, is_remote
 from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
-from pipeline.data.location import locate_data, locate_patterns
-from pipeline.layout import Layout
+from pipeline.data.location import DataLocation
 from trainer_module.errors import DataError
 
 _PLACEHOLDERS = re.compile(r"\\\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\\\}")
@@ -111,7 +110,7 @@ class Window:
         return f"spans {self.spans[0].name} to {self.newest.name}, {len(self.spans)} of them"
 
 
-def list_spans(data: DataSettings, layout: Layout) -> list[Span]:
+def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     """The spans at the data path, oldest first, each in its latest version.
 
     A span in which one of the input splits has no file is not there yet.
@@ -119,17 +118,16 @@ def list_spans(data: DataSettings, layout: Layout) -> list[Span]:
     Raises:
       DataError: the path has no {SPAN} and no date.
     """
-    base, patterns = locate_patterns(data, layout)
     if not has_spans(data):
         raise DataError(f"data.path: {data.path!r} has no {{SPAN}} and no {{YYYY}}-{{MM}}-{{DD}}")
     found: dict[tuple[int, int | None], dict[str, list[File]]] = {}
-    for split, pattern in patterns.items():
-        regex = _regex(posixpath.join(base, pattern))
-        for file in _list_files(base, pattern):
+    for split, pattern in location.patterns.items():
+        regex = _regex(posixpath.join(location.base, pattern))
+        for file in _list_files(location.base, pattern):
             match = regex.fullmatch(file.path)
             if match and (key := _span_and_version(match.groupdict())):
                 found.setdefault(key, {}).setdefault(split, []).append(file)
-    whole = {key: splits for key, splits in found.items() if set(splits) == set(patterns)}
+    whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
     # In ascending order, so that the latest version of a span stays.
     latest = {
         number: Span(number, version, _sorted(whole[number, version]), is_dated(data))
@@ -138,14 +136,16 @@ def list_spans(data: DataSettings, layout: Layout) -> list[Span]:
     return [latest[number] for number in sorted(latest)]
 
 
-def whole_data(data: DataSettings, layout: Layout) -> Span:
+def whole_data(location: DataLocation) -> Span:
     """Data without spans, as if it were one.
 
     Raises:
       DataError: no local file is there.
     """
-    base, patterns = locate_data(data, layout)
-    files = {split: _list_files(base, pattern) for split, pattern in patterns.items()}
+    location.check()
+    files = {
+        split: _list_files(location.base, pattern) for split, pattern in location.patterns.items()
+    }
     return Span(NO_SPAN, None, _sorted(files))
 
 

@@ -72,7 +72,7 @@ def sqlite_connection(path: Path) -> Any:
     )
 
 
-def check_store(config: PipelineConfig, layout: Layout) -> None:
+def check_store(config: PipelineConfig, layout: Layout) -> Any:
     """Finds out before a run whether the metadata can be read and written.
 
     What cannot be used is left as it is. A SQLite file that is not there yet is no problem.
@@ -81,23 +81,29 @@ def check_store(config: PipelineConfig, layout: Layout) -> None:
       config: a checked config.
       layout: of the pipeline.
 
+    Returns:
+      How ML Metadata reaches the store; None where there is none yet.
+
     Raises:
       ConfigError: the file is corrupt, is locked by another process, or was written by another
         version of ML Metadata; the server cannot be reached, refuses the user, or has no such
         database.
     """
     if config.metadata is None:
-        if layout.metadata.exists():
-            _check_file(layout)
-            _open_store(sqlite_connection(layout.metadata), str(layout.metadata))
-        return
+        if not layout.metadata.exists():
+            return None
+        _check_file(layout)
+        connection = sqlite_connection(layout.metadata)
+        _open_store(connection, str(layout.metadata))
+        return connection
     server = parse_metadata_url(config.metadata)
     connection = connection_config(config, layout)
     if isinstance(server, MetadataService):
         _ask_service(connection, server)
-        return
-    check_server(server)
-    _open_store(connection, str(server))
+    else:
+        check_server(server)
+        _open_store(connection, str(server))
+    return connection
 
 
 def copy_to_sqlite(config: PipelineConfig, layout: Layout, path: Path) -> None:

@@ -88,7 +88,7 @@ def notify(
       occasion: what happened.
       message: a sentence for people.
       details: for programs.
-      ledger: of the pipeline; is told of what could not be delivered.
+      event_log: of the pipeline; is told of what could not be delivered.
       run: the id of the run it is about.
     """
     settings = config.notify

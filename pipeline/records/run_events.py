@@ -59,7 +59,7 @@ class RunEvents:
         """Looks at the data's files; writes nothing yet.
 
         Args:
-          ledger: of the pipeline.
+          event_log: of the pipeline.
           config: of the run.
           run_id: of the run.
           data: the spans that it trains on, oldest first; data without spans counts as one.

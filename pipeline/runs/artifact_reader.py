@@ -1,9 +1,10 @@
-"""What a run left behind, read from its artifacts."""
+"""Reads what the components of a run left behind, and puts it into the run's summary."""
 
 from __future__ import annotations
 
 import json
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
 from components.example_validator.component import Anomaly, read_anomalies
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
+from pipeline.records.summary import MetricSummary, RunSummary, State
 from pipeline.runs.evaluation_report import EvaluationReport, read_evaluation
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import IgnoredFeature
@@ -74,13 +78,13 @@ class ArtifactReader:
             .proto()
             .datasets[0]
             .num_examples
-            for artifact in self.outputs("StatisticsGen", "statistics")
+            for artifact in self.outputs(ComponentId.STATISTICS_GEN, "statistics")
             for split in artifact_utils.decode_split_names(artifact.split_names)
         }
 
     def examples_uri(self) -> str:
         """Where the examples are."""
-        (examples,) = self.outputs("ExampleGen", "examples")
+        (examples,) = self.outputs(ComponentId.EXAMPLE_GEN, "examples")
         return str(examples.uri)
 
     def anomalies(self) -> list[Anomaly]:
@@ -88,13 +92,13 @@ class ArtifactReader:
         ignored = self._config.columns_of(IgnoredFeature)
         return [
             anomaly
-            for artifact in self.outputs("ExampleValidator", "anomalies")
+            for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
             for anomaly in read_anomalies(artifact, self._config.data.label, ignored)
         ]
 
     def training(self) -> dict[str, Any]:
         """What Trainer wrote about its work: strategy, replicas, epochs, history."""
-        for artifact in self.outputs("Trainer", "model_run"):
+        for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
             path = posixpath.join(artifact.uri, RECORD_FILE)
             if fileio.exists(path):
                 with fileio.open(path, "r") as opened:
@@ -103,8 +107,8 @@ class ArtifactReader:
 
     def evaluation(self) -> EvaluationReport | None:
         """What Evaluator measured and decided; None if it did not come to that."""
-        evaluations = self.outputs("Evaluator", "evaluation")
-        blessings = self.outputs("Evaluator", "blessing")
+        evaluations = self.outputs(ComponentId.EVALUATOR, "evaluation")
+        blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
         blessed = blessings[0].get_int_custom_property(
@@ -116,8 +120,103 @@ class ArtifactReader:
 
     def pushed_version(self) -> PushedVersion | None:
         """The version that Pusher made; None if it pushed nothing."""
-        for artifact in self.outputs("Pusher", "pushed_model"):
+        for artifact in self.outputs(ComponentId.PUSHER, "pushed_model"):
             if artifact.get_int_custom_property("pushed"):
                 destination = artifact.get_string_custom_property("pushed_destination")
                 return PushedVersion(destination, Path(artifact.uri))
         return None
+
+
+class SummaryBuilder:
+    """Reads what components left behind into a summary."""
+
+    def __init__(self, config: PipelineConfig, reader: ArtifactReader, summary: RunSummary) -> None:
+        """Reads nothing yet.
+
+        Args:
+          config: of the run.
+          reader: of the run, as far as it came.
+          summary: is filled.
+        """
+        self._config = config
+        self._reader = reader
+        self._summary = summary
+
+    def of(self, component: str, state: State) -> tuple[State, str]:
+        """Adds a component's results to the summary.
+
+        Args:
+          component: that ended.
+          state: as TFX has it.
+
+        Returns:
+          The state as people have it, and the gist of the results.
+        """
+        detail = self._read(component)
+        if (
+            component == ComponentId.PUSHER
+            and state is not State.FAILED
+            and not self._summary.pushed
+        ):
+            return State.SKIPPED, detail or "the model is not blessed"
+        return state, detail
+
+    def _read(self, component: str) -> str:
+        readers: dict[str, Callable[[], str]] = {
+            ComponentId.STATISTICS_GEN: self._read_statistics,
+            ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
+            ComponentId.TRAINER: self._read_training,
+            ComponentId.EVALUATOR: self._read_evaluation,
+            ComponentId.PUSHER: self._read_push,
+        }
+        return readers[component]() if component in readers else ""
+
+    def _read_statistics(self) -> str:
+        self._summary.examples = self._reader.examples_per_split()
+        return ", ".join(f"{split} {n:,}" for split, n in self._summary.examples.items())
+
+    def _read_anomalies(self) -> str:
+        anomalies = self._reader.anomalies()
+        self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
+        self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
+        if not anomalies:
+            return ""
+        more = len(anomalies) - 1
+        return f"warning: {anomalies[0]}" + (f" (and {more} more)" if more else "")
+
+    def _read_training(self) -> str:
+        training = self._summary.training = self._reader.training()
+        if not training:
+            return ""
+        self._summary.strategy = training["strategy"]
+        self._summary.replicas = training["replicas"]
+        replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
+        if training["workers"] > 1:
+            replicas = f"{training['workers']} workers, {replicas}"
+        return (
+            f"{training['epochs']} epochs, best {training['best_epoch']}; "
+            f"{training['strategy']}, {replicas}; {training['examples_per_second']:,.0f} examples/s"
+        )
+
+    def _read_evaluation(self) -> str:
+        evaluation = self._reader.evaluation()
+        if evaluation is None:
+            return ""
+        self._summary.blessed, self._summary.reason = evaluation.blessed, evaluation.reason
+        self._summary.metrics = {
+            m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
+            for m in evaluation.metrics
+        }
+        self._summary.slices = evaluation.slices
+        return "blessed" if evaluation.blessed else "not blessed"
+
+    def _read_push(self) -> str:
+        models = self._reader.outputs(ComponentId.TRAINER, "model")
+        if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
+            self._summary.reason = "the model was withdrawn"
+            return self._summary.reason
+        pushed = self._reader.pushed_version()
+        if pushed is None:
+            return ""
+        self._summary.pushed = pushed.destination
+        return ""

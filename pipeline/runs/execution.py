@@ -7,19 +7,16 @@ import shutil
 import sys
 from pathlib import Path
 
-from pipeline.config.settings import PipelineConfig
-from pipeline.data.spans import Window, whole_data
+from pipeline.component_ids import ComponentId
 from pipeline.graph import create_ingestion, create_pipeline
-from pipeline.ingestion import ingestion_fingerprint
 from pipeline.layout import Layout, RunLayout
-from pipeline.metadata.store import connection_config
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
+from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.request import RunRequest
 from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
@@ -28,47 +25,36 @@ from trainer_module.progress import PROGRESS_LOGGER
 logger = logging.getLogger(__name__)
 
 
-def execute(
-    config: PipelineConfig,
-    layout: Layout,
-    files: RunLayout,
-    console: RunConsole,
-    request: RunRequest,
-    window: Window | None,
-) -> int:
+def execute(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
     """Runs the components, keeps `summary.json` current, and shows the outcome.
 
     Args:
-      config: a checked config.
-      layout: of the pipeline.
-      files: of the run.
-      screen: where people look.
+      context: the config and its data; the stores have been checked.
       request: what the run is asked to do.
-      window: the spans to train on, where the data comes in spans.
+      files: of the run.
+      console: where people look.
 
     Returns:
       The exit code.
     """
+    config, layout, window = context.config, context.layout, context.window
     event_log, run_id = EventLog(layout.event_log), files.root.name
-    data = list(window.spans) if window else [whole_data(config.data, layout)]
-    run_events = RunEvents(event_log, config, run_id, data, request.because)
-    ingestion = ingestion_fingerprint(config, layout)
-    observer = RunObserver(
-        config, connection_config(config, layout), files, console, run_events, window, ingestion
-    )
+    run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
+    observer = RunObserver(context, files, console, run_events)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)
     try:
         prepare_training(config.train)
         spans = None
         if window is not None:
-            reader = WindowReader(config, layout, event_log, run_events, run_id)
+            reader = WindowReader(context, event_log, run_events, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, console)
             spans = make_spans(usable, event_log)
             if not request.validate_only:
                 observer.summary.notes += left_out(window, usable)
         create = create_ingestion if request.validate_only else create_pipeline
-        LocalRunner(run_id, observer).run(create(config, layout, spans))
+        LocalRunner(run_id, observer).run(create(context, spans))
+        observer.restore_served_version()
         error = None
     except (Exception, KeyboardInterrupt) as exception:
         logger.exception("The run ended early")
@@ -80,7 +66,7 @@ def execute(
         shutil.rmtree(files.root)
         return 0
     observer.conclude(error)
-    delete_expired(config, layout, event_log)
+    delete_expired(config, layout, event_log, context.connection)
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
     return observer.summary.status.exit_code
 
@@ -94,6 +80,6 @@ def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
             hints.append("the next run goes on from the components that are done")
     elif summary.training:
         tensorboard = shown(Path(sys.executable).parent / "tensorboard")
-        logs = shown(layout.pipeline_root / "Trainer")
+        logs = shown(layout.pipeline_root / ComponentId.TRAINER)
         hints.append(f"learning curves: {tensorboard} --logdir {logs}")
     return hints

@@ -1,4 +1,4 @@
-"""Watches a run: fills the summary, tells the screen and the ledger."""
+"""Watches a run: fills its summary, and tells the console and the event log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import logging
 import time
 from datetime import datetime
 
-from ml_metadata.proto import metadata_store_pb2
-
+from components.pusher.versions import restore_version
+from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import own_sources
-from pipeline.config.settings import PipelineConfig
-from pipeline.data.spans import Window
 from pipeline.layout import RunLayout
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import (
@@ -21,47 +19,40 @@ from pipeline.records.summary import (
     Status,
     WindowSummary,
 )
-from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.run_context import RunContext
+from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
 from pipeline.runs.console import RunConsole
 from pipeline.runs.failures import explain
-from pipeline.runs.findings import SummaryBuilder
 
 logger = logging.getLogger(__name__)
 
 
 class RunObserver:
-    """Watches the components: fills the summary, and tells the screen."""
+    """Is told of each component: fills the summary, and tells the console."""
 
     def __init__(
         self,
-        config: PipelineConfig,
-        connection: metadata_store_pb2.ConnectionConfig,
+        context: RunContext,
         files: RunLayout,
         console: RunConsole,
         run_events: RunEvents,
-        window: Window | None,
-        ingestion: str,
         began: float | None = None,
     ) -> None:
         """Begins the summary.
 
         Args:
-          config: of the run.
-          connection: of the metadata store.
+          context: of the run.
           files: of the run.
-          screen: where people look.
-          journal: of the run, for the ledger.
-          window: of the run, where its data comes in spans.
-          ingestion: the fingerprint of what decides how files become examples.
+          console: where people look.
+          run_events: of the run, for the event log.
           began: when the run began, in seconds since 1970, if that was not now.
         """
-        self._config = config
+        config, window = context.config, context.window
+        self._context = context
         self._files = files
         self._console = console
         self._run_events = run_events
-        self._window = window
-        self._ingestion = ingestion
-        self._results = ArtifactReader(connection, config)
+        self._reader = ArtifactReader(context.connection, config)
         self._began = time.time() if began is None else began
         self._current: str | None = None
         self.summary = RunSummary(
@@ -72,7 +63,7 @@ class RunObserver:
             window=None if window is None else WindowSummary.of(window),
             notes=[] if window is None else list(window.notes),
         )
-        self._findings = SummaryBuilder(config, self._results, self.summary)
+        self._summary_builder = SummaryBuilder(config, self._reader, self.summary)
         self.summary.write(files.summary)
 
     def started(self, component: str) -> None:
@@ -84,15 +75,20 @@ class RunObserver:
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
         """A component ended: what it left is read at once."""
         if execution is not None and state is not State.FAILED:
-            self._results.add(component, execution)
-        state, detail = self._findings.of(component, state)
+            self._reader.add(component, execution)
+        state, detail = self._summary_builder.of(component, state)
         self._note(component, state, seconds, detail)
-        if component == "ExampleValidator" and state is not State.FAILED and self._window:
+        if component == ComponentId.EXAMPLE_VALIDATOR and state is not State.FAILED:
+            self._note_ingestion()
+
+    def _note_ingestion(self) -> None:
+        """Writes down that the newest span has been read, where the data comes in spans."""
+        if self._context.window is not None:
             self._run_events.ingested(
-                self._window.newest,
+                self._context.window.newest,
                 self.summary.examples,
-                self._ingestion,
-                self._results.examples_uri(),
+                self._context.ingestion.fingerprint,
+                self._reader.examples_uri(),
             )
 
     def unreadable(self, component: str, state: State, seconds: float, detail: str) -> None:
@@ -107,12 +103,21 @@ class RunObserver:
         self.summary.write(self._files.summary)
         self._console.finished(component, state, seconds, detail)
 
+    def restore_served_version(self) -> None:
+        """Puts the pushed version back in the serving folder, if it was deleted there since.
+
+        For the end of a run: a push that is taken from the cache does not look at the folder.
+        """
+        pushed = self._reader.pushed_version() if self.summary.pushed else None
+        if pushed is not None and restore_version(pushed.archive, pushed.destination):
+            self.summary.notes.append("the served version was gone; pushed again")
+
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from what was pushed or from what went wrong."""
         if error is None:
             self.settle(self._status())
         else:
-            status, message = explain(error, own_sources(self._config))
+            status, message = explain(error, own_sources(self._context.config))
             log = str(self._files.log)
             self.settle(status, ErrorSummary(component=self._current, message=message, log=log))
 
@@ -130,7 +135,7 @@ class RunObserver:
     def _model(self) -> str | None:
         """The uri of the Model, which only a run that pushed needs to have."""
         try:
-            models = self._results.outputs("Trainer", "model")
+            models = self._reader.outputs(ComponentId.TRAINER, "model")
         except Exception:
             if self.summary.pushed:
                 raise
@@ -139,6 +144,6 @@ class RunObserver:
         return models[0].uri if models else None
 
     def _status(self) -> Status:
-        if self._current != "Pusher":
+        if self._current != ComponentId.PUSHER:
             return Status.VALIDATED
         return Status.PUSHED if self.summary.pushed is not None else Status.NOT_BLESSED

@@ -27,9 +27,8 @@ from pipeline.layout import Layout
 from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import State
+from pipeline.run_context import RunContext, resolve_run
 from pipeline.runs.local import Node, compiled_nodes, launch
-from pipeline.runs.request import RunRequest
-from pipeline.runs.run import find_window
 from pipeline.runs.window_reader import make_spans, usable_spans
 from trainer_module.settings import SETTINGS_KEY
 
@@ -99,7 +98,8 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
     with tempfile.TemporaryDirectory(prefix="scopeline-plan-") as scratch:
         copy = Path(scratch) / "metadata.db"
         copy_to_sqlite(config, layout, copy)
-        pipeline = create_pipeline(config, layout, _spans(config, layout))
+        context = resolve_run(config, layout)
+        pipeline = create_pipeline(context, _spans(context))
         pipeline.metadata_connection_config = sqlite_connection(copy)
         compiled = compiler.Compiler().compile(pipeline)
         would_run: set[str] = set()
@@ -112,13 +112,12 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
             yield planned
 
 
-def _spans(config: PipelineConfig, layout: Layout) -> Spans | None:
+def _spans(context: RunContext) -> Spans | None:
     """What a run would read and train on now."""
-    window = find_window(config, layout, RunRequest())
-    if window is None:
+    if context.window is None:
         return None
-    event_log = EventLog(layout.event_log)
-    return make_spans(usable_spans(window, config, layout, event_log), event_log)
+    event_log = EventLog(context.layout.event_log)
+    return make_spans(usable_spans(context.window, context, event_log), event_log)
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:

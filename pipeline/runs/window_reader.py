@@ -13,15 +13,12 @@ from tfx.orchestration import metadata
 from components.schema_gen import schema_content
 from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.schedule import MissingSpan
-from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span, Window
 from pipeline.graph import Spans, create_ingestion
-from pipeline.ingestion import curated_schema, ingestion_fingerprint
-from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import State, Status
+from pipeline.run_context import RunContext
 from pipeline.runs.artifact_reader import ArtifactReader
 from pipeline.runs.console import RunConsole
 from pipeline.runs.failures import explain
@@ -30,26 +27,24 @@ from pipeline.runs.local import LocalRunner
 logger = logging.getLogger(__name__)
 
 
-Look = tuple[str, str]
-"""At which files, by which settings: their signature and the settings' fingerprint."""
+Reading = tuple[str, str]
+"""How a span was read: the signature of its files, and the fingerprint of the settings."""
 
 
-def usability_fingerprint(config: PipelineConfig, layout: Layout) -> str:
+def usability_fingerprint(context: RunContext) -> str:
     """Changes with what decides whether a span can be used, but for its files."""
-    schema = curated_schema(config, layout) or layout.kept_schema
-    content = schema_content(schema)
-    parts = (ingestion_fingerprint(config, layout), config_fingerprint(config), content)
+    # The schema is read anew each time: the first span that can be used writes it.
+    content = schema_content(context.ingestion.settings.schema_file)
+    parts = (context.ingestion.fingerprint, config_fingerprint(context.config), content)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def usable_spans(
-    window: Window, config: PipelineConfig, layout: Layout, event_log: EventLog
-) -> list[Span]:
+def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> list[Span]:
     """The spans of a window but for those that earlier runs could not use, and may leave out."""
-    settings = usability_fingerprint(config, layout)
-    if config.schedule_or_default.missing_span is MissingSpan.FAIL:
+    settings = usability_fingerprint(context)
+    if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
-    broken = _looks(event_log, EventKind.UNUSABLE_SPAN)
+    broken = _last_readings(event_log, EventKind.UNUSABLE_SPAN)
     older = [
         span for span in window.spans[:-1] if broken.get(span.number) != (span.signature, settings)
     ]
@@ -61,7 +56,7 @@ def make_spans(usable: Sequence[Span], event_log: EventLog) -> Spans:
 
     Args:
       usable: spans of the window.
-      ledger: knows what was trained on before.
+      event_log: knows what was trained on before.
     """
     newest = usable[-1].number
     # Of earlier nights alone: a rerun of this one has to find the same.
@@ -73,7 +68,7 @@ def make_spans(usable: Sequence[Span], event_log: EventLog) -> Spans:
     return Spans(newest, tuple(span.number for span in usable), max(trained, default=None))
 
 
-def _looks(event_log: EventLog, kind: EventKind) -> dict[int, Look]:
+def _last_readings(event_log: EventLog, kind: EventKind) -> dict[int, Reading]:
     """By span, what the last event of a kind was about."""
     return {
         event.details["span"]: (event.details["signature"], event.details["settings"])
@@ -94,23 +89,27 @@ class WindowReader:
     """Reads, counts and checks the older spans of a window; what is cached costs nothing."""
 
     def __init__(
-        self,
-        config: PipelineConfig,
-        layout: Layout,
-        event_log: EventLog,
-        run_events: RunEvents,
-        run_id: str,
+        self, context: RunContext, event_log: EventLog, run_events: RunEvents, run_id: str
     ) -> None:
-        """Reads nothing yet; `journal` and `run_id` are those of the run."""
-        self._config = config
-        self._layout = layout
+        """Reads nothing yet.
+
+        Args:
+          context: of the run.
+          event_log: of the pipeline.
+          run_events: of the run.
+          run_id: of the run.
+        """
+        self._context = context
         self._event_log = event_log
         self._run_events = run_events
         self._run_id = run_id
-        self._settings = ingestion_fingerprint(config, layout)
 
     def read(self, window: Window, console: RunConsole) -> list[Span]:
         """Reads what is new but for the newest span, which the run itself begins with.
+
+        Args:
+          window: of the run.
+          console: shows a line for each span that is read.
 
         Returns:
           The spans to train on: those of the window, but for those that cannot be used.
@@ -119,53 +118,55 @@ class WindowReader:
           ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
             failed for another reason than the data.
         """
-        ingested = _looks(self._event_log, EventKind.INGESTED)
+        ingested = _last_readings(self._event_log, EventKind.INGESTED)
         uris = {
             e.details["span"]: e.details["uri"] for e in self._event_log.events(EventKind.INGESTED)
         }
-        present = self._present() if ingested else set()
+        present = self._live_examples() if ingested else set()
         usable = []
-        for span in usable_spans(window, self._config, self._layout, self._event_log)[:-1]:
-            is_read = ingested.get(span.number) == (span.signature, self._settings)
-            if (is_read and uris[span.number] in present) or self._ingest(span, console):
+        for span in usable_spans(window, self._context, self._event_log)[:-1]:
+            reading = (span.signature, self._context.ingestion.fingerprint)
+            is_read = ingested.get(span.number) == reading and uris[span.number] in present
+            if is_read or self._ingest(span, console):
                 usable.append(span)
         usable.append(window.newest)
         self._run_events.trains_on(usable)
         return usable
 
     def _ingest(self, span: Span, console: RunConsole) -> bool:
-        """Whether the span can be used."""
-        skips = self._config.schedule_or_default.missing_span is MissingSpan.SKIP
+        """Reads a span; returns whether it can be used."""
+        context = self._context
         title, began = f"span {span.name}", time.monotonic()
-        connection = connection_config(self._config, self._layout)
-        observer = _Observer(ArtifactReader(connection, self._config))
-        had_schema = self._layout.schema.exists()
+        observer = _SpanObserver(ArtifactReader(context.connection, context.config))
+        had_schema = context.layout.schema.exists()
         self._run_events.started()
         console.started(title)
-        pipeline = create_ingestion(self._config, self._layout, Spans(span.number))
+        pipeline = create_ingestion(context, Spans(span.number))
         try:
             LocalRunner(f"{self._run_id}.{span.name}", observer).run(pipeline)
         except Exception as error:
             status, message = explain(error)
             console.finished(title, State.FAILED, time.monotonic() - began, message)
+            skips = context.config.schedule_or_default.missing_span is MissingSpan.SKIP
             if status is not Status.UNUSABLE or not skips:
                 raise
             logger.warning("Span %s is left out: %s", span, message)
             if not had_schema:
-                # What was inferred from such data would make all that follows unusable, too.
-                self._layout.schema.unlink(missing_ok=True)
-            judgement = usability_fingerprint(self._config, self._layout)
-            self._run_events.unusable(span, message, judgement)
+                # A schema inferred from such data would make all that follows unusable, too.
+                context.layout.schema.unlink(missing_ok=True)
+            self._run_events.unusable(span, message, usability_fingerprint(context))
             return False
-        examples = observer.results.examples_per_split()
-        self._run_events.ingested(span, examples, self._settings, observer.results.examples_uri())
+        reader = observer.reader
+        examples = reader.examples_per_split()
+        fingerprint = context.ingestion.fingerprint
+        self._run_events.ingested(span, examples, fingerprint, reader.examples_uri())
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
         console.finished(title, observer.state, time.monotonic() - began, counts)
         return True
 
-    def _present(self) -> set[str]:
-        """The uris of the examples that are there."""
-        with metadata.Metadata(connection_config(self._config, self._layout)) as handle:
+    def _live_examples(self) -> set[str]:
+        """The uris of the examples whose files are there."""
+        with metadata.Metadata(self._context.connection) as handle:
             artifacts = handle.store.get_artifacts_by_type("Examples")
         return {
             artifact.uri
@@ -174,19 +175,19 @@ class WindowReader:
         }
 
 
-class _Observer:
-    """Notes what the components of one span's reading left."""
+class _SpanObserver:
+    """Notes what the components that read one span have left."""
 
-    def __init__(self, results: ArtifactReader) -> None:
-        self.results = results
+    def __init__(self, reader: ArtifactReader) -> None:
+        self.reader = reader
         self.state = State.CACHED
 
     def started(self, component: str) -> None:
-        """Is of no interest."""
+        """Does nothing: the console has a line per span, not per component."""
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
         """A component ended."""
         if state is not State.CACHED:
             self.state = state
         if execution is not None and state is not State.FAILED:
-            self.results.add(component, execution)
+            self.reader.add(component, execution)

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
+from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from trainer_module.errors import DataError
@@ -59,8 +60,8 @@ def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> Data
     latest_write = (now - settings.settle).timestamp()
     spans: list[Span] = []
     try:
-        in_spans = has_spans(config.data)
-        spans = list_spans(config.data, layout) if in_spans else [whole_data(config.data, layout)]
+        in_spans, location = has_spans(config.data), locate_data(config.data, layout)
+        spans = list_spans(config.data, location) if in_spans else [whole_data(location)]
         writing = any(span.modified > latest_write for span in spans)
         if in_spans:
             window = choose_window(spans, settings, now)

@@ -58,7 +58,7 @@ def decide(
     Args:
       config: a checked config with a schedule.
       layout: of the pipeline.
-      ledger: what has been decided and run before.
+      event_log: what has been decided and run before.
       now: what the clock shows, with its time zone.
 
     Raises:

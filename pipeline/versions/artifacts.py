@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from components.pusher.versions import WITHDRAWN_PROPERTY
-from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
 
 
 @dataclass
@@ -41,9 +39,7 @@ class _Metadata:
     """By an artifact's id, the executions that gave it, anew or from the cache."""
 
 
-def delete_artifacts(
-    config: PipelineConfig, layout: Layout, runs: Set[str], models: Set[str]
-) -> Freed:
+def delete_artifacts(layout: Layout, connection: Any, runs: Set[str], models: Set[str]) -> Freed:
     """Deletes the artifacts that only other runs have used.
 
     Their state in the metadata is DELETED before a file of theirs is: TFX takes only what is LIVE,
@@ -51,12 +47,12 @@ def delete_artifacts(
     between, the next call finds state and files, and deletes the files.
 
     Args:
-      config: of the pipeline.
       layout: of the pipeline.
+      connection: how ML Metadata reaches its store.
       runs: the ids of the runs to keep.
       models: the uris of Model artifacts to keep in any case.
     """
-    metadata = _read(config, layout, runs)
+    metadata = _read(layout, connection, runs)
     kept = _kept(metadata, models)
     _retire(metadata, kept)
     live = {a.uri for a in metadata.artifacts.values() if a.state != a.DELETED}
@@ -76,10 +72,10 @@ def size_of(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _read(config: PipelineConfig, layout: Layout, runs: Set[str]) -> _Metadata:
+def _read(layout: Layout, connection: Any, runs: Set[str]) -> _Metadata:
     import ml_metadata as mlmd
 
-    store = mlmd.MetadataStore(connection_config(config, layout))
+    store = mlmd.MetadataStore(connection)
     root = f"{layout.pipeline_root}/"
     metadata = _Metadata(
         store=store,

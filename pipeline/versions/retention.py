@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import delete_abandoned, delete_version
@@ -18,7 +19,9 @@ from pipeline.versions.catalog import read_catalog
 logger = logging.getLogger(__name__)
 
 
-def apply_retention(config: PipelineConfig, layout: Layout, event_log: EventLog) -> list[str]:
+def apply_retention(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
+) -> list[str]:
     """Deletes what a pipeline need not keep; what was deleted is in the ledger.
 
     The version that serves stays, the models behind versions that are there, the latest blessed
@@ -30,7 +33,8 @@ def apply_retention(config: PipelineConfig, layout: Layout, event_log: EventLog)
     Args:
       config: of the pipeline.
       layout: of the pipeline; its lock is held.
-      ledger: of the pipeline.
+      event_log: of the pipeline.
+      connection: how ML Metadata reaches its store.
 
     Returns:
       What was deleted, in sentences for people; empty if nothing was.
@@ -40,14 +44,16 @@ def apply_retention(config: PipelineConfig, layout: Layout, event_log: EventLog)
     if keep.versions is not None and not is_remote(layout.serving):
         lines += _delete_versions(layout, event_log, keep.versions)
     if keep.runs is not None:
-        lines += _delete_runs(config, layout, event_log, keep.runs)
+        lines += _delete_runs(config, layout, event_log, connection, keep.runs)
     return lines
 
 
-def delete_expired(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
-    """Does so at the end of a run: what could not be deleted, the next one deletes."""
+def delete_expired(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
+) -> None:
+    """Applies the retention at the end of a run; what cannot be deleted, the next run deletes."""
     try:
-        for deleted in apply_retention(config, layout, event_log):
+        for deleted in apply_retention(config, layout, event_log, connection):
             logger.info("Deleted: %s", deleted)
     except Exception:
         logger.exception("Old versions or runs could not be deleted")
@@ -78,7 +84,7 @@ def _delete_versions(layout: Layout, event_log: EventLog, keep: int) -> list[str
 
 
 def _delete_runs(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, keep: int
+    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any, keep: int
 ) -> list[str]:
     """Deletes all but the newest runs, and the artifacts that only those have used."""
     folder = layout.run("").root
@@ -89,7 +95,7 @@ def _delete_runs(
     models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
     freed = Freed()
     if config.metadata is not None or layout.metadata.exists():
-        freed = delete_artifacts(config, layout, kept, models)
+        freed = delete_artifacts(layout, connection, kept, models)
     old = [layout.run(run).root for run in runs if run not in kept]
     for run in old:
         freed.bytes += size_of(run)

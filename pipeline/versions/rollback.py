@@ -45,7 +45,7 @@ def roll_back(
     Args:
       config: of the pipeline.
       layout: of the pipeline.
-      ledger: of the pipeline.
+      event_log: of the pipeline.
       request: where to, and why.
 
     Returns:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
-from pipeline.metadata.store import check_store, connection_config
+from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.catalog import Version, find_version, read_catalog
 from trainer_module.errors import ConfigError
@@ -26,7 +27,7 @@ def withdraw(
     Args:
       config: of the pipeline.
       layout: of the pipeline.
-      ledger: of the pipeline.
+      event_log: of the pipeline.
       number: of the version.
       reason: why, for people.
 
@@ -95,9 +96,9 @@ def mark_models(
     if not versions:
         return []
     found: dict[tuple[object, ...], list[int]] = {}
-    check_store(config, layout)
-    if config.metadata is not None or layout.metadata.exists():
-        found = _mark(config, layout, versions, withdrawn)
+    connection = check_store(config, layout)
+    if connection is not None:
+        found = _mark(connection, versions, withdrawn)
     return [
         f"version {version.number}: its model is not in the pipeline's metadata, where there is "
         "nothing to mark"
@@ -107,12 +108,12 @@ def mark_models(
 
 
 def _mark(
-    config: PipelineConfig, layout: Layout, versions: list[Version], withdrawn: bool
+    connection: Any, versions: list[Version], withdrawn: bool
 ) -> dict[tuple[object, ...], list[int]]:
     """Marks; returns the ids of the Model artifacts by the identity of the versions."""
     import ml_metadata as mlmd
 
-    store = mlmd.MetadataStore(connection_config(config, layout))
+    store = mlmd.MetadataStore(connection)
     changed, found = {}, {}
     for version in {v.identity: v for v in versions if v.model is not None}.values():
         created = version.provenance.model_created

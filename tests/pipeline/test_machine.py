@@ -141,10 +141,12 @@ def test_data_is_located_without_tensorflow(tmp_path: Path) -> None:
         [f"data.path={tmp_path}", "data.splits={train: train/*.csv, eval: eval/*.csv}"],
     )
     with pytest.raises(DataError, match=r"No file matches .*eval/\*\.csv"):
-        locate_data(config.data, Layout(tmp_path, "taxi"))
+        locate_data(config.data, Layout(tmp_path, "taxi")).check()
     (tmp_path / "eval").mkdir()
     (tmp_path / "eval" / "a.csv").write_text("x,y\n")
-    assert locate_data(config.data, Layout(tmp_path, "taxi")) == (
+    location = locate_data(config.data, Layout(tmp_path, "taxi"))
+    location.check()
+    assert (location.base, location.patterns) == (
         str(tmp_path),
         {"train": "train/*.csv", "eval": "eval/*.csv"},
     )

@@ -65,7 +65,7 @@ class Follower:
           kubeflow: where it runs.
           compiled: what runs.
           run_id: of the run.
-          screen: where to draw.
+          console: where to draw.
           pace: how often to look.
         """
         self._kubeflow = kubeflow

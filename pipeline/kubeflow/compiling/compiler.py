@@ -19,6 +19,7 @@ from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, Parame
 from pipeline.kubeflow.compiling.codec import pack_argument
 from pipeline.kubeflow.compiling.nodes import compile_graph, cut
 from pipeline.kubeflow.image import code_hash
+from pipeline.run_context import resolve_elsewhere
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
 """Of every container; -P: whatever lies in the folder that it starts in hides no module."""
@@ -45,7 +46,7 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
       ConfigError: a step would have to be told too much.
     """
     layout = cluster_layout(config, is_elsewhere=True)
-    graph = compile_graph(config, layout)
+    graph = compile_graph(resolve_elsewhere(config, layout))
     nodes = cut(graph)
     upstream = {n.pipeline_node.node_info.id: n.pipeline_node.upstream_nodes for n in graph.nodes}
     told = pack_argument(_tell(config).encode(), "the config")

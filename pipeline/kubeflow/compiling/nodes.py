@@ -9,11 +9,10 @@ from tfx.dsl.compiler import compiler
 from tfx.orchestration import pipeline as pipeline_module
 from tfx.proto.orchestration import pipeline_pb2
 
-from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN, has_spans
 from pipeline.graph import Spans, create_pipeline
 from pipeline.kubeflow.compiling.codec import pack, pack_argument, unpack
-from pipeline.layout import Layout
+from pipeline.run_context import RunContext
 
 
 class NodeValues(BaseModel):
@@ -25,23 +24,20 @@ class NodeValues(BaseModel):
     """Where inputs come from: of a resolver also its window of spans."""
 
 
-def compile_graph(
-    config: PipelineConfig, layout: Layout, spans: Spans | None = None
-) -> pipeline_pb2.Pipeline:
+def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_pb2.Pipeline:
     """The whole pipeline of a config in TFX's intermediate representation.
 
     Args:
-      config: a checked config.
-      layout: of the pipeline on the cluster.
+      context: the config, and the layout of the pipeline on the cluster.
       spans: what to read and train on; default, where the data comes in spans: such as stand for
         those that are not known yet.
     """
-    if has_spans(config.data):
+    if has_spans(context.config.data):
         known = spans or Spans(newest=0, window=(0,))
         # The graph is the same on every day: on the first, nothing was trained on before.
         trained = NO_SPAN if known.trained is None else known.trained
         spans = Spans(known.newest, known.window, trained)
-    created: pipeline_module.Pipeline = create_pipeline(config, layout, spans)
+    created: pipeline_module.Pipeline = create_pipeline(context, spans)
     # The password of the metadata has no place in what is compiled.
     created.metadata_connection_config = None
     return compiler.Compiler().compile(created)

@@ -26,6 +26,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.graph import create_pipeline
 from pipeline.kubeflow.cluster_layout import cluster_layout, settings_of
 from pipeline.kubeflow.vertex_rules import check_for_vertex
+from pipeline.run_context import resolve_elsewhere
 from pipeline.runs.training import trainer_options
 from trainer_module.errors import ConfigError
 
@@ -55,7 +56,8 @@ def compile_for_vertex(config: PipelineConfig) -> str:
         )
     )
     layout = cluster_layout(config, is_elsewhere=True)
-    pipeline = create_pipeline(config, layout, baseline_strategy=LatestBlessedModelStrategy)
+    context = resolve_elsewhere(config, layout)
+    pipeline = create_pipeline(context, baseline_strategy=LatestBlessedModelStrategy)
     job: dict[str, Any] = runner.run(pipeline, write_out=False)
     _equip(job["pipelineSpec"], config)
     return json.dumps(job, indent=2, sort_keys=True) + "\n"

@@ -7,6 +7,7 @@ import time
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN
+from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, StepReport
@@ -14,10 +15,10 @@ from pipeline.kubeflow.steps.concurrent_runs import is_alone
 from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
 from pipeline.kubeflow.steps.setup import BECAUSE
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
+from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
 from pipeline.versions.retention import delete_expired
@@ -31,7 +32,7 @@ def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSumma
     Args:
       told: the config as it was compiled.
       run_id: of the run.
-      screen: shows the run as a local one.
+      console: shows the run as a local one.
 
     Returns:
       The summary.
@@ -44,9 +45,11 @@ def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSumma
         console.conclude(summary, [])
         return summary
     record = folder.read_record()
-    observer = _make_observer(record or _unbegun(told), layout, run_id, console)
+    context = (record or _unbegun(told)).context(layout)
+    observer = _make_observer(record or _unbegun(told), context, run_id, console)
     failed = _replay(record, folder, observer)
     if failed is None:
+        observer.restore_served_version()
         observer.conclude(None)
     else:
         log = f"kubeflow_runner.py logs {run_id} --step {failed.step.lower()}"
@@ -56,7 +59,7 @@ def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSumma
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         observer.settle(failed.status or Status.FAILED, error)
     if is_alone(told, layout, run_id):
-        delete_expired(record.config if record else told, layout, EventLog(layout.event_log))
+        delete_expired(context.config, layout, EventLog(layout.event_log), context.connection)
     console.conclude(observer.summary, [])
     return observer.summary
 
@@ -101,22 +104,13 @@ def _tell(observer: RunObserver, report: StepReport) -> StepReport | None:
 
 
 def _make_observer(
-    record: RunRecord, layout: Layout, run_id: str, console: RunConsole
+    record: RunRecord, context: RunContext, run_id: str, console: RunConsole
 ) -> RunObserver:
-    config = record.config
+    config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
     run_events.started()  # Where no step came so far.
-    observer = RunObserver(
-        config,
-        connection_config(config, layout),
-        layout.run(run_id),
-        console,
-        run_events,
-        record.window,
-        record.ingestion,
-        record.began,
-    )
+    observer = RunObserver(context, layout.run(run_id), console, run_events, record.began)
     observer.summary.notes = list(record.notes)
     return observer
 
@@ -131,7 +125,8 @@ def _unbegun(told: PipelineConfig) -> RunRecord:
         data=[Span(NO_SPAN, None, ())],
         states={},
         notes=[],
-        ingestion="",
+        ingestion=None,
+        location=DataLocation("", {}),
         is_alone=False,
         nodes={},
         shown=[],

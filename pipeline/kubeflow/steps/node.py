@@ -16,11 +16,10 @@ from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.steps.progress import ProgressLines
 from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
-from pipeline.metadata.store import connection_config
 from pipeline.records.summary import RunSummary, State
-from pipeline.runs.artifact_reader import ArtifactReader
+from pipeline.run_context import RunContext
+from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
 from pipeline.runs.console import RunConsole
-from pipeline.runs.findings import SummaryBuilder
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
@@ -42,7 +41,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
       packed: the pipeline of this one node.
       record: what the run began with.
       run_id: of the run; a second attempt goes on with the execution of the first.
-      screen: where people look.
+      console: where people look.
 
     Returns:
       What became of it, and what it found, in one line.
@@ -52,8 +51,8 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
       ComponentFailedError: its inputs could not be resolved.
       Exception: as the component raised it.
     """
-    config, name = record.config, read_name(packed)
-    connection = connection_config(config, cluster_layout(config))
+    context, name = record.context(cluster_layout(record.config)), read_name(packed)
+    config = context.config
     try:
         single = make_concrete(packed, record.nodes)
     except KeyError:
@@ -61,7 +60,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
             f"{name}: the code of the image knows no such component; compile the pipeline with "
             "the image's code, or build the image again"
         ) from None
-    (node,) = compiled_nodes(single, run_id, connection=connection)
+    (node,) = compiled_nodes(single, run_id, connection=context.connection)
     console.started(name)
     if name == TRAINER:
         scope = "" if record.is_alone else run_id
@@ -81,7 +80,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     seconds = time.monotonic() - started
     detail = ""
     if not node.is_system:
-        state, detail = _find(record, run_id, name, state, execution)
+        state, detail = _find(context, record, run_id, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -94,13 +93,17 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
 
 
 def _find(
-    record: RunRecord, run_id: str, name: str, state: State, execution: int | None
+    context: RunContext,
+    record: RunRecord,
+    run_id: str,
+    name: str,
+    state: State,
+    execution: int | None,
 ) -> tuple[State, str]:
     """What became of a component, and what it found, in one line."""
-    config = record.config
-    layout = cluster_layout(config)
-    folder = RunFolder(run_root(layout), run_id)
-    results = ArtifactReader(connection_config(config, layout), config)
+    config = context.config
+    folder = RunFolder(run_root(context.layout), run_id)
+    results = ArtifactReader(context.connection, config)
     executions = {
         shown: report.execution
         for shown in record.shown

@@ -19,7 +19,7 @@ class ProgressLines(logging.Handler):
         """Begins to write.
 
         Args:
-          screen: that of the step, whose lines are its log.
+          console: that of the step, whose lines are its log.
         """
         super().__init__()
         self._console = console

@@ -9,10 +9,14 @@ from pydantic import BaseModel, ValidationError
 from tfx.dsl.io import fileio
 
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span, Window
+from pipeline.ingestion import Ingestion
 from pipeline.kubeflow.compiled import StepReport
 from pipeline.kubeflow.compiling.nodes import NodeValues
+from pipeline.layout import Layout
 from pipeline.records.run_events import SpanStates
+from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 
 
@@ -31,14 +35,26 @@ class RunRecord(BaseModel):
     states: SpanStates
     notes: list[str]
     """What people should know of the window."""
-    ingestion: str
-    """The fingerprint of what decides how files become examples."""
+    ingestion: Ingestion | None
+    """How files become examples; None for a run that has not begun."""
+    location: DataLocation
+    """Where the data is."""
     is_alone: bool
     """Whether no other run of the pipeline was under way."""
     nodes: dict[str, NodeValues]
     """By node, in topological order."""
     shown: list[str]
     """Of the nodes those that are components, not resolvers."""
+
+    def context(self, layout: Layout) -> RunContext:
+        """What the first step has resolved, for the steps after it.
+
+        Args:
+          layout: of the pipeline on the cluster.
+        """
+        return RunContext(
+            self.config, layout, self.location, self.window, tuple(self.data), self.ingestion
+        )
 
 
 class RunFolder:

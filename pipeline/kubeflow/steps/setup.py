@@ -13,8 +13,6 @@ from tfx.orchestration.local import runner_utils
 from pipeline.config.rules import check_rules
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
-from pipeline.data.spans import Window, whole_data
-from pipeline.ingestion import ingestion_fingerprint
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
 from pipeline.kubeflow.compiling.nodes import compile_graph, values_of
 from pipeline.kubeflow.image import code_hash
@@ -25,9 +23,8 @@ from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
+from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.request import RunRequest
-from pipeline.runs.run import find_window
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from trainer_module.errors import ConfigError
 
@@ -58,7 +55,7 @@ def begin(
       parameters: of the run.
       run_id: of the run.
       code: the hash of the code that compiled the pipeline.
-      screen: where people look.
+      console: where people look.
 
     Raises:
       ConfigError: config, parameters, secrets or the metadata cannot be used.
@@ -76,29 +73,23 @@ def begin(
     _check(config)
     check_store(config, layout)
     request = RunRequest(BECAUSE, parameters.span or None, through_name="the parameter span,")
-    window = find_window(config, layout, request)
-    folder.write_record(_look(config, layout, run_id, window, notes, console))
+    context = resolve_run(config, layout, request)
+    folder.write_record(_look(context, run_id, notes, console))
 
 
-def _look(
-    config: PipelineConfig,
-    layout: Layout,
-    run_id: str,
-    window: Window | None,
-    notes: list[str],
-    console: RunConsole,
-) -> RunRecord:
+def _look(context: RunContext, run_id: str, notes: list[str], console: RunConsole) -> RunRecord:
     """Reads what is new but for the newest span, and compiles the graph with what is known now."""
+    config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
-    data = list(window.spans) if window else [whole_data(config.data, layout)]
+    data = list(context.data)
     run_events = RunEvents(event_log, config, run_id, data, BECAUSE)
     run_events.started()
     spans, usable = None, data
     if window is not None:
-        usable = WindowReader(config, layout, event_log, run_events, run_id).read(window, console)
+        usable = WindowReader(context, event_log, run_events, run_id).read(window, console)
         spans = make_spans(usable, event_log)
         notes = [*notes, *window.notes, *left_out(window, usable)]
-    graph = compile_graph(config, layout, spans)
+    graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
     nodes = values_of(graph)
     return RunRecord(
@@ -109,7 +100,8 @@ def _look(
         data=usable,
         states=run_events.states,
         notes=notes,
-        ingestion=ingestion_fingerprint(config, layout),
+        ingestion=context.ingestion,
+        location=context.location,
         is_alone=is_alone(config, layout, run_id),
         nodes=nodes,
         shown=[n for n in nodes if runner_utils.extract_executor_spec(deployment, n) is not None],

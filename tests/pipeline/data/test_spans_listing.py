@@ -12,6 +12,7 @@ import pytest
 from pipeline.config.schedule import ScheduleSettings
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import has_spans, parse_span, show_span
+from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from trainer_module.errors import DataError
@@ -35,7 +36,8 @@ def settings_of(path: str, **others: Any) -> DataSettings:
 
 
 def spans_at(folder: Path, pattern: str, **others: Any) -> list[Span]:
-    return list_spans(settings_of(f"{folder}/{pattern}", **others), Layout(folder / "out", "x"))
+    data = settings_of(f"{folder}/{pattern}", **others)
+    return list_spans(data, locate_data(data, Layout(folder / "out", "x")))
 
 
 def days(folder: Path, *numbers: int) -> list[Span]:
@@ -90,7 +92,9 @@ def test_span_needs_a_file_in_every_input_split(tmp_path: Path) -> None:
     write(tmp_path / "2" / "train" / "a.csv")
     data = settings_of(str(tmp_path), splits=splits)
     assert has_spans(data)
-    assert [span.number for span in list_spans(data, Layout(tmp_path / "out", "x"))] == [1]
+    assert [
+        span.number for span in list_spans(data, locate_data(data, Layout(tmp_path / "out", "x")))
+    ] == [1]
 
 
 def test_signature_and_digest_tell_a_second_delivery_from_other_content(tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_path_without_spans_is_refused_and_counts_as_one(tmp_path: Path) -> None
         spans_at(tmp_path, "*.csv")
     data = settings_of(f"{tmp_path}/*.csv")
     assert not has_spans(data)
-    assert len(whole_data(data, Layout(tmp_path / "out", "x")).files) == 1
+    assert len(whole_data(locate_data(data, Layout(tmp_path / "out", "x"))).files) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from kfp_server import KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.location import locate_data
 from pipeline.data.spans import list_spans
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_version, start_run
@@ -69,7 +70,11 @@ class ScheduledPipeline:
         """What the first and the last step of a run write by."""
         config = seen_from_pods(self.config)
         run_events = RunEvents(
-            self.event_log, config, run, list_spans(config.data, self.layout)[-1:], "on Kubeflow"
+            self.event_log,
+            config,
+            run,
+            list_spans(config.data, locate_data(config.data, self.layout))[-1:],
+            "on Kubeflow",
         )
         run_events.started()
         return run_events

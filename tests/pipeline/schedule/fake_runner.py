@@ -17,14 +17,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from pipeline.config.loading import load_config
-from pipeline.data.spans import whole_data
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
-from pipeline.runs.request import RunRequest
-from pipeline.runs.run import find_window
+from pipeline.run_context import RunRequest, resolve_run
 
 
 def main() -> None:
@@ -50,8 +48,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_at_a_time(layout):
         request = RunRequest(given.because, given.through, given.validate_only)
-        window = find_window(config, layout, request)
-        data = list(window.spans) if window else [whole_data(config.data, layout)]
+        data = list(resolve_run(config, layout, request).data)
         run = new_run_id()
         run_events = RunEvents(EventLog(layout.event_log), config, run, data, given.because)
         run_events.started()

@@ -12,6 +12,7 @@ import yaml
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
+from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
@@ -120,9 +121,10 @@ class Days:
 
     def _data(self, now: datetime, through: int | None) -> list[Span]:
         config = self.config
+        location = locate_data(config.data, self.layout)
         if not has_spans(config.data):
-            return [whole_data(config.data, self.layout)]
-        spans = list_spans(config.data, self.layout)
+            return [whole_data(location)]
+        spans = list_spans(config.data, location)
         window: Window = choose_window(spans, config.schedule_or_default, now, through)
         return list(window.spans)
 

@@ -1,0 +1,29 @@
+"""What `run` and `plan` of local_runner.py do besides parsing their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.markup import escape
+
+from pipeline.cli.options import quiet_console
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.metadata.store import check_store
+
+
+def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
+    """Shows what a run would do: a line per component, with the reason."""
+    layout = Layout.of(config, output)
+    check_store(config, layout)
+    with quiet_console(verbose) as console:
+        console.print(f"[bold]{config.name}[/bold], what a run would do now")
+        from pipeline.runs.plan import make_plan
+
+        runs = 0
+        for component in make_plan(config, layout):
+            runs += component.runs
+            word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
+            console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
+        if not runs:
+            console.print("\nnothing to do: a run would only confirm this")

@@ -1,0 +1,28 @@
+"""The ids of the pipeline's nodes, as metadata, summaries, logs and configs have them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ComponentId(StrEnum):
+    """The components of every pipeline, in the order in which the data flows."""
+
+    EXAMPLE_GEN = "ExampleGen"
+    STATISTICS_GEN = "StatisticsGen"
+    SCHEMA_GEN = "SchemaGen"
+    EXAMPLE_VALIDATOR = "ExampleValidator"
+    TRANSFORM = "Transform"
+    TRAINER = "Trainer"
+    EVALUATOR = "Evaluator"
+    PUSHER = "Pusher"
+
+
+class ResolverId(StrEnum):
+    """The resolvers, which look up artifacts of earlier runs; screens do not mention them."""
+
+    BASELINE = "BaselineResolver"
+    WINDOW = "WindowResolver"
+    ANALYZER_CACHE = "AnalyzerCacheResolver"
+    PREVIOUS_STATISTICS = "PreviousStatisticsResolver"
+    WARM_START = "WarmStartResolver"

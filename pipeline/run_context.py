@@ -1,0 +1,112 @@
+"""What a run knows once its config has been checked: resolved once, immutable, and handed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import has_spans, is_dated, parse_span
+from pipeline.data.location import DataLocation, locate_data
+from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
+from pipeline.layout import Layout
+from pipeline.metadata.store import connection_config
+from trainer_module.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.ingestion import Ingestion
+
+BY_HAND = "by hand"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run is asked to do, besides what its config says."""
+
+    because: str = BY_HAND
+    """Why there is a run, for the event log."""
+    through: str | None = None
+    """The span that the window ends at, a date or a number; default: the newest."""
+    validate_only: bool = False
+    """Whether to read and check the newest span, and go no further."""
+    through_name: str = "--through"
+    """What `through` was given as, for messages."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """A config, where its files are, and the spans that a run trains on."""
+
+    config: PipelineConfig
+    layout: Layout
+    location: DataLocation
+    window: Window | None = None
+    """The spans to train on; None where the data does not come in spans."""
+    data: tuple[Span, ...] = ()
+    """The spans to train on; data without spans counts as one. Empty where the files are elsewhere,
+    as for whoever compiles a pipeline for a cluster."""
+    recorded_ingestion: Ingestion | None = None
+    """As an earlier step of the run has resolved it; None where this process is the first."""
+
+    @cached_property
+    def connection(self) -> Any:
+        """How ML Metadata reaches its store; may hold a password, and is never logged."""
+        return connection_config(self.config, self.layout)
+
+    @cached_property
+    def ingestion(self) -> Ingestion:
+        """How the files become examples."""
+        if self.recorded_ingestion is not None:
+            return self.recorded_ingestion
+        # It imports TFX, which takes seconds: data and stores are checked before.
+        from pipeline.ingestion import resolve_ingestion
+
+        return resolve_ingestion(self.config, self.layout)
+
+
+def resolve_run(
+    config: PipelineConfig, layout: Layout, request: RunRequest = RunRequest()
+) -> RunContext:
+    """Finds the data of a run.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline.
+      request: up to which span.
+
+    Raises:
+      ConfigError: the span that is asked for is none.
+      DataError: there is no data, or the window has a gap.
+    """
+    location = locate_data(config.data, layout)
+    if not has_spans(config.data):
+        return RunContext(config, layout, location, data=(whole_data(location),))
+    window = _find_window(config, location, request)
+    return RunContext(config, layout, location, window, window.spans)
+
+
+def resolve_elsewhere(config: PipelineConfig, layout: Layout) -> RunContext:
+    """What is known of a pipeline whose files and stores are those of another machine.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline there; its `is_elsewhere` is true.
+    """
+    return RunContext(config, layout, locate_data(config.data, layout))
+
+
+def _find_window(config: PipelineConfig, location: DataLocation, request: RunRequest) -> Window:
+    through = None
+    if request.through is not None:
+        dated = is_dated(config.data)
+        try:
+            through = parse_span(request.through, dated)
+        except ValueError:
+            right = "a date, such as 2026-01-05" if dated else "a number"
+            raise ConfigError(
+                f"{request.through_name} {request.through}: the spans at data.path are {right}"
+            ) from None
+    spans = list_spans(config.data, location)
+    return choose_window(spans, config.schedule_or_default, datetime.now().astimezone(), through)
