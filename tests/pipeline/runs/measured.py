@@ -1,0 +1,134 @@
+"""Evaluation artifacts as TFX's Evaluator writes them, of models whose scores are in the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf import json_format
+from tfx.components.evaluator.executor import Executor
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.types import Artifact, artifact_utils, standard_artifacts
+
+from pipeline.config import PipelineConfig
+from pipeline.evaluation import make_eval_config
+from pipeline.graph import DEFAULT_BEAM_ARGS
+from trainer_module.export import (
+    EVAL_LABEL,
+    EVAL_LABEL_SIGNATURE,
+    EVAL_SIGNATURE,
+    EXAMPLES,
+)
+
+ROWS = 24
+"""Half of them are labelled 1, and half are in each zone."""
+PLANS = ("gold", "free", "café")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An evaluation artifact, with the config that it was made by and the verdict."""
+
+    uri: str
+    config: PipelineConfig
+    blessed: bool
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """What came of three evaluations."""
+
+    missed: Measured
+    """A bad candidate against a good baseline: every way to miss a threshold, and a kept one."""
+    kept: Measured
+    """The good one against the bad one."""
+    first: Measured
+    """No thresholds, and nothing to compare with."""
+
+
+def config_of(evaluate: dict[str, Any], task: str = "binary") -> PipelineConfig:
+    """A config whose data is never looked at."""
+    return PipelineConfig.model_validate(
+        {
+            "name": "measured",
+            "data": {"format": "csv", "path": "nowhere.csv", "label": "label"},
+            "task": task,
+            "evaluate": evaluate,
+        }
+    )
+
+
+def write_examples(folder: Path, **scores: Sequence[float]) -> Artifact:
+    """Rows of which the last half is positive, with the scores that models give them."""
+    path = folder / "examples" / "Split-eval" / "data.gz"
+    path.parent.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for row in range(ROWS):
+            example = tf.train.Example()
+            feature = example.features.feature
+            feature["label"].int64_list.value.append(int(row >= ROWS // 2))
+            feature["plan"].bytes_list.value.append(PLANS[row % len(PLANS)].encode())
+            feature["zone"].int64_list.value.append(row % 2)
+            for name, values in scores.items():
+                feature[name].float_list.value.append(values[row])
+            writer.write(example.SerializeToString())
+    examples = _artifact(standard_artifacts.Examples, folder / "examples")
+    examples.split_names = artifact_utils.encode_split_names(["eval"])
+    return examples
+
+
+def write_model(folder: Path, scores: str) -> Artifact:
+    """A SavedModel with the signatures of ours that evaluation uses; it reads its scores."""
+    module = tf.Module()
+    spec = {scores: tf.io.FixedLenFeature([1], tf.float32)}
+    label = {"label": tf.io.FixedLenFeature([1], tf.int64)}
+
+    @tf.function(autograph=False)
+    def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"predictions": tf.io.parse_example(examples, spec)[scores]}
+
+    @tf.function(autograph=False)
+    def eval_label(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {EVAL_LABEL: tf.io.parse_example(examples, label)["label"]}
+
+    examples = tf.TensorSpec([None], tf.string, name=EXAMPLES)
+    signatures = {
+        EVAL_SIGNATURE: evaluate.get_concrete_function(examples),
+        EVAL_LABEL_SIGNATURE: eval_label.get_concrete_function(examples),
+    }
+    tf.saved_model.save(module, str(folder / scores / "Format-Serving"), signatures)
+    return _artifact(standard_artifacts.Model, folder / scores)
+
+
+def measure(
+    folder: Path,
+    config: PipelineConfig,
+    examples: Artifact,
+    candidate: Artifact,
+    baseline: Artifact | None = None,
+) -> Measured:
+    """Runs TFX's Evaluator as a pipeline of the config does."""
+    folder.mkdir(parents=True)
+    context = BaseBeamExecutor.Context(
+        beam_pipeline_args=DEFAULT_BEAM_ARGS, tmp_dir=str(folder / "tmp"), unique_id="1"
+    )
+    inputs = {"examples": [examples], "model": [candidate]}
+    if baseline is not None:
+        inputs["baseline_model"] = [baseline]
+    evaluation = _artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
+    blessing = _artifact(standard_artifacts.ModelBlessing, folder / "blessing")
+    Executor(context).Do(
+        inputs,
+        {"evaluation": [evaluation], "blessing": [blessing]},
+        {"eval_config": json_format.MessageToJson(make_eval_config(config))},
+    )
+    return Measured(evaluation.uri, config, bool(blessing.get_int_custom_property("blessed")))
+
+
+def _artifact(kind: type[Artifact], path: Path) -> Artifact:
+    artifact = kind()
+    artifact.uri = str(path)
+    return artifact

@@ -1,0 +1,135 @@
+"""What people are told of an evaluation, from what TFX's Evaluator wrote."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from measured import PLANS, ROWS, Evaluations, Measured
+
+from pipeline.verdict import Evaluation, MetricResult, read_evaluation
+
+
+def read(measured: Measured) -> Evaluation:
+    return read_evaluation(measured.uri, measured.config, measured.blessed)
+
+
+@pytest.fixture(scope="module")
+def missed(evaluations: Evaluations) -> Evaluation:
+    return read(evaluations.missed)
+
+
+def metric(evaluation: Evaluation, name: str) -> MetricResult:
+    (found,) = [result for result in evaluation.metrics if result.name == name]
+    return found
+
+
+def reason_for(evaluation: Evaluation, name: str) -> str:
+    """The part of the reason that is about a metric; empty if none is."""
+    (*found,) = [part for part in evaluation.reason.split("; ") if part.startswith(f"{name} is")]
+    return found[0] if found else ""
+
+
+def test_metrics_are_in_the_order_of_the_config(missed: Evaluation) -> None:
+    names = [result.name for result in missed.metrics]
+    assert names == [
+        "auc_precision_recall",
+        "accuracy",
+        "auc",
+        "log_loss",
+        "recall",
+        "precision",
+    ]
+
+
+def test_candidate_and_model_in_service_are_not_mixed_up(missed: Evaluation) -> None:
+    accuracy = metric(missed, "accuracy")
+    assert accuracy.value == pytest.approx(0.5)
+    assert accuracy.in_service == pytest.approx(1.0)
+    assert metric(missed, "recall").value == 0.0
+
+
+def test_a_kept_threshold_is_no_reason(missed: Evaluation) -> None:
+    accuracy = metric(missed, "accuracy")
+    assert accuracy.ok
+    assert accuracy.needs == "at least 0.5, not worse than in service by more than 0.6"
+    assert reason_for(missed, "accuracy") == ""
+
+
+def test_a_metric_without_threshold_needs_nothing(missed: Evaluation) -> None:
+    found = metric(missed, "auc_precision_recall")
+    assert (found.ok, found.needs) == (True, "")
+    assert found.value < (found.in_service or 0), "worse, which nobody minds"
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "words"),
+    [
+        ("auc", "at least 0.8, not worse than in service", "below the threshold of 0.8"),
+        ("log_loss", "at most 0.5, not worse than in service", "above the threshold of 0.5"),
+        ("precision", "at least 0.1, not worse than in service", "nan, not a number"),
+        (
+            "recall",
+            "not worse than in service",
+            "worse than 1 of the model in service "
+            "(evaluate.thresholds.recall.tolerance allows for noise)",
+        ),
+    ],
+)
+def test_a_missed_threshold_is_said_in_words(
+    missed: Evaluation, name: str, needs: str, words: str
+) -> None:
+    found = metric(missed, name)
+    assert not found.ok
+    assert found.needs == needs
+    reason = reason_for(missed, name)
+    assert reason.endswith(words)
+    assert f"{name} is {found.value:.4g}" in reason
+
+
+def test_no_number_is_kept_as_such(missed: Evaluation) -> None:
+    assert math.isnan(metric(missed, "precision").value)
+    assert metric(missed, "precision").in_service == pytest.approx(1.0)
+
+
+def test_all_reasons_are_given_in_the_order_of_the_metrics(missed: Evaluation) -> None:
+    assert not missed.blessed
+    names = [part.split(" ")[0] for part in missed.reason.split("; ")]
+    assert names == ["auc", "log_loss", "recall", "precision"]
+
+
+def test_slices_are_named_by_their_columns_and_hold_the_candidate(missed: Evaluation) -> None:
+    crossed = {f"plan={plan}, zone={zone}" for plan in PLANS for zone in (0, 1)}
+    assert set(missed.slices) == {f"plan={plan}" for plan in PLANS} | crossed
+    gold = missed.slices["plan=gold"]
+    assert gold["example_count"] == ROWS / len(PLANS)
+    assert missed.slices["plan=café, zone=1"]["example_count"] == ROWS / len(PLANS) / 2
+    assert gold["accuracy"] == pytest.approx(0.5), "1.0 is that of the model in service"
+    assert set(gold) == {"example_count", *(result.name for result in missed.metrics)}
+
+
+def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
+    evaluation = read(evaluations.kept)
+    assert evaluation.blessed
+    assert evaluation.reason == (
+        "every threshold is kept, and it is not worse than the model in service"
+    )
+    (accuracy,) = evaluation.metrics
+    assert (accuracy.value, accuracy.in_service) == (pytest.approx(1.0), pytest.approx(0.5))
+    assert accuracy.needs == "at least 0.9, not worse than in service"
+    assert accuracy.ok
+    assert evaluation.slices == {}
+
+
+def test_the_first_model_without_thresholds_is_blessed(evaluations: Evaluations) -> None:
+    evaluation = read(evaluations.first)
+    assert evaluation.blessed
+    assert evaluation.reason == "no thresholds are set, and no model is in service yet"
+    (accuracy,) = evaluation.metrics
+    assert (accuracy.in_service, accuracy.needs, accuracy.ok) == (None, "", True)
+
+
+def test_a_verdict_without_a_failed_metric_points_to_the_log(evaluations: Evaluations) -> None:
+    kept = evaluations.kept
+    evaluation = read_evaluation(kept.uri, kept.config, blessed=False)
+    assert evaluation.reason == "TFMA could not validate the metrics; see the log"

@@ -1,0 +1,84 @@
+"""A pipeline on a dozen rows, and runs of it that check the data and go no further."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.config import PipelineConfig
+from pipeline.config_file import load_config
+from pipeline.execution import execute
+from pipeline.layout import Layout, RunLayout
+from pipeline.ledger import Event, Ledger
+from pipeline.request import RunRequest
+from pipeline.run import find_window
+from pipeline.screen import Screen
+
+HEADER = "size,side,label\n"
+ROWS = HEADER + "".join(f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A run that read and checked the data."""
+
+    code: int
+    files: RunLayout
+    screen: str
+    events: list[Event]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What programs read of it."""
+        return dict(json.loads(self.files.summary.read_text()))
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The state of each component."""
+        return {c["name"]: c["state"] for c in self.summary["components"]}
+
+
+class TinyPipeline:
+    """A config, its data and its output in a folder."""
+
+    def __init__(self, folder: Path, path: str = "tiny.csv") -> None:
+        """Writes nothing yet; `path` has a placeholder if the data comes in spans."""
+        self.folder = folder
+        self.data: dict[str, Any] = {"format": "csv", "path": str(folder / path)}
+        self.layout = Layout(folder / "output", "tiny")
+        self.layout.root.mkdir(parents=True)
+        self._runs = 0
+
+    def write(self, rows: str = ROWS, file: str = "tiny.csv") -> None:
+        """Writes a file, long enough ago not to be taken for one that is still being written."""
+        path = self.folder / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(rows)
+        moment = time.time() - 3600
+        os.utime(path, (moment, moment))
+
+    def config(self, **changes: Any) -> PipelineConfig:
+        """The config with some of its sections changed, as its file would be read."""
+        raw = {"name": "tiny", "data": self.data, "task": "binary", **changes}
+        file = self.folder / "tiny.yaml"
+        file.write_text(yaml.safe_dump(raw))
+        return load_config(file)
+
+    def check(self, **changes: Any) -> Checked:
+        """Executes a run that only validates, with some of the config changed."""
+        self._runs += 1
+        config, request = self.config(**changes), RunRequest(validate_only=True)
+        files = self.layout.run(f"run {self._runs}")
+        files.root.mkdir(parents=True)
+        stream = io.StringIO()
+        window = find_window(config, self.layout, request)
+        code = execute(config, self.layout, files, Screen(stream), request, window)
+        events = Ledger(self.layout.ledger).events(run=files.root.name)
+        return Checked(code, files, stream.getvalue(), events)

@@ -1,0 +1,165 @@
+"""What the Evaluator is told: metrics, bounds, directions and slices."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import pytest
+import tensorflow_model_analysis as tfma
+
+from pipeline.config import EvaluateSettings, PipelineConfig, Threshold
+from pipeline.evaluation import effective_thresholds, make_eval_config, metric_names
+from pipeline.metrics import METRICS
+from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
+from trainer_module.settings import Task
+
+LARGEST = sys.float_info.max
+
+
+def eval_config(task: str = "binary", **evaluate: Any) -> tfma.EvalConfig:
+    config = PipelineConfig.model_validate(
+        {
+            "name": "evaluated",
+            "data": {"format": "csv", "path": "nowhere.csv"},
+            "task": task,
+            "evaluate": evaluate,
+        }
+    )
+    return make_eval_config(config)
+
+
+def metrics_of(config: tfma.EvalConfig) -> dict[str, tfma.MetricConfig]:
+    """By the name that results have."""
+    (specs,) = config.metrics_specs
+    return {metric.config.removeprefix('"name": ').strip('"'): metric for metric in specs.metrics}
+
+
+def threshold_of(config: tfma.EvalConfig, name: str) -> tfma.MetricThreshold:
+    (per_slice,) = metrics_of(config)[name].per_slice_thresholds
+    return per_slice.threshold
+
+
+def keeps(value: float, threshold: tfma.MetricThreshold) -> bool:
+    """As TFMA compares."""
+    bounds = threshold.value_threshold
+    return bool(bounds.lower_bound.value <= value <= bounds.upper_bound.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "classes"),
+    [
+        ("binary", ["AUC", "BinaryAccuracy", "BinaryCrossEntropy"]),
+        ("multiclass", ["SparseCategoricalAccuracy", "SparseCategoricalCrossentropy"]),
+        ("regression", ["MeanSquaredError", "MeanAbsoluteError"]),
+    ],
+)
+def test_usual_metrics_of_a_task_after_the_count(task: str, classes: list[str]) -> None:
+    config = eval_config(task)
+    (specs,) = config.metrics_specs
+    assert [metric.class_name for metric in specs.metrics] == ["ExampleCount", *classes]
+    assert not config.options.include_default_metrics.value
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_every_metric_has_the_class_and_name_of_the_table(task: Task) -> None:
+    metrics = metrics_of(eval_config(task.value, metrics=list(METRICS[task])))
+    for name, metric in METRICS[task].items():
+        assert metrics[name].class_name == metric.class_name
+
+
+def test_metrics_are_those_named_and_then_those_with_thresholds() -> None:
+    both = EvaluateSettings.model_validate(
+        {"metrics": ["recall", "auc"], "thresholds": {"precision": {}, "auc": {}}}
+    )
+    assert metric_names(both, Task.BINARY) == ["recall", "auc", "precision"]
+    usual = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
+    assert metric_names(usual, Task.BINARY) == ["auc", "accuracy", "log_loss", "recall"]
+    config = eval_config(metrics=["recall"], thresholds={"auc": {"min": 0.5}})
+    assert list(metrics_of(config))[1:] == ["recall", "auc"]
+
+
+@pytest.mark.parametrize(
+    ("given", "lower", "upper"),
+    [
+        ({"min": 0.8}, 0.8, LARGEST),
+        ({"max": 0.3}, -LARGEST, 0.3),
+        ({"min": 0.1, "max": 0.3}, 0.1, 0.3),
+        ({"min": 0.0}, 0.0, LARGEST),
+        ({}, -LARGEST, LARGEST),
+    ],
+)
+def test_both_bounds_are_always_given(given: dict[str, float], lower: float, upper: float) -> None:
+    threshold = threshold_of(eval_config(thresholds={"auc": given}), "auc")
+    bounds = threshold.value_threshold
+    assert (bounds.lower_bound.value, bounds.upper_bound.value) == (lower, upper)
+    assert bounds.HasField("lower_bound")
+    assert bounds.HasField("upper_bound")
+    assert not keeps(math.nan, threshold)
+    assert not keeps(math.inf, threshold)
+    assert keeps(upper, threshold)
+    assert keeps(lower, threshold)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "direction", "sign"),
+    [
+        ("binary", "auc", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
+        ("binary", "log_loss", tfma.MetricDirection.LOWER_IS_BETTER, 1),
+        ("multiclass", "accuracy", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
+        ("regression", "mae", tfma.MetricDirection.LOWER_IS_BETTER, 1),
+        ("regression", "r2", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
+    ],
+)
+def test_tolerance_allows_a_change_for_the_worse(
+    task: str, name: str, direction: int, sign: int
+) -> None:
+    for tolerance in (0.0, 0.08):
+        thresholds = {name: {"tolerance": tolerance}}
+        change = threshold_of(eval_config(task, thresholds=thresholds), name).change_threshold
+        assert change.direction == direction
+        assert change.HasField("absolute")
+        assert change.absolute.value == sign * tolerance
+
+
+def test_a_threshold_is_of_the_whole_split_alone() -> None:
+    config = eval_config(thresholds={"auc": {"min": 0.8}}, slices=["plan"])
+    metrics = metrics_of(config)
+    (per_slice,) = metrics["auc"].per_slice_thresholds
+    assert list(per_slice.slicing_specs) == [tfma.SlicingSpec()]
+    assert not metrics["auc"].HasField("threshold")
+    for name in ("accuracy", "log_loss"):
+        assert not metrics[name].per_slice_thresholds
+
+
+def test_slices_come_after_the_whole_split() -> None:
+    assert list(eval_config().slicing_specs) == [tfma.SlicingSpec()]
+    config = eval_config(slices=["plan", ["plan", "zone"]])
+    keys = [list(spec.feature_keys) for spec in config.slicing_specs]
+    assert keys == [[], ["plan"], ["plan", "zone"]]
+
+
+def test_without_thresholds_only_the_model_in_service_is_one() -> None:
+    """TFX gives no blessing where no metric has a threshold."""
+    config = eval_config(metrics=["log_loss", "auc"])
+    threshold = threshold_of(config, "log_loss")
+    assert keeps(1e9, threshold)
+    assert keeps(-1e9, threshold)
+    assert not keeps(math.nan, threshold)
+    assert threshold.change_threshold.absolute.value == 0
+    assert not metrics_of(config)["auc"].per_slice_thresholds
+    settings = EvaluateSettings(metrics=["log_loss", "auc"])
+    assert effective_thresholds(settings, Task.BINARY) == {"log_loss": Threshold()}
+
+
+def test_given_thresholds_are_the_only_ones() -> None:
+    settings = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
+    assert effective_thresholds(settings, Task.BINARY) == {"recall": Threshold(min=0.5)}
+
+
+def test_the_model_is_asked_by_the_signatures_of_evaluation() -> None:
+    (spec,) = eval_config().model_specs
+    assert spec.signature_name == EVAL_SIGNATURE
+    assert spec.label_key == EVAL_LABEL
+    assert list(spec.preprocessing_function_names) == [EVAL_LABEL_SIGNATURE]

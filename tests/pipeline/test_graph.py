@@ -1,0 +1,272 @@
+"""The graph of a config: which components, what each takes, and what each is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tfx.dsl.components.base.base_node import BaseNode
+from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
+    LatestBlessedModelStrategy,
+)
+from tfx.orchestration.pipeline import Pipeline
+
+from components.baseline import LatestOtherBlessedModelStrategy
+from pipeline.config import PipelineConfig
+from pipeline.fingerprint import CODE_KEY
+from pipeline.graph import DEFAULT_BEAM_ARGS, Spans, create_ingestion, create_pipeline
+from pipeline.layout import Layout
+from trainer_module.settings import SETTINGS_KEY
+
+INGESTION = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
+TRAINING = ["Transform", "Trainer", "BaselineResolver", "Evaluator", "Pusher"]
+SPANS = Spans(newest=7, window=(5, 6, 7), trained=6)
+DRIFT = {"columns": {"size": {"jensen_shannon": 0.1}}}
+OWN_MODEL = "def build(problem, settings):\n    return None\n"
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    (tmp_path / "sizes.csv").write_text("size,label\n1.5,0\n2.5,1\n")
+    return Layout(tmp_path / "output", "sizes")
+
+
+def config_of(layout: Layout, path: str = "sizes.csv", **sections: Any) -> PipelineConfig:
+    data = {"format": "csv", "path": str(layout.output.parent / path)}
+    raw = {"name": "sizes", "data": data, "task": "binary", **sections}
+    return PipelineConfig.model_validate(raw)
+
+
+def spans_config(layout: Layout, **sections: Any) -> PipelineConfig:
+    for span in SPANS.window:
+        folder = layout.output.parent / str(span)
+        folder.mkdir(exist_ok=True)
+        (folder / "sizes.csv").write_text("size,label\n1.5,0\n2.5,1\n")
+    return config_of(layout, "{SPAN}/*.csv", **sections)
+
+
+def ids(pipeline: Pipeline) -> list[str]:
+    """In the order in which they run; what could be first in it is sorted by TFX."""
+    return [component.id for component in pipeline.components]
+
+
+def chain(pipeline: Pipeline, names: list[str]) -> list[str]:
+    """Some of the components, in the order in which they run."""
+    return [name for name in ids(pipeline) if name in names]
+
+
+def node(pipeline: Pipeline, name: str) -> BaseNode:
+    (found,) = [component for component in pipeline.components if component.id == name]
+    return found
+
+
+def source(pipeline: Pipeline, name: str, key: str) -> str:
+    """The id of the node that an input of a component comes from."""
+    return str(node(pipeline, name).inputs[key].producer_component_id)
+
+
+def upstream(pipeline: Pipeline, name: str) -> set[str]:
+    return {component.id for component in node(pipeline, name).upstream_nodes}
+
+
+def custom_config(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    return dict(json.loads(node(pipeline, name).exec_properties["custom_config"]))
+
+
+def parameters(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    return dict(node(pipeline, name).exec_properties)
+
+
+def test_plain_data_needs_no_resolver_but_that_of_the_model_to_beat(layout: Layout) -> None:
+    pipeline = create_pipeline(config_of(layout), layout)
+    assert ids(pipeline) == [*INGESTION, *TRAINING]
+    assert source(pipeline, "Transform", "examples") == "ExampleGen"
+    assert source(pipeline, "Evaluator", "examples") == "ExampleGen"
+    assert source(pipeline, "Evaluator", "baseline_model") == "BaselineResolver"
+    assert source(pipeline, "BaselineResolver", "candidate") == "Trainer"
+    assert source(pipeline, "Pusher", "model_blessing") == "Evaluator"
+    assert "base_model" not in node(pipeline, "Trainer").inputs
+    assert "previous_statistics" not in node(pipeline, "ExampleValidator").inputs
+
+
+def test_transform_waits_for_the_checks_of_the_data(layout: Layout) -> None:
+    """None of their outputs is among its inputs: only the order keeps bad data from a model."""
+    for spans, config in ((None, config_of(layout)), (SPANS, spans_config(layout))):
+        pipeline = create_pipeline(config, layout, spans)
+        assert "ExampleValidator" in upstream(pipeline, "Transform")
+        names = [
+            channel.producer_component_id for channel in node(pipeline, "Transform").inputs.values()
+        ]
+        assert "ExampleValidator" not in names
+
+
+def test_a_window_is_trained_on_and_the_newest_span_is_evaluated_on(layout: Layout) -> None:
+    pipeline = create_pipeline(spans_config(layout), layout, SPANS)
+    resolvers = ["WindowResolver", "AnalyzerCacheResolver"]
+    assert set(ids(pipeline)) == {*INGESTION, *resolvers, *TRAINING}
+    assert chain(pipeline, [*INGESTION, *TRAINING]) == [*INGESTION, *TRAINING]
+    assert chain(pipeline, ["Transform", *resolvers]) == [*resolvers, "Transform"]
+    assert source(pipeline, "Transform", "examples") == "WindowResolver"
+    assert source(pipeline, "Transform", "analyzer_cache") == "AnalyzerCacheResolver"
+    assert source(pipeline, "AnalyzerCacheResolver", "examples") == "WindowResolver"
+    assert source(pipeline, "Evaluator", "examples") == "ExampleGen"
+    assert upstream(pipeline, "WindowResolver") == {"ExampleGen"}
+    assert parameters(pipeline, "WindowResolver")["config"] == {"spans": [5, 6, 7]}
+    only = json.loads(parameters(pipeline, "ExampleGen")["range_config"])["static_range"]
+    assert only == {"start_span_number": 7, "end_span_number": 7}
+
+
+def test_only_spans_keep_what_transform_found(layout: Layout) -> None:
+    plain = create_pipeline(config_of(layout), layout)
+    spans = create_pipeline(spans_config(layout), layout, SPANS)
+    assert parameters(plain, "Transform")["disable_analyzer_cache"] == 1
+    assert parameters(spans, "Transform")["disable_analyzer_cache"] == 0
+    assert parameters(spans, "Transform")["disable_statistics"] == 1
+
+
+def test_warm_start_gives_training_a_model_to_begin_with(layout: Layout) -> None:
+    warm = {"warm_start": True, "cron": "0 3 * * *"}
+    spans = create_pipeline(spans_config(layout, schedule=warm), layout, SPANS)
+    resolvers = ["WindowResolver", "AnalyzerCacheResolver", "WarmStartResolver"]
+    assert set(ids(spans)) == {*INGESTION, *resolvers, *TRAINING}
+    assert source(spans, "Trainer", "base_model") == "WarmStartResolver"
+    assert source(spans, "WarmStartResolver", "examples") == "WindowResolver"
+    plain = create_pipeline(config_of(layout, schedule=warm), layout)
+    assert source(plain, "WarmStartResolver", "examples") == "ExampleGen"
+    cold = create_pipeline(config_of(layout, schedule=warm | {"warm_start": False}), layout)
+    assert "WarmStartResolver" not in ids(cold)
+    assert "base_model" not in node(cold, "Trainer").inputs
+
+
+def test_drift_is_measured_from_the_span_that_was_trained_on_last(layout: Layout) -> None:
+    config = spans_config(layout, drift=DRIFT)
+    pipeline = create_pipeline(config, layout, SPANS)
+    assert chain(pipeline, INGESTION) == INGESTION
+    assert "PreviousStatisticsResolver" in upstream(pipeline, "ExampleValidator")
+    resolver = node(pipeline, "PreviousStatisticsResolver")
+    assert parameters(pipeline, resolver.id)["config"] == {"span": 6}
+    assert source(pipeline, "ExampleValidator", "previous_statistics") == resolver.id
+    assert json.loads(parameters(pipeline, "ExampleValidator")["drift"])["columns"]["size"]
+
+
+@pytest.mark.parametrize(
+    ("drift", "spans"),
+    [(DRIFT, Spans(7, (6, 7))), ({}, SPANS), (DRIFT, None)],
+    ids=["never trained", "no thresholds", "no spans"],
+)
+def test_drift_is_not_measured(layout: Layout, drift: dict[str, Any], spans: Spans | None) -> None:
+    config = spans_config(layout, drift=drift) if spans else config_of(layout, drift=drift)
+    pipeline = create_pipeline(config, layout, spans)
+    assert "PreviousStatisticsResolver" not in ids(pipeline)
+    assert "previous_statistics" not in node(pipeline, "ExampleValidator").inputs
+
+
+def test_ingestion_is_what_the_pipeline_begins_with(layout: Layout) -> None:
+    assert ids(create_ingestion(config_of(layout), layout, None)) == INGESTION
+    config = spans_config(layout, drift=DRIFT)
+    ingestion, whole = (
+        create_ingestion(config, layout, SPANS),
+        create_pipeline(config, layout, SPANS),
+    )
+    assert set(ids(ingestion)) == {*INGESTION, "PreviousStatisticsResolver"}
+    assert chain(whole, ids(ingestion)) == ids(ingestion)
+    for name in INGESTION:
+        assert parameters(ingestion, name) == parameters(whole, name)
+    assert ingestion.pipeline_info.pipeline_name == whole.pipeline_info.pipeline_name
+
+
+def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
+    pipeline = create_pipeline(
+        config_of(layout), layout, baseline_strategy=LatestBlessedModelStrategy
+    )
+    assert chain(pipeline, [*INGESTION, *TRAINING[:2]]) == [*INGESTION, *TRAINING[:2]]
+    assert set(ids(pipeline)) == {*INGESTION, *TRAINING}
+    resolver = node(pipeline, "BaselineResolver")
+    assert set(resolver.inputs) == {"model", "model_blessing"}
+    assert parameters(pipeline, resolver.id)["strategy_class"] is LatestBlessedModelStrategy
+    ours = node(create_pipeline(config_of(layout), layout), "BaselineResolver")
+    assert set(ours.inputs) == {"model", "model_blessing", "candidate"}
+    assert ours.exec_properties["strategy_class"] is LatestOtherBlessedModelStrategy
+
+
+def test_the_model_settings_are_no_part_of_transforms_key(layout: Layout) -> None:
+    first = create_pipeline(config_of(layout), layout)
+    other = config_of(layout, model={"hidden_units": [3]}, train={"epochs": 99})
+    second = create_pipeline(other, layout)
+    assert custom_config(first, "Transform") == custom_config(second, "Transform")
+    told = custom_config(second, "Trainer")[SETTINGS_KEY]
+    assert (told["model"]["hidden_units"], told["train"]["epochs"]) == ([3], 99)
+    features = config_of(layout, features={"size": {"type": "categorical"}})
+    changed = create_pipeline(features, layout)
+    assert custom_config(first, "Transform") != custom_config(changed, "Transform")
+
+
+def test_the_code_is_part_of_both_keys(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = layout.output.parent
+    monkeypatch.syspath_prepend(folder)
+    (folder / "own_graph_model.py").write_text(OWN_MODEL)
+    config = config_of(layout, model={"kind": "own_graph_model.build"})
+    plain = create_pipeline(config_of(layout), layout)
+    before = create_pipeline(config, layout)
+    assert custom_config(plain, "Transform")[CODE_KEY] == custom_config(plain, "Trainer")[CODE_KEY]
+    (folder / "own_graph_model.py").write_text(OWN_MODEL.replace("None", "1"))
+    after = create_pipeline(config, layout)
+    codes = [custom_config(pipeline, "Trainer")[CODE_KEY] for pipeline in (plain, before, after)]
+    assert len(set(codes)) == 3
+    assert custom_config(before, "Transform") == custom_config(after, "Transform")
+
+
+def test_own_preprocessing_is_called_and_known_by_its_code(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = layout.output.parent
+    monkeypatch.syspath_prepend(folder)
+    (folder / "own_graph_features.py").write_text("def prepare(inputs, custom_config): ...\n")
+    plain = create_pipeline(config_of(layout), layout)
+    own = create_pipeline(config_of(layout, preprocessing="own_graph_features.prepare"), layout)
+    default = "trainer_module.preprocessing.preprocessing_fn"
+    assert parameters(plain, "Transform")["preprocessing_fn"] == default
+    assert parameters(own, "Transform")["preprocessing_fn"] == "own_graph_features.prepare"
+    codes = [custom_config(pipeline, "Transform")[CODE_KEY] for pipeline in (plain, own)]
+    assert codes[0] != codes[1]
+
+
+def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout) -> None:
+    config = config_of(
+        layout,
+        features={"size": {"type": "numeric"}, "note": {"type": "ignore"}},
+        evaluate={"slices": ["size", ["label", "size"]]},
+    )
+    told = parameters(create_ingestion(config, layout, None), "ExampleValidator")
+    assert json.loads(told["named"]) == {
+        "features.size": "size",
+        "features.note": "note",
+        "evaluate.slices.0": "size",
+        "evaluate.slices.1": "size",
+    }
+    assert json.loads(told["ignored"]) == ["note"]
+
+
+def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
+    pipeline = create_pipeline(config_of(layout), layout)
+    assert pipeline.pipeline_info.pipeline_name == "sizes"
+    assert pipeline.pipeline_info.pipeline_root == layout.artifacts
+    assert pipeline.enable_cache
+    assert pipeline.beam_pipeline_args == DEFAULT_BEAM_ARGS
+    assert pipeline.metadata_connection_config.sqlite.filename_uri == str(layout.metadata)
+    destination = json.loads(parameters(pipeline, "Pusher")["push_destination"])
+    assert destination["filesystem"]["base_directory"] == layout.serving
+
+
+def test_beam_and_metadata_may_be_others(layout: Layout) -> None:
+    config = config_of(
+        layout,
+        beam={"args": ["--runner=FlinkRunner"]},
+        metadata="mysql://scopeline@db.example.com/sizes",
+    )
+    pipeline = create_pipeline(config, layout)
+    assert pipeline.beam_pipeline_args == ["--runner=FlinkRunner"]
+    assert pipeline.metadata_connection_config.mysql.host == "db.example.com"
+    assert pipeline.metadata_connection_config.mysql.database == "sizes"
