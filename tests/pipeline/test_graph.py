@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfx.dsl.compiler import compiler
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
     LatestBlessedModelStrategy,
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from components.baseline import LatestOtherBlessedModelStrategy
+from components.baseline import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
+from components.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
 from pipeline.config import PipelineConfig
 from pipeline.fingerprint import CODE_KEY
 from pipeline.graph import DEFAULT_BEAM_ARGS, Spans, create_ingestion, create_pipeline
@@ -79,13 +81,28 @@ def parameters(pipeline: Pipeline, name: str) -> dict[str, Any]:
     return dict(node(pipeline, name).exec_properties)
 
 
+def resolves_by(pipeline: Pipeline, name: str) -> tuple[str, dict[str, Any]]:
+    """The strategy of a resolver, by its import path, and its settings, as they are compiled."""
+    compiled = compiler.Compiler().compile(pipeline)
+    (found,) = [n.pipeline_node for n in compiled.nodes if n.pipeline_node.node_info.id == name]
+    (graph,) = found.inputs.input_graphs.values()
+    strategy = graph.nodes[graph.result_node].op_node
+    values = {key: setting.value.field_value for key, setting in strategy.kwargs.items()}
+    settings = {key: getattr(value, value.WhichOneof("value")) for key, value in values.items()}
+    return strategy.op_type, settings
+
+
+def import_path(strategy: type) -> str:
+    return f"{strategy.__module__}.{strategy.__qualname__}"
+
+
 def test_plain_data_needs_no_resolver_but_that_of_the_model_to_beat(layout: Layout) -> None:
     pipeline = create_pipeline(config_of(layout), layout)
     assert ids(pipeline) == [*INGESTION, *TRAINING]
     assert source(pipeline, "Transform", "examples") == "ExampleGen"
     assert source(pipeline, "Evaluator", "examples") == "ExampleGen"
     assert source(pipeline, "Evaluator", "baseline_model") == "BaselineResolver"
-    assert source(pipeline, "BaselineResolver", "candidate") == "Trainer"
+    assert upstream(pipeline, "BaselineResolver") == {"Trainer"}
     assert source(pipeline, "Pusher", "model_blessing") == "Evaluator"
     assert "base_model" not in node(pipeline, "Trainer").inputs
     assert "previous_statistics" not in node(pipeline, "ExampleValidator").inputs
@@ -110,10 +127,11 @@ def test_a_window_is_trained_on_and_the_newest_span_is_evaluated_on(layout: Layo
     assert chain(pipeline, ["Transform", *resolvers]) == [*resolvers, "Transform"]
     assert source(pipeline, "Transform", "examples") == "WindowResolver"
     assert source(pipeline, "Transform", "analyzer_cache") == "AnalyzerCacheResolver"
-    assert source(pipeline, "AnalyzerCacheResolver", "examples") == "WindowResolver"
+    assert upstream(pipeline, "AnalyzerCacheResolver") == {"WindowResolver"}
     assert source(pipeline, "Evaluator", "examples") == "ExampleGen"
     assert upstream(pipeline, "WindowResolver") == {"ExampleGen"}
-    assert parameters(pipeline, "WindowResolver")["config"] == {"spans": [5, 6, 7]}
+    resolved = resolves_by(pipeline, "WindowResolver")
+    assert resolved == (import_path(SpanWindowStrategy), {"spans": "[5, 6, 7]"})
     only = json.loads(parameters(pipeline, "ExampleGen")["range_config"])["static_range"]
     assert only == {"start_span_number": 7, "end_span_number": 7}
 
@@ -121,8 +139,8 @@ def test_a_window_is_trained_on_and_the_newest_span_is_evaluated_on(layout: Layo
 def test_only_spans_keep_what_transform_found(layout: Layout) -> None:
     plain = create_pipeline(config_of(layout), layout)
     spans = create_pipeline(spans_config(layout), layout, SPANS)
-    assert parameters(plain, "Transform")["disable_analyzer_cache"] == 1
-    assert parameters(spans, "Transform")["disable_analyzer_cache"] == 0
+    assert "updated_analyzer_cache" not in node(plain, "Transform").outputs
+    assert "updated_analyzer_cache" in node(spans, "Transform").outputs
     assert parameters(spans, "Transform")["disable_statistics"] == 1
 
 
@@ -132,9 +150,10 @@ def test_warm_start_gives_training_a_model_to_begin_with(layout: Layout) -> None
     resolvers = ["WindowResolver", "AnalyzerCacheResolver", "WarmStartResolver"]
     assert set(ids(spans)) == {*INGESTION, *resolvers, *TRAINING}
     assert source(spans, "Trainer", "base_model") == "WarmStartResolver"
-    assert source(spans, "WarmStartResolver", "examples") == "WindowResolver"
+    assert upstream(spans, "WarmStartResolver") == {"WindowResolver"}
     plain = create_pipeline(config_of(layout, schedule=warm), layout)
-    assert source(plain, "WarmStartResolver", "examples") == "ExampleGen"
+    assert upstream(plain, "WarmStartResolver") == {"ExampleGen"}
+    assert resolves_by(plain, "WarmStartResolver") == (import_path(WarmStartModelStrategy), {})
     cold = create_pipeline(config_of(layout, schedule=warm | {"warm_start": False}), layout)
     assert "WarmStartResolver" not in ids(cold)
     assert "base_model" not in node(cold, "Trainer").inputs
@@ -145,9 +164,10 @@ def test_drift_is_measured_from_the_span_that_was_trained_on_last(layout: Layout
     pipeline = create_pipeline(config, layout, SPANS)
     assert chain(pipeline, INGESTION) == INGESTION
     assert "PreviousStatisticsResolver" in upstream(pipeline, "ExampleValidator")
-    resolver = node(pipeline, "PreviousStatisticsResolver")
-    assert parameters(pipeline, resolver.id)["config"] == {"span": 6}
-    assert source(pipeline, "ExampleValidator", "previous_statistics") == resolver.id
+    resolver = "PreviousStatisticsResolver"
+    assert source(pipeline, "ExampleValidator", "previous_statistics") == resolver
+    resolved = resolves_by(pipeline, resolver)
+    assert resolved == (import_path(StatisticsOfSpanStrategy), {"span": 6})
     assert json.loads(parameters(pipeline, "ExampleValidator")["drift"])["columns"]["size"]
 
 
@@ -185,10 +205,12 @@ def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
     assert set(ids(pipeline)) == {*INGESTION, *TRAINING}
     resolver = node(pipeline, "BaselineResolver")
     assert set(resolver.inputs) == {"model", "model_blessing"}
-    assert parameters(pipeline, resolver.id)["strategy_class"] is LatestBlessedModelStrategy
-    ours = node(create_pipeline(config_of(layout), layout), "BaselineResolver")
-    assert set(ours.inputs) == {"model", "model_blessing", "candidate"}
-    assert ours.exec_properties["strategy_class"] is LatestOtherBlessedModelStrategy
+    assert resolves_by(pipeline, resolver.id)[0] == import_path(LatestBlessedModelStrategy)
+    ours = create_pipeline(config_of(layout), layout)
+    inputs = set(node(ours, "BaselineResolver").inputs)
+    assert inputs == {"model", "model_blessing", "candidate"}
+    strategy, _ = resolves_by(ours, "BaselineResolver")
+    assert strategy == import_path(LatestOtherBlessedModelStrategy)
 
 
 def test_the_model_settings_are_no_part_of_transforms_key(layout: Layout) -> None:

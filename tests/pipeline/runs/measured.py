@@ -49,14 +49,15 @@ class Evaluations:
     """No thresholds, and nothing to compare with."""
 
 
-def config_of(evaluate: dict[str, Any], task: str = "binary") -> PipelineConfig:
+def config_of(evaluate: dict[str, Any], **sections: Any) -> PipelineConfig:
     """A config whose data is never looked at."""
     return PipelineConfig.model_validate(
         {
             "name": "measured",
             "data": {"format": "csv", "path": "nowhere.csv", "label": "label"},
-            "task": task,
+            "task": "binary",
             "evaluate": evaluate,
+            **sections,
         }
     )
 
