@@ -42,7 +42,7 @@ def evaluations(tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyPipeline:
-    """Data and config that are checked once; tests may do so again, and change neither."""
+    """A pipeline that is checked once; tests may do so again, and leave its data as it was."""
     pipeline = TinyPipeline(tmp_path_factory.mktemp("tiny"))
     pipeline.write()
     return pipeline

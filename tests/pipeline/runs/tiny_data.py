@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,9 @@ from pipeline.screen import Screen
 
 HEADER = "size,side,label\n"
 ROWS = HEADER + "".join(f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12))
+
+LONG_AGO = 1.7e9
+"""Seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,11 @@ class TinyPipeline:
         self._runs = 0
 
     def write(self, rows: str = ROWS, file: str = "tiny.csv") -> None:
-        """Writes a file, long enough ago not to be taken for one that is still being written."""
+        """Writes a file, long ago: it is not still being written, and rewritten it is the same."""
         path = self.folder / file
         path.parent.mkdir(exist_ok=True)
         path.write_text(rows)
-        moment = time.time() - 3600
-        os.utime(path, (moment, moment))
+        os.utime(path, (LONG_AGO, LONG_AGO))
 
     def config(self, **changes: Any) -> PipelineConfig:
         """The config with some of its sections changed, as its file would be read."""
