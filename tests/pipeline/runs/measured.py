@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,11 +122,14 @@ def measure(
         inputs["baseline_model"] = [baseline]
     evaluation = _artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
     blessing = _artifact(standard_artifacts.ModelBlessing, folder / "blessing")
-    Executor(context).Do(
-        inputs,
-        {"evaluation": [evaluation], "blessing": [blessing]},
-        {"eval_config": json_format.MessageToJson(make_eval_config(config))},
-    )
+    with warnings.catch_warnings():
+        # TFMA divides by zero where a model calls no row positive.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        Executor(context).Do(
+            inputs,
+            {"evaluation": [evaluation], "blessing": [blessing]},
+            {"eval_config": json_format.MessageToJson(make_eval_config(config))},
+        )
     return Measured(evaluation.uri, config, bool(blessing.get_int_custom_property("blessed")))
 
 
