@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tensorflow_model_analysis as tfma
 
-from pipeline.config import EvaluateSettings, PipelineConfig, Threshold
+from pipeline.config.metrics import METRICS
+from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from pipeline.evaluation import effective_thresholds, make_eval_config, metric_names
-from pipeline.metrics import METRICS
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 

@@ -14,12 +14,14 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from components.baseline import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
-from components.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
-from pipeline.config import PipelineConfig
-from pipeline.fingerprint import CODE_KEY
+from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
+from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
+from pipeline.config.fingerprint import CODE_KEY
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.location import locate_data
 from pipeline.graph import DEFAULT_BEAM_ARGS, Spans, create_ingestion, create_pipeline
 from pipeline.layout import Layout
+from pipeline.run_context import RunContext
 from trainer_module.settings import SETTINGS_KEY
 
 INGESTION = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
@@ -39,6 +41,10 @@ def config_of(layout: Layout, path: str = "sizes.csv", **sections: Any) -> Pipel
     data = {"format": "csv", "path": str(layout.output.parent / path)}
     raw = {"name": "sizes", "data": data, "task": "binary", **sections}
     return PipelineConfig.model_validate(raw)
+
+
+def context_of(config: PipelineConfig, layout: Layout) -> RunContext:
+    return RunContext(config, layout, locate_data(config.data, layout))
 
 
 def spans_config(layout: Layout, **sections: Any) -> PipelineConfig:
@@ -97,7 +103,7 @@ def import_path(strategy: type) -> str:
 
 
 def test_plain_data_needs_no_resolver_but_that_of_the_model_to_beat(layout: Layout) -> None:
-    pipeline = create_pipeline(config_of(layout), layout)
+    pipeline = create_pipeline(context_of(config_of(layout), layout))
     assert ids(pipeline) == [*INGESTION, *TRAINING]
     assert source(pipeline, "Transform", "examples") == "ExampleGen"
     assert source(pipeline, "Evaluator", "examples") == "ExampleGen"
@@ -111,7 +117,7 @@ def test_plain_data_needs_no_resolver_but_that_of_the_model_to_beat(layout: Layo
 def test_transform_waits_for_the_checks_of_the_data(layout: Layout) -> None:
     """None of their outputs is among its inputs: only the order keeps bad data from a model."""
     for spans, config in ((None, config_of(layout)), (SPANS, spans_config(layout))):
-        pipeline = create_pipeline(config, layout, spans)
+        pipeline = create_pipeline(context_of(config, layout), spans)
         assert "ExampleValidator" in upstream(pipeline, "Transform")
         names = [
             channel.producer_component_id for channel in node(pipeline, "Transform").inputs.values()
@@ -120,7 +126,7 @@ def test_transform_waits_for_the_checks_of_the_data(layout: Layout) -> None:
 
 
 def test_a_window_is_trained_on_and_the_newest_span_is_evaluated_on(layout: Layout) -> None:
-    pipeline = create_pipeline(spans_config(layout), layout, SPANS)
+    pipeline = create_pipeline(context_of(spans_config(layout), layout), SPANS)
     resolvers = ["WindowResolver", "AnalyzerCacheResolver"]
     assert set(ids(pipeline)) == {*INGESTION, *resolvers, *TRAINING}
     assert chain(pipeline, [*INGESTION, *TRAINING]) == [*INGESTION, *TRAINING]
@@ -137,8 +143,8 @@ def test_a_window_is_trained_on_and_the_newest_span_is_evaluated_on(layout: Layo
 
 
 def test_only_spans_keep_what_transform_found(layout: Layout) -> None:
-    plain = create_pipeline(config_of(layout), layout)
-    spans = create_pipeline(spans_config(layout), layout, SPANS)
+    plain = create_pipeline(context_of(config_of(layout), layout))
+    spans = create_pipeline(context_of(spans_config(layout), layout), SPANS)
     assert "updated_analyzer_cache" not in node(plain, "Transform").outputs
     assert "updated_analyzer_cache" in node(spans, "Transform").outputs
     assert parameters(spans, "Transform")["disable_statistics"] == 1
@@ -146,22 +152,24 @@ def test_only_spans_keep_what_transform_found(layout: Layout) -> None:
 
 def test_warm_start_gives_training_a_model_to_begin_with(layout: Layout) -> None:
     warm = {"warm_start": True, "cron": "0 3 * * *"}
-    spans = create_pipeline(spans_config(layout, schedule=warm), layout, SPANS)
+    spans = create_pipeline(context_of(spans_config(layout, schedule=warm), layout), SPANS)
     resolvers = ["WindowResolver", "AnalyzerCacheResolver", "WarmStartResolver"]
     assert set(ids(spans)) == {*INGESTION, *resolvers, *TRAINING}
     assert source(spans, "Trainer", "base_model") == "WarmStartResolver"
     assert upstream(spans, "WarmStartResolver") == {"WindowResolver"}
-    plain = create_pipeline(config_of(layout, schedule=warm), layout)
+    plain = create_pipeline(context_of(config_of(layout, schedule=warm), layout))
     assert upstream(plain, "WarmStartResolver") == {"ExampleGen"}
     assert resolves_by(plain, "WarmStartResolver") == (import_path(WarmStartModelStrategy), {})
-    cold = create_pipeline(config_of(layout, schedule=warm | {"warm_start": False}), layout)
+    cold = create_pipeline(
+        context_of(config_of(layout, schedule=warm | {"warm_start": False}), layout)
+    )
     assert "WarmStartResolver" not in ids(cold)
     assert "base_model" not in node(cold, "Trainer").inputs
 
 
 def test_drift_is_measured_from_the_span_that_was_trained_on_last(layout: Layout) -> None:
     config = spans_config(layout, drift=DRIFT)
-    pipeline = create_pipeline(config, layout, SPANS)
+    pipeline = create_pipeline(context_of(config, layout), SPANS)
     assert chain(pipeline, INGESTION) == INGESTION
     assert "PreviousStatisticsResolver" in upstream(pipeline, "ExampleValidator")
     resolver = "PreviousStatisticsResolver"
@@ -178,17 +186,17 @@ def test_drift_is_measured_from_the_span_that_was_trained_on_last(layout: Layout
 )
 def test_drift_is_not_measured(layout: Layout, drift: dict[str, Any], spans: Spans | None) -> None:
     config = spans_config(layout, drift=drift) if spans else config_of(layout, drift=drift)
-    pipeline = create_pipeline(config, layout, spans)
+    pipeline = create_pipeline(context_of(config, layout), spans)
     assert "PreviousStatisticsResolver" not in ids(pipeline)
     assert "previous_statistics" not in node(pipeline, "ExampleValidator").inputs
 
 
 def test_ingestion_is_what_the_pipeline_begins_with(layout: Layout) -> None:
-    assert ids(create_ingestion(config_of(layout), layout, None)) == INGESTION
+    assert ids(create_ingestion(context_of(config_of(layout), layout), None)) == INGESTION
     config = spans_config(layout, drift=DRIFT)
     ingestion, whole = (
-        create_ingestion(config, layout, SPANS),
-        create_pipeline(config, layout, SPANS),
+        create_ingestion(context_of(config, layout), SPANS),
+        create_pipeline(context_of(config, layout), SPANS),
     )
     assert set(ids(ingestion)) == {*INGESTION, "PreviousStatisticsResolver"}
     assert chain(whole, ids(ingestion)) == ids(ingestion)
@@ -199,14 +207,14 @@ def test_ingestion_is_what_the_pipeline_begins_with(layout: Layout) -> None:
 
 def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
     pipeline = create_pipeline(
-        config_of(layout), layout, baseline_strategy=LatestBlessedModelStrategy
+        context_of(config_of(layout), layout), baseline_strategy=LatestBlessedModelStrategy
     )
     assert chain(pipeline, [*INGESTION, *TRAINING[:2]]) == [*INGESTION, *TRAINING[:2]]
     assert set(ids(pipeline)) == {*INGESTION, *TRAINING}
     resolver = node(pipeline, "BaselineResolver")
     assert set(resolver.inputs) == {"model", "model_blessing"}
     assert resolves_by(pipeline, resolver.id)[0] == import_path(LatestBlessedModelStrategy)
-    ours = create_pipeline(config_of(layout), layout)
+    ours = create_pipeline(context_of(config_of(layout), layout))
     inputs = set(node(ours, "BaselineResolver").inputs)
     assert inputs == {"model", "model_blessing", "candidate"}
     strategy, _ = resolves_by(ours, "BaselineResolver")
@@ -214,14 +222,14 @@ def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
 
 
 def test_the_model_settings_are_no_part_of_transforms_key(layout: Layout) -> None:
-    first = create_pipeline(config_of(layout), layout)
+    first = create_pipeline(context_of(config_of(layout), layout))
     other = config_of(layout, model={"hidden_units": [3]}, train={"epochs": 99})
-    second = create_pipeline(other, layout)
+    second = create_pipeline(context_of(other, layout))
     assert custom_config(first, "Transform") == custom_config(second, "Transform")
     told = custom_config(second, "Trainer")[SETTINGS_KEY]
     assert (told["model"]["hidden_units"], told["train"]["epochs"]) == ([3], 99)
     features = config_of(layout, features={"size": {"type": "categorical"}})
-    changed = create_pipeline(features, layout)
+    changed = create_pipeline(context_of(features, layout))
     assert custom_config(first, "Transform") != custom_config(changed, "Transform")
 
 
@@ -230,11 +238,11 @@ def test_the_code_is_part_of_both_keys(layout: Layout, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(folder)
     (folder / "own_graph_model.py").write_text(OWN_MODEL)
     config = config_of(layout, model={"kind": "own_graph_model.build"})
-    plain = create_pipeline(config_of(layout), layout)
-    before = create_pipeline(config, layout)
+    plain = create_pipeline(context_of(config_of(layout), layout))
+    before = create_pipeline(context_of(config, layout))
     assert custom_config(plain, "Transform")[CODE_KEY] == custom_config(plain, "Trainer")[CODE_KEY]
     (folder / "own_graph_model.py").write_text(OWN_MODEL.replace("None", "1"))
-    after = create_pipeline(config, layout)
+    after = create_pipeline(context_of(config, layout))
     codes = [custom_config(pipeline, "Trainer")[CODE_KEY] for pipeline in (plain, before, after)]
     assert len(set(codes)) == 3
     assert custom_config(before, "Transform") == custom_config(after, "Transform")
@@ -246,8 +254,10 @@ def test_own_preprocessing_is_called_and_known_by_its_code(
     folder = layout.output.parent
     monkeypatch.syspath_prepend(folder)
     (folder / "own_graph_features.py").write_text("def prepare(inputs, custom_config): ...\n")
-    plain = create_pipeline(config_of(layout), layout)
-    own = create_pipeline(config_of(layout, preprocessing="own_graph_features.prepare"), layout)
+    plain = create_pipeline(context_of(config_of(layout), layout))
+    own = create_pipeline(
+        context_of(config_of(layout, preprocessing="own_graph_features.prepare"), layout)
+    )
     default = "trainer_module.preprocessing.preprocessing_fn"
     assert parameters(plain, "Transform")["preprocessing_fn"] == default
     assert parameters(own, "Transform")["preprocessing_fn"] == "own_graph_features.prepare"
@@ -261,7 +271,7 @@ def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout)
         features={"size": {"type": "numeric"}, "note": {"type": "ignore"}},
         evaluate={"slices": ["size", ["label", "size"]]},
     )
-    told = parameters(create_ingestion(config, layout, None), "ExampleValidator")
+    told = parameters(create_ingestion(context_of(config, layout), None), "ExampleValidator")
     assert json.loads(told["named"]) == {
         "features.size": "size",
         "features.note": "note",
@@ -272,7 +282,7 @@ def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout)
 
 
 def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
-    pipeline = create_pipeline(config_of(layout), layout)
+    pipeline = create_pipeline(context_of(config_of(layout), layout))
     assert pipeline.pipeline_info.pipeline_name == "sizes"
     assert pipeline.pipeline_info.pipeline_root == layout.artifacts
     assert pipeline.enable_cache
@@ -288,7 +298,7 @@ def test_beam_and_metadata_may_be_others(layout: Layout) -> None:
         beam={"args": ["--runner=FlinkRunner"]},
         metadata="mysql://scopeline@db.example.com/sizes",
     )
-    pipeline = create_pipeline(config, layout)
+    pipeline = create_pipeline(context_of(config, layout))
     assert pipeline.beam_pipeline_args == ["--runner=FlinkRunner"]
     assert pipeline.metadata_connection_config.mysql.host == "db.example.com"
     assert pipeline.metadata_connection_config.mysql.database == "sizes"

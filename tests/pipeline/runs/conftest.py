@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from measured import ROWS, Evaluations, config_of, measure, write_examples, write_model
+from evaluation_artifacts import ROWS, Evaluations, config_of, measure, write_examples, write_model
 from tiny_data import Checked, TinyPipeline
 
 HALF = ROWS // 2

@@ -5,32 +5,32 @@ from __future__ import annotations
 import math
 
 import pytest
-from measured import PLANS, ROWS, Evaluations, Measured
+from evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
 
-from pipeline.verdict import Evaluation, MetricResult, read_evaluation
+from pipeline.runs.evaluation_report import EvaluationReport, MetricResult, read_evaluation
 
 
-def read(measured: Measured) -> Evaluation:
+def read(measured: Measured) -> EvaluationReport:
     return read_evaluation(measured.uri, measured.config, measured.blessed)
 
 
 @pytest.fixture(scope="module")
-def missed(evaluations: Evaluations) -> Evaluation:
+def missed(evaluations: Evaluations) -> EvaluationReport:
     return read(evaluations.missed)
 
 
-def metric(evaluation: Evaluation, name: str) -> MetricResult:
+def metric(evaluation: EvaluationReport, name: str) -> MetricResult:
     (found,) = [result for result in evaluation.metrics if result.name == name]
     return found
 
 
-def reason_for(evaluation: Evaluation, name: str) -> str:
+def reason_for(evaluation: EvaluationReport, name: str) -> str:
     """The part of the reason that is about a metric; empty if none is."""
     (*found,) = [part for part in evaluation.reason.split("; ") if part.startswith(f"{name} is")]
     return found[0] if found else ""
 
 
-def test_metrics_are_in_the_order_of_the_config(missed: Evaluation) -> None:
+def test_metrics_are_in_the_order_of_the_config(missed: EvaluationReport) -> None:
     names = [result.name for result in missed.metrics]
     assert names == [
         "auc_precision_recall",
@@ -42,21 +42,21 @@ def test_metrics_are_in_the_order_of_the_config(missed: Evaluation) -> None:
     ]
 
 
-def test_candidate_and_model_in_service_are_not_mixed_up(missed: Evaluation) -> None:
+def test_candidate_and_model_in_service_are_not_mixed_up(missed: EvaluationReport) -> None:
     accuracy = metric(missed, "accuracy")
     assert accuracy.value == pytest.approx(0.5)
     assert accuracy.in_service == pytest.approx(1.0)
     assert metric(missed, "recall").value == 0.0
 
 
-def test_a_kept_threshold_is_no_reason(missed: Evaluation) -> None:
+def test_a_kept_threshold_is_no_reason(missed: EvaluationReport) -> None:
     accuracy = metric(missed, "accuracy")
     assert accuracy.ok
     assert accuracy.needs == "at least 0.5, not worse than in service by more than 0.6"
     assert reason_for(missed, "accuracy") == ""
 
 
-def test_a_metric_without_threshold_needs_nothing(missed: Evaluation) -> None:
+def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> None:
     found = metric(missed, "auc_precision_recall")
     assert (found.ok, found.needs) == (True, "")
     assert found.value < (found.in_service or 0), "worse, which nobody minds"
@@ -77,7 +77,7 @@ def test_a_metric_without_threshold_needs_nothing(missed: Evaluation) -> None:
     ],
 )
 def test_a_missed_threshold_is_said_in_words(
-    missed: Evaluation, name: str, needs: str, words: str
+    missed: EvaluationReport, name: str, needs: str, words: str
 ) -> None:
     found = metric(missed, name)
     assert not found.ok
@@ -87,18 +87,18 @@ def test_a_missed_threshold_is_said_in_words(
     assert f"{name} is {found.value:.4g}" in reason
 
 
-def test_no_number_is_kept_as_such(missed: Evaluation) -> None:
+def test_no_number_is_kept_as_such(missed: EvaluationReport) -> None:
     assert math.isnan(metric(missed, "precision").value)
     assert metric(missed, "precision").in_service == pytest.approx(1.0)
 
 
-def test_all_reasons_are_given_in_the_order_of_the_metrics(missed: Evaluation) -> None:
+def test_all_reasons_are_given_in_the_order_of_the_metrics(missed: EvaluationReport) -> None:
     assert not missed.blessed
     names = [part.split(" ")[0] for part in missed.reason.split("; ")]
     assert names == ["auc", "log_loss", "recall", "precision"]
 
 
-def test_slices_are_named_by_their_columns_and_hold_the_candidate(missed: Evaluation) -> None:
+def test_slices_are_named_by_their_columns_and_hold_the_candidate(missed: EvaluationReport) -> None:
     crossed = {f"plan={plan}, zone={zone}" for plan in PLANS for zone in (0, 1)}
     assert set(missed.slices) == {f"plan={plan}" for plan in PLANS} | crossed
     gold = missed.slices["plan=gold"]

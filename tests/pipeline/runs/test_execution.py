@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tiny_data import ROWS, Checked, TinyPipeline
 
-from pipeline.ledger import Kind
+from pipeline.records.event_log import EventKind
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 
 
-def kinds(run: Checked) -> list[Kind]:
+def kinds(run: Checked) -> list[EventKind]:
     return [event.kind for event in run.events]
 
 
@@ -37,7 +37,7 @@ def test_the_screen_has_a_line_for_each_component_and_the_way_on(checked: Checke
 
 
 def test_the_ledger_has_the_beginning_and_the_end(checked: Checked) -> None:
-    assert kinds(checked) == [Kind.STARTED, Kind.FINISHED]
+    assert kinds(checked) == [EventKind.STARTED, EventKind.FINISHED]
     started, finished = checked.events
     assert started.message == "by hand"
     assert finished.details["status"] == "validated"
@@ -51,7 +51,7 @@ def test_checking_again_finds_nothing_new(tiny: TinyPipeline, checked: Checked) 
     again = tiny.check()
     assert again.states == dict.fromkeys(CHECKS, "cached")
     assert again.summary["examples"] == checked.summary["examples"]
-    assert kinds(again) == [Kind.STARTED, Kind.CACHED, Kind.FINISHED]
+    assert kinds(again) == [EventKind.STARTED, EventKind.CACHED, EventKind.FINISHED]
     assert again.events[1].details["components"] == CHECKS
 
 
@@ -74,7 +74,7 @@ def test_data_that_lacks_a_column_is_unusable_and_what_is_done_is_kept(
         f"everything it said: {run.files.log}",
         "the next run goes on from the components that are done",
     ]
-    assert kinds(run) == [Kind.STARTED, Kind.CACHED, Kind.FAILED]
+    assert kinds(run) == [EventKind.STARTED, EventKind.CACHED, EventKind.FAILED]
     assert run.events[-1].message == f"ExampleValidator: {message}"
     assert run.events[-1].details["exit_code"] == 2
 
@@ -87,7 +87,7 @@ def test_a_broken_file_is_named_and_there_is_nothing_to_go_on_from(tmp_path: Pat
     assert run.states == {"ExampleGen": "failed"}
     assert "tiny.csv" in run.summary["error"]["message"]
     assert "goes on" not in run.screen
-    assert kinds(run) == [Kind.STARTED, Kind.FAILED]
+    assert kinds(run) == [EventKind.STARTED, EventKind.FAILED]
 
 
 def test_a_failure_that_is_not_the_datas_has_another_code(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_only_the_newest_span_is_checked(tmp_path: Path) -> None:
     assert run.code == 0
     assert run.summary["window"] == {"spans": ["1", "2"], "newest": "2"}
     assert run.summary["notes"] == []
-    assert kinds(run) == [Kind.STARTED, Kind.INGESTED, Kind.FINISHED]
+    assert kinds(run) == [EventKind.STARTED, EventKind.INGESTED, EventKind.FINISHED]
     ingested = run.events[1].details
     assert (ingested["span"], ingested["examples"]) == (2, {"train": 11, "eval": 1})
     assert Path(ingested["uri"]).is_dir()

@@ -10,20 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measured import Evaluations, Measured, config_of
-from played import Break, checks, play, training
+from evaluation_artifacts import Evaluations, Measured, config_of
+from small_components import Break, checks, play, training
 
-from components.versions import list_versions
-from pipeline.config import PipelineConfig
-from pipeline.journal import Journal
+from components.pusher.versions import list_versions, read_provenance
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.location import DataLocation
+from pipeline.data.spans import File, Span, Window
 from pipeline.layout import Layout
-from pipeline.ledger import Event, Kind, Ledger
-from pipeline.local import ComponentFailedError
-from pipeline.metadata import connection_config
-from pipeline.recorder import Recorder
-from pipeline.schedule.spans import File, Span, Window
-from pipeline.screen import Screen
-from pipeline.summary import State
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import State
+from pipeline.run_context import RunContext
+from pipeline.runs.console import RunConsole
+from pipeline.runs.local import ComponentFailedError
+from pipeline.runs.observer import RunObserver
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 
@@ -36,21 +37,22 @@ class Recording:
         self.layout = Layout(folder / "output", config.name)
         self.files = self.layout.run("run 1")
         self.files.root.mkdir(parents=True)
-        self.ledger = Ledger(self.layout.ledger)
+        self.event_log = EventLog(self.layout.event_log)
         self.stream = io.StringIO()
         data = folder / "data.csv"
         data.write_text("rows")
         file = File(str(data), 4, data.stat().st_mtime)
         numbers = range(1, spans + 1) if spans else [-1]
         found = [Span(number, None, (file,)) for number in numbers]
-        self.recorder = Recorder(
-            config,
-            connection_config(config, self.layout),
+        window = Window(tuple(found), ("span 3 is empty, and waits",)) if spans else None
+        location = DataLocation(str(folder), {"all": data.name})
+        context = RunContext(config, self.layout, location, window, tuple(found))
+        self.ingestion = context.ingestion.fingerprint
+        self.observer = RunObserver(
+            context,
             self.files,
-            Screen(self.stream),
-            Journal(self.ledger, config, "run 1", found, "test"),
-            Window(tuple(found), ("span 3 is empty, and waits",)) if spans else None,
-            "ingestion",
+            RunConsole(self.stream),
+            RunEvents(self.event_log, config, "run 1", found, "test"),
         )
 
     @property
@@ -66,18 +68,18 @@ class Recording:
         """What a person saw."""
         return self.stream.getvalue().splitlines()
 
-    def kinds(self) -> list[Kind]:
-        return [event.kind for event in self.ledger.events()]
+    def kinds(self) -> list[EventKind]:
+        return [event.kind for event in self.event_log.events()]
 
-    def last(self, kind: Kind) -> Event:
-        event = self.ledger.last(kind)
+    def last(self, kind: EventKind) -> LoggedEvent:
+        event = self.event_log.last(kind)
         assert event is not None
         return event
 
     def train(self, measured: Measured, **trained: int) -> None:
         """Plays a training with the verdict of an evaluation."""
         nodes = training(self.layout, measured.uri, measured.blessed, **trained)
-        play(self.config, self.layout, self.recorder, nodes)
+        play(self.config, self.layout, self.observer, nodes)
 
 
 def test_summary_is_there_before_anything_ran(tmp_path: Path) -> None:
@@ -92,71 +94,97 @@ def test_summary_is_there_before_anything_ran(tmp_path: Path) -> None:
 
 def test_components_are_written_down_as_they_end(tmp_path: Path) -> None:
     recording = Recording(tmp_path, config_of({}))
-    recorder = recording.recorder
-    recorder.started("SchemaGen")
+    observer = recording.observer
+    observer.started("SchemaGen")
     assert recording.states == {}
-    assert recording.kinds() == [Kind.STARTED]
-    recorder.finished("SchemaGen", State.RAN, 1.23456, None)
+    assert recording.kinds() == [EventKind.STARTED]
+    observer.finished("SchemaGen", State.RAN, 1.23456, None)
     assert recording.summary["components"] == [
         {"name": "SchemaGen", "state": "ran", "seconds": 1.235}
     ]
-    recorder.started("Trainer")
-    recorder.unreadable("Trainer", State.RAN, 2.0, "as it said itself")
+    observer.started("Trainer")
+    observer.unreadable("Trainer", State.RAN, 2.0, "as it said itself")
     assert recording.states == {"SchemaGen": "ran", "Trainer": "ran"}
     assert [line.split()[0] for line in recording.lines] == ["SchemaGen", "Trainer"]
     assert recording.lines[-1].endswith("as it said itself")
     assert recording.summary["status"] == "running"
-    assert recording.kinds() == [Kind.STARTED]
+    assert recording.kinds() == [EventKind.STARTED]
+
+
+def test_served_version_that_was_deleted_is_put_back_at_the_end_of_a_run(
+    tmp_path: Path, evaluations: Evaluations
+) -> None:
+    recording = Recording(tmp_path, evaluations.kept.config)
+    recording.train(evaluations.kept)
+    (version,) = list_versions(Path(recording.layout.serving))
+    before = read_provenance(version)
+    recording.observer.restore_served_version()
+    assert recording.observer.summary.notes == [], "it is there"
+    shutil.rmtree(version)
+    recording.observer.restore_served_version()
+    assert recording.observer.summary.notes == ["the served version was gone; pushed again"]
+    assert (version / "saved_model.pb").read_bytes() == b"graph"
+    assert read_provenance(version) == before is not None
 
 
 def test_pushed(tmp_path: Path, evaluations: Evaluations) -> None:
     recording = Recording(tmp_path, evaluations.kept.config)
     recording.train(evaluations.kept)
-    recording.recorder.conclude(None)
+    recording.observer.conclude(None)
     (version,) = list_versions(Path(recording.layout.serving))
     summary = recording.summary
     assert (summary["status"], summary["pushed"]) == ("pushed", str(version))
     assert recording.states == dict.fromkeys(["Trainer", "Evaluator", "Pusher"], "ran")
     assert summary["metrics"]["accuracy"]["value"] == pytest.approx(1.0)
     assert (summary["strategy"], summary["replicas"]) == ("mirrored", 2)
-    assert recording.kinds() == [Kind.STARTED, Kind.BLESSED, Kind.PUSHED, Kind.FINISHED]
-    details = recording.last(Kind.PUSHED).details
+    assert recording.kinds() == [
+        EventKind.STARTED,
+        EventKind.BLESSED,
+        EventKind.PUSHED,
+        EventKind.FINISHED,
+    ]
+    details = recording.last(EventKind.PUSHED).details
     assert (details["version"], details["path"]) == (version.name, str(version))
     assert details["metrics"]["accuracy"] == pytest.approx(1.0)
     assert details["model"] is not None
     assert details["model"].startswith(recording.layout.artifacts)
-    assert recording.last(Kind.FINISHED).details["exit_code"] == 0
+    assert recording.last(EventKind.FINISHED).details["exit_code"] == 0
 
 
 def test_not_blessed(tmp_path: Path, evaluations: Evaluations) -> None:
     recording = Recording(tmp_path, evaluations.missed.config)
     recording.train(evaluations.missed)
-    recording.recorder.conclude(None)
+    recording.observer.conclude(None)
     summary = recording.summary
     assert (summary["status"], summary["pushed"], summary["error"]) == ("not_blessed", None, None)
     assert recording.states["Pusher"] == "skipped"
     assert summary["metrics"]["precision"]["value"] is None, "JSON has no NaN"
     assert summary["slices"]["plan=gold"]["example_count"] == 8
-    assert recording.kinds() == [Kind.STARTED, Kind.NOT_BLESSED, Kind.FINISHED]
-    assert "precision is nan" in recording.last(Kind.NOT_BLESSED).message
-    assert recording.last(Kind.FINISHED).details["exit_code"] == 3
+    assert recording.kinds() == [EventKind.STARTED, EventKind.NOT_BLESSED, EventKind.FINISHED]
+    assert "precision is nan" in recording.last(EventKind.NOT_BLESSED).message
+    assert recording.last(EventKind.FINISHED).details["exit_code"] == 3
     assert any(line.endswith("the model is not blessed") for line in recording.lines)
 
 
 def test_validated(tmp_path: Path) -> None:
     config = config_of({}, on_anomaly="warn")
     recording = Recording(tmp_path, config, spans=2)
-    play(config, recording.layout, recording.recorder, checks(config, east=5))
-    recording.recorder.conclude(None)
+    play(config, recording.layout, recording.observer, checks(config, east=5))
+    recording.observer.conclude(None)
     assert recording.summary["status"] == "validated"
     assert recording.states == dict.fromkeys(CHECKS, "ran")
-    assert recording.kinds() == [Kind.STARTED, Kind.INGESTED, Kind.ANOMALY, Kind.FINISHED]
-    ingested = recording.last(Kind.INGESTED).details
-    assert (ingested["span"], ingested["settings"]) == (2, "ingestion")
+    assert recording.kinds() == [
+        EventKind.STARTED,
+        EventKind.INGESTED,
+        EventKind.ANOMALY,
+        EventKind.FINISHED,
+    ]
+    ingested = recording.last(EventKind.INGESTED).details
+    assert (ingested["span"], ingested["settings"]) == (2, recording.ingestion)
     assert ingested["examples"] == {"train": 100, "eval": 20}
     assert Path(ingested["uri"]).is_dir()
-    assert "east" in recording.last(Kind.ANOMALY).message
-    finished = recording.last(Kind.FINISHED).details
+    assert "east" in recording.last(EventKind.ANOMALY).message
+    finished = recording.last(EventKind.FINISHED).details
     assert (finished["status"], finished["window"]) == ("validated", [1, 2])
     assert set(finished["spans"]) == {"1", "2"}
 
@@ -166,8 +194,8 @@ def test_failed(tmp_path: Path) -> None:
     broken = Break(why="first\nit does not work").with_id("Trainer")
     nodes = [*checks(recording.config), broken]
     with pytest.raises(ComponentFailedError) as caught:
-        play(recording.config, recording.layout, recording.recorder, nodes)
-    recording.recorder.conclude(caught.value)
+        play(recording.config, recording.layout, recording.observer, nodes)
+    recording.observer.conclude(caught.value)
     summary = recording.summary
     message = "RuntimeError: it does not work"
     assert summary["status"] == "failed"
@@ -177,32 +205,32 @@ def test_failed(tmp_path: Path) -> None:
         "log": str(recording.files.log),
     }
     assert recording.states["Trainer"] == "failed"
-    assert recording.kinds() == [Kind.STARTED, Kind.FAILED]
-    failed = recording.last(Kind.FAILED)
+    assert recording.kinds() == [EventKind.STARTED, EventKind.FAILED]
+    failed = recording.last(EventKind.FAILED)
     assert failed.message == f"Trainer: {message}"
     assert failed.details == {"status": "failed", "exit_code": 1}
 
 
 def test_interrupted(tmp_path: Path) -> None:
     recording = Recording(tmp_path, config_of({}))
-    recording.recorder.started("StatisticsGen")
-    recording.recorder.conclude(KeyboardInterrupt())
+    recording.observer.started("StatisticsGen")
+    recording.observer.conclude(KeyboardInterrupt())
     summary = recording.summary
     assert summary["status"] == "interrupted"
     assert summary["error"]["component"] == "StatisticsGen"
-    assert recording.kinds() == [Kind.STARTED, Kind.FAILED]
-    assert recording.last(Kind.FAILED).details["exit_code"] == 130
+    assert recording.kinds() == [EventKind.STARTED, EventKind.FAILED]
+    assert recording.last(EventKind.FAILED).details["exit_code"] == 130
 
 
 def test_a_summary_that_cannot_be_written_does_not_keep_the_ledger_from_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recording = Recording(tmp_path, config_of({}))
-    recording.recorder.started("Trainer")
+    recording.observer.started("Trainer")
     shutil.rmtree(recording.files.root)
-    recording.recorder.conclude(OSError(errno.ENOSPC, "No space left on device", "/out/x"))
+    recording.observer.conclude(OSError(errno.ENOSPC, "No space left on device", "/out/x"))
     assert not recording.files.summary.exists()
     assert "The summary could not be written" in caplog.text
-    failed = recording.last(Kind.FAILED)
+    failed = recording.last(EventKind.FAILED)
     assert failed.message.startswith("Trainer: the disk is full (/out/x)")
     assert failed.details["exit_code"] == 1

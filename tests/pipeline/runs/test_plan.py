@@ -15,9 +15,10 @@ from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout
-from pipeline.local import compiled_nodes, launch
-from pipeline.plan import PlannedComponent, make_plan
-from pipeline.summary import State
+from pipeline.records.summary import State
+from pipeline.run_context import resolve_run
+from pipeline.runs.local import compiled_nodes, launch
+from pipeline.runs.plan import PlannedComponent, make_plan
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 COMPONENTS = [*CHECKS, "Transform", "Trainer", "Evaluator", "Pusher"]
@@ -61,7 +62,9 @@ def plan(pipeline: TinyPipeline, **changes: Any) -> dict[str, PlannedComponent]:
 def train_without_training(pipeline: TinyPipeline) -> None:
     """Everything is recorded as by a run that trained."""
     operators = dict.fromkeys(Nothing.SUPPORTED_EXECUTOR_SPEC_TYPE, Nothing)
-    whole = compiler.Compiler().compile(create_pipeline(pipeline.config(), pipeline.layout))
+    whole = compiler.Compiler().compile(
+        create_pipeline(resolve_run(pipeline.config(), pipeline.layout))
+    )
     for node in compiled_nodes(whole, "run 2"):
         if node.id in CHECKS:
             state, _ = launch(node)

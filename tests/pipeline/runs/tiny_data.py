@@ -11,14 +11,13 @@ from typing import Any
 
 import yaml
 
-from pipeline.config import PipelineConfig
-from pipeline.config_file import load_config
-from pipeline.execution import execute
+from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout, RunLayout
-from pipeline.ledger import Event, Ledger
-from pipeline.request import RunRequest
-from pipeline.run import find_window
-from pipeline.screen import Screen
+from pipeline.records.event_log import EventLog, LoggedEvent
+from pipeline.run_context import RunRequest, resolve_run
+from pipeline.runs.console import RunConsole
+from pipeline.runs.execution import execute
 
 HEADER = "size,side,label\n"
 ROWS = HEADER + "".join(f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12))
@@ -34,7 +33,7 @@ class Checked:
     code: int
     files: RunLayout
     screen: str
-    events: list[Event]
+    events: list[LoggedEvent]
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class TinyPipeline:
         files = self.layout.run(f"run {self._runs}")
         files.root.mkdir(parents=True)
         stream = io.StringIO()
-        window = find_window(config, self.layout, request)
-        code = execute(config, self.layout, files, Screen(stream), request, window)
-        events = Ledger(self.layout.ledger).events(run=files.root.name)
+        context = resolve_run(config, self.layout, request)
+        code = execute(context, request, files, RunConsole(stream))
+        events = EventLog(self.layout.event_log).events(run=files.root.name)
         return Checked(code, files, stream.getvalue(), events)

@@ -28,13 +28,13 @@ from tfx.types.standard_artifacts import (
     Schema,
 )
 
-from components.example_validator import ExampleValidator
-from components.pusher import AtomicPushExecutor
-from components.versions import WITHDRAWN_PROPERTY
-from pipeline.config import PipelineConfig
+from components.example_validator.component import ExampleValidator
+from components.pusher.executor import AtomicPushExecutor
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.local import LocalRunner, Observer
-from pipeline.metadata import connection_config
+from pipeline.metadata.store import connection_config
+from pipeline.runs.local import LocalRunner, ComponentObserver
 from trainer_module.record import write_record
 
 TRAINED = {
@@ -164,7 +164,7 @@ def training(layout: Layout, measured: str, blessed: bool, **trained: int) -> li
 def play(
     config: PipelineConfig,
     layout: Layout,
-    observer: Observer,
+    observer: ComponentObserver,
     nodes: Sequence[BaseNode],
     run_id: str = "run 1",
 ) -> None:

@@ -14,7 +14,7 @@ from tfx.components.evaluator.executor import Executor
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from pipeline.config import PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.export import (
