@@ -26,7 +26,7 @@ def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
 def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
     """The thresholds; where there are none, one that any number for the first metric keeps.
 
-    TFX gives no verdict without a threshold; then only the model in service is one.
+    TFX does not decide without a threshold; then the model in service is the only bound.
     """
     if evaluate.thresholds:
         return dict(evaluate.thresholds)

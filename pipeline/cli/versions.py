@@ -28,7 +28,7 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
       as_json: for programs.
 
     Raises:
-      ConfigError: the ledger cannot be used.
+      ConfigError: the event log cannot be used.
     """
     layout = Layout.of(config, output)
     catalog = read_catalog(layout, EventLog(layout.event_log))

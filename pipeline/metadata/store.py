@@ -149,7 +149,7 @@ def _check_file(layout: Layout) -> None:
         ) as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -163,8 +163,8 @@ def _check_file(layout: Layout) -> None:
         ) from None
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from None
-    if verdict != "ok":
-        raise _corrupt(path, " ".join(verdict.split()))
+    if found != "ok":
+        raise _corrupt(path, " ".join(found.split()))
     if tables and "MLMDEnv" not in tables:
         raise _corrupt(path, "its tables are not those of ML Metadata")
 

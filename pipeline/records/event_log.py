@@ -1,4 +1,4 @@
-"""The ledger of a pipeline: every decision and what came of it, in one SQLite file."""
+"""The event log of a pipeline: every decision and what came of it, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True)
 class LoggedEvent:
-    """One line of the ledger."""
+    """One line of the event log."""
 
     id: int
     at: datetime

@@ -1,7 +1,7 @@
 """Tells people and programs of what became of a run, by webhook and by mail.
 
 A notification that cannot be delivered never fails or delays a run for long: it is logged, and
-recorded in the ledger. Neither ever names more of a URL than its host: its path or query may be
+recorded in the event log. Neither ever names more of a URL than its host: its path or query may be
 what lets one post there.
 """
 

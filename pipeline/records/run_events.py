@@ -1,4 +1,4 @@
-"""What a run tells the ledger, and those who want to be told."""
+"""What a run tells the event log, and those who want to be told."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class RunConsole(logging.Handler):
             self._bar = None
 
     def conclude(self, summary: RunSummary, hints: list[str]) -> None:
-        """Shows the metrics, the verdict, where the model went, and what to look at next."""
+        """Shows the metrics, the decision, where the model went, and what to look at next."""
         self.stop()
         if summary.metrics:
             self._terminal.print()
@@ -115,7 +115,7 @@ class RunConsole(logging.Handler):
         self._terminal.print()
         for note in _notes(summary):
             self._terminal.print(f"note: {escape(note)}")
-        self._terminal.print(_verdict(summary))
+        self._terminal.print(_decision(summary))
         for hint in hints:
             self._terminal.print(escape(hint))
 
@@ -164,7 +164,7 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) and abs(value) < 1e4 else f"{value:.4g}"
 
 
-def _verdict(summary: RunSummary) -> str:
+def _decision(summary: RunSummary) -> str:
     """One sentence about how it ended, in colour."""
     reason = escape(summary.reason or "")
     if summary.status is Status.PUSHED:

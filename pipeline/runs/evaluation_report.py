@@ -1,4 +1,4 @@
-"""The Evaluator's verdict in words: each metric, what it needed, and the reason."""
+"""What the Evaluator measured and decided, in words: each metric, its bounds, and the reason."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     Args:
       uri: its folder.
       config: of the run, for the order of the metrics and their thresholds.
-      blessed: TFX's verdict.
+      blessed: whether TFX blessed the model.
     """
     by_slice = _candidate_and_baseline(uri)
     values = by_slice.pop("", {})

@@ -128,7 +128,7 @@ class RunObserver:
         try:
             self.summary.write(self._files.summary)
         except OSError:
-            # A full disk, say: the ledger, which is open already, may still take it.
+            # A full disk, say: the event log, which is open already, may still take it.
             logger.exception("The summary could not be written")
         self._run_events.concluded(self.summary, self._model())
 

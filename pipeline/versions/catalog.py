@@ -1,4 +1,4 @@
-"""The pushed versions, from what their folders and the ledger say; nothing here needs TFX."""
+"""The pushed versions, from what their folders and the event log say; nothing here needs TFX."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Version:
 def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
     """The versions that are there, newest first.
 
-    A remote serving folder is not looked at: its versions are those of the ledger.
+    A remote serving folder is not looked at: its versions are those of the event log.
 
     Raises:
-      ConfigError: the ledger cannot be used.
+      ConfigError: the event log cannot be used.
     """
     pushed = {int(event.details["version"]): event for event in event_log.events(EventKind.PUSHED)}
     if is_remote(layout.serving):
@@ -127,7 +127,7 @@ def _withdrawn(event_log: EventLog) -> dict[int, str | None]:
 
 
 def _provenance(event: LoggedEvent | None) -> Provenance:
-    """What the ledger knows of a version."""
+    """What the event log knows of a version."""
     if event is None:
         return Provenance(model=None)
     at = event.at.isoformat(timespec="milliseconds")

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def apply_retention(
     config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
 ) -> list[str]:
-    """Deletes what a pipeline need not keep; what was deleted is in the ledger.
+    """Deletes what a pipeline need not keep; what was deleted is in the event log.
 
     The version that serves stays, the models behind versions that are there, the latest blessed
     model, the latest run that came to its end, and with it the spans that it was trained on. A

@@ -39,8 +39,8 @@ def roll_back(
     as a new one, by a rename like any push. Deleting the versions after it instead would leave
     moments at which some of them are gone, and nothing to look into.
 
-    The models are marked first, then the copy goes into service, then the ledger is written. Killed
-    in between, the next call finishes what this one began: the copy says what it is.
+    The models are marked first, then the copy goes into service, then the event log is written.
+    Killed in between, the next call finishes what this one began: the copy says what it is.
 
     Args:
       config: of the pipeline.

@@ -1,4 +1,4 @@
-"""How many examples each worker of a parameter server cluster has drawn.
+"""How many examples each worker of a parameter server cluster has taken.
 
 The coordinator does not know who took which step, so each worker counts in a variable of its own
 process, which its input pipeline adds to. A few batches that were prepared but not used are in it.

@@ -34,7 +34,7 @@ from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config
-from pipeline.runs.local import LocalRunner, ComponentObserver
+from pipeline.runs.local import ComponentObserver, LocalRunner
 from trainer_module.record import write_record
 
 TRAINED = {
