@@ -84,12 +84,12 @@ def schedule(
     if lists:
         _console().print(_schedule_table(pipelines, system_clock()))
         return
-    store = Layout(output.resolve(), pipelines[0].name).scheduler
+    lock_file = Layout(output.resolve(), pipelines[0].name).scheduler_lock
     runner = default_runner()
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
-        raise typer.Exit(check_once(pipelines, store, runner, clock))
-    serve(pipelines, store, runner)
+        raise typer.Exit(check_once(pipelines, lock_file, runner, clock))
+    serve(pipelines, lock_file, runner)
 
 
 def history(

@@ -1,8 +1,9 @@
-"""Schedulers and their runs as processes: stopped, killed, twice, with bad stores and configs."""
+"""Schedulers and their runs as processes: stopped, killed, twice, with bad configs."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import signal
 import sqlite3
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -20,8 +21,8 @@ from scheduled_days import Days, at
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
 from pipeline.schedule.process_lock import is_held
-from pipeline.schedule.scheduler import check_once, watch_all
-from trainer_module.errors import ConfigError
+from pipeline.schedule.scheduler import CheckTrigger, check_once, serve, watch_all
+from trainer_module.errors import ConfigError, InternalError
 
 ROOT = Path(__file__).parents[3]
 RUNNER = (sys.executable, str(Path(__file__).with_name("fake_runner.py")))
@@ -33,10 +34,10 @@ from pipeline.schedule.scheduler import serve, watch_all
 from trainer_module.errors import ScopelineError
 *configs, output = map(Path, sys.argv[1:])
 try:
-    serve(watch_all(configs, [], output), output / "scheduler.db", {RUNNER!r})
+    serve(watch_all(configs, [], output), output / "scheduler.lock", {RUNNER!r})
 except ScopelineError as error:
     sys.exit(str(error))
-heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam"}} & set(sys.modules)
+heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam", "sqlalchemy"}} & set(sys.modules)
 print("heavy:", heavy)
 """
 EAGER = {"on_new_data": True, "poll": "1s", "settle": "0s", "missing_span": "skip"}
@@ -98,7 +99,7 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 def once(days: Days, day: int = 2, hour: int = 3) -> int:
     pipelines = watch_all([days.file], [], days.folder / "output")
     now = at(day, hour)
-    return check_once(pipelines, days.layout.scheduler, RUNNER, lambda: now)
+    return check_once(pipelines, days.layout.scheduler_lock, RUNNER, lambda: now)
 
 
 def count(days: Days, kind: EventKind) -> int:
@@ -165,7 +166,7 @@ def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
     until(lambda: len(calls(days)) == 2)
     stop(scheduler)
     assert {line.split()[0] for line in calls(days)} == {"days", "other"}
-    # Of the pipelines that the store knows, one is no longer given.
+    # The next scheduler is given only one of them.
     behave(days, "not_blessed")
     scheduler = start(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
@@ -190,28 +191,71 @@ def test_second_scheduler_is_refused(days: Days) -> None:
     stop(scheduler)
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "newer", "foreign", "locked"])
-def test_bad_store_is_said_and_left_alone(days: Days, kind: str) -> None:
-    store = days.layout.scheduler
-    other = sqlite3.connect(store)
-    words = "this is no scheduler's store, or it is corrupt"
-    if kind == "newer":
-        other.execute("PRAGMA user_version = 9")
-        words = r"written by a newer Scopeline \(format 9, this one knows 1\)"
-    elif kind == "foreign":
-        other.execute("CREATE TABLE cakes (name TEXT)")
-    other.commit()
+class _Hostile:
+    """Makes a folder as soon as it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = str(marker)
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (self._marker,)
+
+
+def earlier_store(path: Path, marker: Path) -> None:
+    """A job store as earlier versions kept it, with a job that is due and hostile."""
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("PRAGMA user_version = 1")
+        store.execute(
+            "CREATE TABLE apscheduler_jobs (id VARCHAR(191) NOT NULL PRIMARY KEY, "
+            "next_run_time FLOAT, job_state BLOB NOT NULL)"
+        )
+        job = pickle.dumps(_Hostile(marker))
+        store.execute("INSERT INTO apscheduler_jobs VALUES ('days', 0.0, ?)", (job,))
+
+
+@pytest.mark.parametrize("kind", ["hostile", "corrupt", "locked"])
+def test_store_of_an_earlier_version_is_neither_read_nor_written(
+    days: Days, kind: str, tmp_path: Path
+) -> None:
+    store, marker = days.layout.output / "scheduler.db", tmp_path / "unpickled"
+    earlier_store(store, marker)
     if kind == "corrupt":
         store.write_bytes(b"SQLite format 3\0" + b"no pages" * 500)
-    elif kind == "locked":
-        other.execute("BEGIN EXCLUSIVE")
-        words = r"cannot be used \(database is locked\)"
-    before = store.read_bytes()
-    with pytest.raises(ConfigError, match=words):
-        once(days)
-    assert store.read_bytes() == before
-    assert calls(days) == []
-    other.close()
+    before = store.read_bytes(), store.stat().st_mtime_ns
+    with closing(sqlite3.connect(store)) as other:
+        if kind == "locked":
+            other.execute("BEGIN EXCLUSIVE")
+        scheduler = start(days)
+        until(lambda: count(days, EventKind.FINISHED) == 1)
+        log = stop(scheduler)
+    assert (scheduler.returncode, len(calls(days))) == (0, 1), log
+    assert once(days) == 0
+    assert (store.read_bytes(), store.stat().st_mtime_ns) == before
+    assert not marker.exists()
+    left = sorted(path.name for path in store.parent.glob("scheduler.*"))
+    assert left == ["scheduler.db", "scheduler.lock"]
+
+
+def test_folder_that_cannot_be_written_is_said(days: Days, tmp_path: Path) -> None:
+    output = tmp_path / "file"
+    output.write_text("")
+    pipelines = watch_all([days.file], [], output)
+    with pytest.raises(ConfigError, match=r"file: cannot be written \(.*\); give a folder that"):
+        check_once(pipelines, output / "scheduler.lock", RUNNER, lambda: at(2))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_scheduler_that_can_fire_no_more_says_so(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no time zones")
+
+    monkeypatch.setattr(CheckTrigger, "get_next_fire_time", fail)
+    pipelines = watch_all([days.file], [], days.layout.output)
+    with pytest.raises(InternalError, match="nothing fires any more"):
+        serve(pipelines, days.layout.scheduler_lock, RUNNER)
+    assert not is_held(days.layout.scheduler_lock)
 
 
 def test_config_that_becomes_bad_is_said_and_can_be_mended(days: Days) -> None:
