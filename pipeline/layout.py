@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def scheduled_log(self) -> Path:
-        """What the runs that a scheduler started showed, one after another."""
+        """What the last run that a scheduler started has printed."""
         return self.root / "scheduled.log"
 
     @property

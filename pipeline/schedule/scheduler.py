@@ -1,4 +1,4 @@
-"""The scheduler that runs until it is stopped, and its one look around for `--once`."""
+"""The scheduler that runs until it is stopped, and the single check of `--once`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ from apscheduler.triggers.base import BaseTrigger
 
 from pipeline.config.schedule import ScheduleSettings, show_duration
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
-from pipeline.schedule.check import (
-    CheckContext,
-    ScheduledPipeline,
-    check_pipeline,
-    load_scheduled,
-)
+from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
 from pipeline.schedule.process_lock import only_scheduler
+from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
 
 _POLL_SECONDS = 0.2
-"""How often a scheduler that waits looks whether it is to stop."""
+"""How often a scheduler that waits checks whether it is to stop."""
 
 
 def default_runner() -> tuple[str, ...]:
@@ -48,23 +44,23 @@ def system_clock() -> datetime:
 
 
 class CheckTrigger(BaseTrigger):
-    """Fires when the clock does, and every so often besides: data comes when it comes."""
+    """Fires when the cron expression does, and every `poll` to find new data."""
 
     def __init__(self, settings: ScheduleSettings) -> None:
         self.settings = settings
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """The next look; those that were missed are one."""
-        polled = now + self.settings.poll
+        """When to check next; checks that were missed are not made up for."""
+        next_poll = now + self.settings.poll
         firings = next_firings(self.settings, now, 1)
-        return min([polled, *firings], key=datetime.timestamp).astimezone(UTC)
+        return min([next_poll, *firings], key=datetime.timestamp).astimezone(UTC)
 
     def __str__(self) -> str:
         return f"{self.settings.cron}, every {show_duration(self.settings.poll)}"
 
 
-class Log:
-    """Says what happens, a line each; what a pipeline's last look said already is not repeated."""
+class ConsoleLog:
+    """Prints what happens, but no line that repeats the pipeline's last one."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -76,27 +72,6 @@ class Log:
             self._last[name] = line
             at = self._clock().strftime("%Y-%m-%d %H:%M:%S")
             print(f"{at}  {name}: {line}", flush=True)  # noqa: T201 - the scheduler's own log
-
-
-def watch_all(
-    configs: Sequence[Path], overrides: Sequence[str], output: Path, verbose: bool = False
-) -> list[ScheduledPipeline]:
-    """The pipelines of some configs.
-
-    Raises:
-      ConfigError: a config is bad or has no schedule, or two have one name.
-    """
-    found: dict[str, ScheduledPipeline] = {}
-    for config in configs:
-        scheduled = ScheduledPipeline.of(config, overrides, output, verbose)
-        if scheduled.name in found:
-            raise ConfigError(
-                f"{config}: its name is {scheduled.name!r}, as that of "
-                f"{found[scheduled.name].config}; "
-                "pipelines of one output folder have a name each"
-            )
-        found[scheduled.name] = scheduled
-    return list(found.values())
 
 
 def check_once(
@@ -120,13 +95,13 @@ def check_once(
       ConfigError: another scheduler is at work, or the output folder cannot be written.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
-        context = CheckContext(tuple(runner), clock, stop, Log(clock))
-        worst = EXIT_PUSHED
-        for scheduled in pipelines:
-            worst = max(worst, check_pipeline(scheduled, context)[0])
+        context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock))
+        worst_code = EXIT_PUSHED
+        for pipeline in pipelines:
+            worst_code = max(worst_code, check_pipeline(pipeline, context)[0])
             if stop.is_set():
                 return EXIT_INTERRUPTED
-    return worst
+    return worst_code
 
 
 def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Sequence[str]) -> None:
@@ -145,20 +120,20 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
       InternalError: the thread that starts the checks has ended.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
-        context = CheckContext(tuple(runner), system_clock, stop, Log(system_clock))
+        context = CheckContext(tuple(runner), system_clock, stop, ConsoleLog(system_clock))
         scheduler = _make_scheduler(len(pipelines))
         # The listener, which runs in a check's thread, only passes the end of a check on. Handled
         # there, it would wait for locks that `shutdown` holds while it waits for that thread.
         ended: SimpleQueue[JobExecutionEvent] = SimpleQueue()
         scheduler.add_listener(ended.put, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
-        for scheduled in pipelines:
-            _add_job(scheduler, scheduled, context)
+        for pipeline in pipelines:
+            _add_job(scheduler, pipeline, context)
         scheduler.start()
         # Waits for the queue, not for the event: a signal's handler runs in this thread, where
         # setting an event that the thread is about to wait for can block for ever.
         while not stop.is_set() and scheduler._thread.is_alive():
             with suppress(Empty):
-                _after_check(scheduler, ended.get(timeout=_POLL_SECONDS), context)
+                _handle_check_end(scheduler, ended.get(timeout=_POLL_SECONDS), context)
         was_told_to_stop = stop.is_set()
         stop.set()
         scheduler.shutdown(wait=True)
@@ -177,34 +152,35 @@ def _make_scheduler(threads: int) -> BackgroundScheduler:
 
 
 def _add_job(
-    scheduler: BackgroundScheduler, scheduled: ScheduledPipeline, context: CheckContext
+    scheduler: BackgroundScheduler, pipeline: ScheduledPipeline, context: CheckContext
 ) -> None:
     """Has a pipeline checked at once, and then whenever its schedule says."""
-    settings = load_scheduled(scheduled.config, scheduled.overrides).schedule_or_default
-    context.say(scheduled.name, _greeting(settings))
+    settings = pipeline.load_config().schedule_or_default
+    context.report(pipeline.name, _describe(settings))
     scheduler.add_job(
-        lambda: check_pipeline(scheduled, context)[1],
+        lambda: check_pipeline(pipeline, context)[1],
         CheckTrigger(settings),
-        id=scheduled.name,
+        id=pipeline.name,
         next_run_time=datetime.now(UTC),
     )
 
 
-def _after_check(
+def _handle_check_end(
     scheduler: BackgroundScheduler, event: JobExecutionEvent, context: CheckContext
 ) -> None:
-    """Follows a schedule that has changed in its file."""
+    """Applies a schedule that has changed in its file; reports an error of our own."""
     if event.exception is not None:
-        trace = f"internal error: {event.exception!r}\n{event.traceback}"
-        context.say(event.job_id, trace)
+        line = f"internal error: {event.exception!r}\n{event.traceback}"
+        context.report(event.job_id, line)
         return
     job, settings = scheduler.get_job(event.job_id), event.retval
     if job is not None and settings is not None and job.trigger.settings != settings:
         scheduler.reschedule_job(event.job_id, trigger=CheckTrigger(settings))
-        context.say(event.job_id, f"the schedule has changed; {_greeting(settings)}")
+        context.report(event.job_id, f"the schedule has changed; {_describe(settings)}")
 
 
-def _greeting(settings: ScheduleSettings) -> str:
+def _describe(settings: ScheduleSettings) -> str:
+    """How often a pipeline is checked, and when its clock fires next."""
     firings = next_firings(settings, system_clock(), 1)
     fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
     return "; ".join([f"looks every {show_duration(settings.poll)}", *fires])

@@ -21,7 +21,8 @@ from scheduled_days import Days, at
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
 from pipeline.schedule.process_lock import is_held
-from pipeline.schedule.scheduler import CheckTrigger, check_once, serve, watch_all
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import CheckTrigger, check_once, serve
 from trainer_module.errors import ConfigError, InternalError
 
 ROOT = Path(__file__).parents[3]
@@ -30,11 +31,12 @@ SERVE = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from pipeline.schedule.scheduler import serve, watch_all
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import serve
 from trainer_module.errors import ScopelineError
 *configs, output = map(Path, sys.argv[1:])
 try:
-    serve(watch_all(configs, [], output), output / "scheduler.lock", {RUNNER!r})
+    serve(load_pipelines(configs, [], output), output / "scheduler.lock", {RUNNER!r})
 except ScopelineError as error:
     sys.exit(str(error))
 heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam", "sqlalchemy"}} & set(sys.modules)
@@ -97,7 +99,7 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def once(days: Days, day: int = 2, hour: int = 3) -> int:
-    pipelines = watch_all([days.file], [], days.folder / "output")
+    pipelines = load_pipelines([days.file], [], days.folder / "output")
     now = at(day, hour)
     return check_once(pipelines, days.layout.scheduler_lock, RUNNER, lambda: now)
 
@@ -176,7 +178,7 @@ def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
 
 def test_pipelines_of_one_name_are_refused(days: Days, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its name is 'days', as that of "):
-        watch_all([days.file, days.file], [], tmp_path)
+        load_pipelines([days.file, days.file], [], tmp_path)
 
 
 def test_second_scheduler_is_refused(days: Days) -> None:
@@ -239,7 +241,7 @@ def test_store_of_an_earlier_version_is_neither_read_nor_written(
 def test_folder_that_cannot_be_written_is_said(days: Days, tmp_path: Path) -> None:
     output = tmp_path / "file"
     output.write_text("")
-    pipelines = watch_all([days.file], [], output)
+    pipelines = load_pipelines([days.file], [], output)
     with pytest.raises(ConfigError, match=r"file: cannot be written \(.*\); give a folder that"):
         check_once(pipelines, output / "scheduler.lock", RUNNER, lambda: at(2))
 
@@ -252,7 +254,7 @@ def test_scheduler_that_can_fire_no_more_says_so(
         raise RuntimeError("no time zones")
 
     monkeypatch.setattr(CheckTrigger, "get_next_fire_time", fail)
-    pipelines = watch_all([days.file], [], days.layout.output)
+    pipelines = load_pipelines([days.file], [], days.layout.output)
     with pytest.raises(InternalError, match="nothing fires any more"):
         serve(pipelines, days.layout.scheduler_lock, RUNNER)
     assert not is_held(days.layout.scheduler_lock)
