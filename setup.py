@@ -33,7 +33,6 @@ INSTALL_REQUIRES = [
     "rich>=13,<16",
     "requests>=2.31,<3",
     "scikit-learn>=1.5,<2",
-    "SQLAlchemy>=2.0,<3",
     "tzdata",
     "typer>=0.15,<1",
     "urllib3>=1.26,<3",

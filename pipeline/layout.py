@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def scheduled_log(self) -> Path:
-        """What the runs that a scheduler started showed, one after another."""
+        """What the last run that a scheduler started has printed."""
         return self.root / "scheduled.log"
 
     @property
@@ -93,9 +93,9 @@ class Layout:
         return self.root / "ledger.db"
 
     @property
-    def scheduler(self) -> Path:
-        """The scheduler's store, one for all pipelines of the output folder."""
-        return self.output / "scheduler.db"
+    def scheduler_lock(self) -> Path:
+        """Held by the one scheduler that looks after the pipelines of the output folder."""
+        return self.output / "scheduler.lock"
 
     @property
     def builtin(self) -> Path:

@@ -34,16 +34,16 @@ NAME = "taxi_daily"
 LABEL = "big_tipper"
 FIRST_DAY = date(2024, 1, 1)
 ZONE = ZoneInfo("America/Chicago")
-RARE = 0.01
-"""A column that fewer trips than this part of them lack is taken to be always there."""
+RARELY_MISSING = 0.01
+"""Trips that lack a column are left out if fewer than this share of all trips lack it."""
 ARRIVAL = time(1, tzinfo=ZONE)
-"""When the trips of the day before come."""
-TICK = time(3, 15, tzinfo=ZONE)
-"""When `schedule --once` is called, a little after the config's clock fired."""
+"""When the trips of the day before arrive."""
+CHECK = time(3, 15, tzinfo=ZONE)
+"""When `schedule --once` is called, a little after the config's cron expression fires."""
 
 
 class Replay:
-    """A folder of days, and an output that their models go to."""
+    """A folder of days, and the output folder that their models go to."""
 
     def __init__(
         self, folder: Path, days: int, quiet: set[int], poisoned: int | None, *settings: str
@@ -89,7 +89,7 @@ class Replay:
 
     def command(self, number: int) -> list[str]:
         """`schedule --once` in the night after a day."""
-        now = datetime.combine(self.day(number + 1), TICK)
+        now = datetime.combine(self.day(number + 1), CHECK)
         path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
         settings = [f"data.path={path}", *self._settings]
         return [
@@ -105,12 +105,12 @@ class Replay:
 
     @property
     def event_log(self) -> EventLog:
-        """What was decided, and what came of it."""
+        """Every decision of the replay, and what came of it."""
         return EventLog(self.output / NAME / "ledger.db")
 
     @property
     def versions(self) -> list[str]:
-        """The versions that are there to be served, oldest first."""
+        """The versions in the serving folder, oldest first."""
         return sorted(p.name for p in (self.output / NAME / "serving" / NAME).glob("[0-9]*"))
 
     def summary(self) -> dict[str, Any]:
@@ -136,11 +136,11 @@ def _read_trips(unpacked: Path) -> list[dict[str, str]]:
     for file in files:
         with file.open(newline="") as opened:
             rows += list(csv.DictReader(opened))
-    # The schema is inferred from the first day, where what a few trips of thousands lack is lacking
-    # in none: it would be an anomaly on the day that it is.
+    # The schema is inferred from the first day. A column that a few trips of thousands lack is
+    # missing in none of that day's, so that a later trip without it would be an anomaly.
     missing = Counter(column for row in rows for column, value in row.items() if not value)
-    rare = [column for column, count in missing.items() if count < RARE * len(rows)]
-    rows = [row for row in rows if all(row[column] for column in rare)]
+    rarely = [column for column, n in missing.items() if n < RARELY_MISSING * len(rows)]
+    rows = [row for row in rows if all(row[column] for column in rarely)]
     random.Random(0).shuffle(rows)  # noqa: S311 - data, no secret
     return rows
 
@@ -150,8 +150,8 @@ def _deal(rows: list[dict[str, str]], days: int) -> Iterator[list[dict[str, str]
         yield rows[day * len(rows) // days : (day + 1) * len(rows) // days]
 
 
-def _what_happened(events: list[LoggedEvent]) -> str:
-    """The outcome of a day, from what its night added to the ledger."""
+def _outcome(events: list[LoggedEvent]) -> str:
+    """The outcome of a day, from the events that its night added."""
     outcomes = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
     found = [event for event in events if event.kind in outcomes]
     if not found:
@@ -164,8 +164,39 @@ def _what_happened(events: list[LoggedEvent]) -> str:
     )
 
 
+def _report(replay: Replay, console: Console) -> None:
+    """Plays all days, and prints a line for each."""
+    line = "{:<12}{:>7}{:>11}{:>7}{:>12}  {}"
+    console.print(line.format("day", "window", "rows read", "steps", "serves", "what happened"))
+    last_event, first_loss = 0, 0.0
+    for number in range(1, replay.days + 1):
+        done = replay.play(number)
+        events = [event for event in replay.event_log.events() if event.id > last_event]
+        last_event = max((event.id for event in events), default=last_event)
+        ran = any(event.kind is EventKind.STARTED for event in events)
+        summary = replay.summary() if ran else {}
+        steps = None
+        if summary.get("training"):
+            first_loss = first_loss or min(summary["training"]["history"]["val_loss"])
+            steps = steps_to_reach(summary, first_loss)
+        values = (
+            replay.day(number).isoformat(),
+            len(summary["window"]["spans"]) if ran else "-",
+            _rows_read(events) or "-",
+            steps or "-",
+            replay.versions[-1] if replay.versions else "-",
+            _outcome(events) if done.returncode in (0, 3) else done.stdout + done.stderr,
+        )
+        console.print(line.format(*values))
+    console.print("rows read: of new spans; steps: until the loss of day 1 was reached")
+
+
+def _rows_read(events: list[LoggedEvent]) -> int:
+    return sum(sum(e.details["examples"].values()) for e in events if e.kind is EventKind.INGESTED)
+
+
 def main() -> None:
-    """Plays all days, and shows a line for each."""
+    """Prepares the days that the options ask for, and plays them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--quiet", type=int, nargs="*", default=[10, 11], help="without trips")
@@ -175,33 +206,7 @@ def main() -> None:
     shutil.rmtree(options.folder, ignore_errors=True)
     quiet = set(options.quiet)
     replay = Replay(options.folder.resolve(), options.days, quiet, options.poisoned)
-    console = Console(soft_wrap=True)
-    columns = ("day", "window", "rows read", "steps", "serves", "what happened")
-    line = "{:<12}{:>7}{:>11}{:>7}{:>12}  {}"
-    console.print(line.format(*columns))
-    seen, goal = 0, None
-    for number in range(1, options.days + 1):
-        done = replay.play(number)
-        events = [event for event in replay.event_log.events() if event.id > seen]
-        seen = max((event.id for event in events), default=seen)
-        ran = any(event.kind is EventKind.STARTED for event in events)
-        summary = replay.summary() if ran else {}
-        if goal is None and summary.get("training"):
-            goal = min(summary["training"]["history"]["val_loss"])
-        steps = steps_to_reach(summary, goal) if goal and summary.get("training") else None
-        read = sum(
-            sum(e.details["examples"].values()) for e in events if e.kind is EventKind.INGESTED
-        )
-        values = (
-            replay.day(number).isoformat(),
-            len(summary["window"]["spans"]) if ran else "-",
-            read or "-",
-            steps or "-",
-            replay.versions[-1] if replay.versions else "-",
-            _what_happened(events) if done.returncode in (0, 3) else done.stdout + done.stderr,
-        )
-        console.print(line.format(*values))
-    console.print("rows read: of new spans; steps: until the loss of day 1 was reached")
+    _report(replay, Console(soft_wrap=True))
 
 
 if __name__ == "__main__":

@@ -19,15 +19,15 @@ from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.schedule.check import ScheduledPipeline, load_scheduled
 from pipeline.schedule.cron import explain, next_firings, show_time
 from pipeline.schedule.history import read_history
+from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from trainer_module.errors import ConfigError
 
 NEXT_FIRINGS = 3
-"""So many are shown of each pipeline."""
+"""How many firings to come are shown of each pipeline."""
 NO_TERMINAL_WIDTH = 200
-"""Characters."""
+"""Characters in a line where the output is no terminal."""
 
 
 def schedule(
@@ -55,30 +55,24 @@ def schedule(
     way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
     code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable.
     """
-    # Imported for this command alone.
-    from pipeline.schedule.scheduler import (
-        check_once,
-        default_runner,
-        serve,
-        system_clock,
-        watch_all,
-    )
+    # Imported only here, so that other commands do not wait for APScheduler.
+    from pipeline.schedule.scheduler import check_once, default_runner, serve, system_clock
 
     if now is not None and not once:
         raise ConfigError(f"--now {now}: only --once has a clock that can be set")
     if once and lists:
         raise ConfigError("--once and --list: give one of them")
     find_modules_here()
-    pipelines = watch_all(configs, overrides, output, verbose)
+    pipelines = load_pipelines(configs, overrides, output, verbose)
     if lists:
         _console().print(_schedule_table(pipelines, system_clock()))
         return
-    store = Layout(output.resolve(), pipelines[0].name).scheduler
+    lock_file = Layout(output.resolve(), pipelines[0].name).scheduler_lock
     runner = default_runner()
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
-        raise typer.Exit(check_once(pipelines, store, runner, clock))
-    serve(pipelines, store, runner)
+        raise typer.Exit(check_once(pipelines, lock_file, runner, clock))
+    serve(pipelines, lock_file, runner)
 
 
 def history(
@@ -152,9 +146,9 @@ def _history_table(events: list[LoggedEvent]) -> Table:
 
 def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
     table = _table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
-    for scheduled in pipelines:
-        settings = load_scheduled(scheduled.config, scheduled.overrides).schedule_or_default
-        event_log = EventLog(Layout(scheduled.output, scheduled.name).event_log)
+    for pipeline in pipelines:
+        settings = pipeline.load_config().schedule_or_default
+        event_log = EventLog(Layout(pipeline.output, pipeline.name).event_log)
         firings = [
             show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
         ]
@@ -162,19 +156,19 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
             settings.on_new_data
         )
-        begun = read_history(event_log).started  # Also by hand.
+        started = read_history(event_log).started  # Whether a schedule or somebody started it.
         why, end = "none yet", ""
-        if begun is not None:
-            why = f"{show_time(begun.at, settings)}: {begun.message}"
-            end = _how_it_ended(event_log, begun)
+        if started is not None:
+            why = f"{show_time(started.at, settings)}: {started.message}"
+            end = _how_it_ended(event_log, started)
         table.add_row(
-            scheduled.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
+            pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
         )
     return table
 
 
-def _how_it_ended(event_log: EventLog, begun: LoggedEvent) -> str:
-    ends = event_log.events(EventKind.FINISHED, EventKind.FAILED, run=begun.run)
+def _how_it_ended(event_log: EventLog, started: LoggedEvent) -> str:
+    ends = event_log.events(EventKind.FINISHED, EventKind.FAILED, run=started.run)
     if not ends:
         return "under way, or killed"
     status = ends[-1].details.get("status", ends[-1].kind.value)

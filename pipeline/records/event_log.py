@@ -1,4 +1,4 @@
-"""The event log of a pipeline: every decision and what came of it, in one SQLite file."""
+"""The event log of a pipeline: every decision and what came of it, in an SQLite file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from trainer_module.errors import ConfigError
 
 SCHEMA_VERSION = 1
-"""Of the file, in its `user_version`."""
+"""The version of the tables, which the file has as its `user_version`."""
 BUSY_SECONDS = 10.0
-"""How long a writer waits for another."""
+"""How long one process waits for another that writes."""
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS events (
@@ -31,12 +31,12 @@ CREATE TABLE IF NOT EXISTS events (
 
 
 class EventKind(StrEnum):
-    """What an event tells of."""
+    """What kind of event it is."""
 
     DUE = "due"
     """A run was decided on; the message says why."""
     SKIPPED = "skipped"
-    """A firing of the clock that nothing came of; the message says why."""
+    """No run was started, for a firing of the clock or at all; the message says why."""
     STARTED = "started"
     """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`."""
     CACHED = "cached"
@@ -44,7 +44,7 @@ class EventKind(StrEnum):
     INGESTED = "ingested"
     """A span was read; details: `span`, `examples`."""
     UNUSABLE_SPAN = "unusable span"
-    """A span cannot be read, or holds nothing; details: `span`."""
+    """A span cannot be read, or has no examples; details: `span`."""
     ANOMALY = "anomaly"
     DRIFT = "drift"
     BLESSED = "blessed"
@@ -52,11 +52,11 @@ class EventKind(StrEnum):
     PUSHED = "pushed"
     """Details: `version`, `path`, `model`, `metrics`, `window`, `strategy`."""
     FINISHED = "finished"
-    """A run ended by itself; details: `status`, `exit_code`, and the signatures of its spans."""
+    """A run ended well; details: `status`, `exit_code`, and the signatures of its spans."""
     FAILED = "failed"
-    """A run failed, was stopped or ran into its time-out; details: `exit_code`."""
+    """A run failed, was stopped or took too long; details: `exit_code`."""
     ROLLED_BACK = "rolled back"
-    """Details: `version` that serves now, `copy_of`."""
+    """Details: `version` that is in service now, `copy_of`."""
     WITHDRAWN = "withdrawn"
     """A version is marked as bad; details: `version`."""
     DELETED = "deleted"
@@ -66,7 +66,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True)
 class LoggedEvent:
-    """One line of the event log."""
+    """One recorded event."""
 
     id: int
     at: datetime
@@ -80,7 +80,7 @@ class EventLog:
     """Appends and finds events; safe for several processes at once."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file at each call; it is made when the first event is recorded."""
+        """Opens nothing yet: each call opens the file, and the first event makes it."""
         self._path = path
 
     def record(
@@ -95,7 +95,7 @@ class EventLog:
         """Appends an event.
 
         Args:
-          kind: what it tells of.
+          kind: of the event.
           message: a sentence for people.
           run: the id of the run it belongs to.
           at: when; default: now.
@@ -161,7 +161,7 @@ class EventLog:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes a new file's table.
+    """Makes the table in a new file.
 
     Raises:
       ConfigError: a newer Scopeline wrote the file.

@@ -1,8 +1,8 @@
-"""Tells people and programs of what became of a run, by webhook and by mail.
+"""Notifies people and programs of how a run went, by webhook and by mail.
 
-A notification that cannot be delivered never fails or delays a run for long: it is logged, and
-recorded in the event log. Neither ever names more of a URL than its host: its path or query may be
-what lets one post there.
+A notification that cannot be delivered never fails a run, nor delays it for long: the failure is
+logged, and recorded in the event log. Both show only the host of a URL, since its path or query
+may be a secret.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from trainer_module.errors import ConfigError, ScopelineError
 SIGNATURE_HEADER = "X-Scopeline-Signature"
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 5.0
-"""How long a server may say nothing."""
+"""How long a server may take until it sends the next bytes."""
 DEADLINE_SECONDS = 15.0
-"""How long a delivery takes at most, second attempt included, however slowly a server answers."""
+"""The longest that a delivery may take, second attempt included."""
 RETRY_SECONDS = 1.0
 """The wait before the second attempt."""
 SMTP_PORT = 25
@@ -81,14 +81,14 @@ def notify(
     event_log: EventLog,
     run: str | None = None,
 ) -> None:
-    """Tells those that the config names of an occasion, if it asks for that; never raises.
+    """Notifies the webhook and the mail addresses of the config of an occasion; never raises.
 
     Args:
       config: a checked config.
-      occasion: what happened.
+      occasion: what happened; nothing is sent if the config does not name it.
       message: a sentence for people.
       details: for programs.
-      event_log: of the pipeline; is told of what could not be delivered.
+      event_log: of the pipeline; records what could not be delivered.
       run: the id of the run it is about.
     """
     settings = config.notify
@@ -132,8 +132,8 @@ def _deliver(
 def _attempt_twice(attempt: Callable[[], None]) -> str | None:
     """Why the delivery failed; None if it did not.
 
-    It goes on in a thread of its own: the time-outs of sockets begin anew with every byte, so
-    that a server that drips could hold them for ever.
+    The attempts are made in a thread of their own, which is not waited for after the deadline: a
+    socket's time-out begins anew with every byte, so a slow server could hold it for ever.
     """
     ends = time.monotonic() + DEADLINE_SECONDS
     failures: list[str] = []
@@ -163,16 +163,16 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
         attempt()
     except _UndeliveredError as error:
         return str(error), error.again
-    except OSError as error:  # Those of requests and smtplib as well.
+    except OSError as error:  # The errors of requests and smtplib are OSErrors, too.
         return _explain(error)
     except Exception as error:
-        # Not its text, which may hold what was to be sent, or where.
+        # Its text is not shown: it may have the content or the URL.
         return f"{type(error).__name__}; is what the config says of it right?", False
     return None, False
 
 
 def _explain(error: OSError) -> tuple[str, bool]:
-    """The same for an error of the network or of the mail server, without a URL."""
+    """Why an attempt failed, without a URL, and whether another may succeed."""
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return f"it refuses the login ({error.smtp_code})", False
     if isinstance(error, smtplib.SMTPRecipientsRefused):
@@ -203,12 +203,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _host(webhook: WebhookSettings) -> str:
-    """What may be shown of a webhook: whom it tells, without user, path and query."""
+    """The host of a webhook; user, path and query are not shown, as they may be secrets."""
     return "the webhook at " + re.sub(r"^https?://([^/?#]*@)?([^/?#]*).*$", r"\2", webhook.url)
 
 
 def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
-    import requests  # Only now: a run that tells nobody does not wait for it.
+    import requests  # Imported only here, so that runs without a webhook do not wait for it.
 
     body = json.dumps(content, default=str).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "scopeline"}
@@ -221,9 +221,9 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         data=body,
         headers=headers,
         timeout=(CONNECT_SECONDS, READ_SECONDS),
-        # Another host is not to be told; and a POST that is redirected becomes a GET.
+        # The content is for this host alone; and a POST that is redirected becomes a GET.
         allow_redirects=False,
-        # The answer says all by its status; its body might be endless.
+        # Only the status of the answer is read: its body might be endless.
         stream=True,
     ) as response:
         status = response.status_code
@@ -259,7 +259,7 @@ def _send(email: EmailSettings, content: dict[str, Any]) -> None:
             password = os.environ.get(email.password_variable or "", "")
             server.login(email.user, password)
         refused = server.send_message(mail)
-    if refused:  # The others have it already: not again.
+    if refused:  # No second attempt: the other recipients have the mail.
         raise _UndeliveredError(_refused(refused))
 
 

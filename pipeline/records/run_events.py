@@ -1,4 +1,4 @@
-"""What a run tells the event log, and those who want to be told."""
+"""What a run records in the event log, and notifies of."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SpanStates = dict[str, dict[str, str]]
 
 
 def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
-    """By number, each span's signature and digest; one that is known already is not read again."""
+    """Each span's signature and digest, by number; a span with a known signature is not read."""
     known = {}
     for event in event_log.events(EventKind.FINISHED):
         for state in event.details.get("spans", {}).values():
@@ -37,7 +37,7 @@ def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
 
 
 def _digest(span: Span) -> str:
-    """Of a span whose files are gone in the meantime, one that no content has."""
+    """The digest of a span; an empty one, equal to no other, if its files have been deleted."""
     try:
         return span.digest()
     except OSError:
@@ -45,7 +45,7 @@ def _digest(span: Span) -> str:
 
 
 class RunEvents:
-    """Writes down one run."""
+    """Records the events of one run, and notifies of them."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class RunEvents:
         because: str,
         states: SpanStates | None = None,
     ) -> None:
-        """Looks at the data's files; writes nothing yet.
+        """Reads the state of the data's files; records nothing yet.
 
         Args:
           event_log: of the pipeline.
@@ -71,7 +71,7 @@ class RunEvents:
         self._run = run_id
         self._data = data
         self._window = [span.number for span in data]
-        # Looked at before anything is read: what changes later is new to the next run.
+        # Read before the data itself, so that what changes later is new to the next run.
         self.states = span_states(data, event_log) if states is None else states
         self._because = because
         self._has_begun = False
@@ -80,7 +80,7 @@ class RunEvents:
         """The first component begins; further calls do nothing."""
         if not self._has_begun:
             self._has_begun = True
-            # Where each step is a process of its own, another one may have begun the run.
+            # Where each step is a process of its own, an earlier one may have recorded it.
             if self._event_log.events(EventKind.STARTED, run=self._run):
                 return
             self._record(
@@ -92,7 +92,7 @@ class RunEvents:
             )
 
     def trains_on(self, spans: Sequence[Span]) -> None:
-        """Which of the spans could be used."""
+        """Says which of the spans could be used."""
         self._window = [span.number for span in spans]
 
     def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
@@ -145,7 +145,7 @@ class RunEvents:
         self._ended(summary)
 
     def _drifted(self, found: Sequence[str]) -> None:
-        """Writes drift down, once: the run that trains finds what the one that checked did."""
+        """Records drift once: a run that trains finds again what the run that checked found."""
         span = self._data[-1].number
         known = {(e.details["span"], e.message) for e in self._event_log.events(EventKind.DRIFT)}
         new = [drift for drift in found if (span, drift) not in known]
@@ -155,7 +155,7 @@ class RunEvents:
             self._tell(Occasion.DRIFT, "; ".join(new))
 
     def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
-        """Writes a version down, once: also if an earlier run that made it was killed."""
+        """Records a version, unless the run that this one continues had recorded it."""
         pushed = [event.details["path"] for event in self._event_log.events(EventKind.PUSHED)]
         if path in pushed:
             return
@@ -191,7 +191,7 @@ class RunEvents:
         where = f"{error.component}: " if error and error.component else ""
         message = where + (error.message if error else status.value)
         self._record(EventKind.FAILED, message, **details)
-        if status is not Status.INTERRUPTED:  # Somebody meant it.
+        if status is not Status.INTERRUPTED:  # Whoever stopped it knows.
             self._tell(Occasion.FAILED, message)
 
     def _record(self, kind: EventKind, message: str, **details: Any) -> None:

@@ -30,7 +30,7 @@ class Status(StrEnum):
     """How a run ended."""
 
     RUNNING = "running"
-    """It has not ended; or it was killed, if nothing runs any more."""
+    """It has not ended, or it was killed: then no process of it is left."""
     PUSHED = "pushed"
     VALIDATED = "validated"
     """The data was read and checked; no more was asked for."""

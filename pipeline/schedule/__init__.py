@@ -1,1 +1,1 @@
-"""Retraining by itself: what is due and why, on which window of spans, and what came of it."""
+"""Scheduled retraining: decides when a run is due and on which window of spans, and starts it."""

@@ -10,14 +10,14 @@ from cronsim import CronSim
 from pipeline.config.schedule import ScheduleSettings
 
 LONGEST_GAP = timedelta(days=366)
-"""A scheduler that was down for longer does not count the firings before."""
+"""Firings longer ago than this are not counted as missed."""
 
 
 def firings_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
     """The firings later than `after` and not later than `until`, in the schedule's time zone.
 
-    A firing in an hour that daylight saving leaves out comes right after that hour; one in the
-    hour that comes twice comes once.
+    When clocks go forward, a firing in the hour left out comes right after it; when they go back, a
+    firing in the hour that comes twice comes once.
     """
     found = []
     for firing in _firings(settings, max(after, until - LONGEST_GAP)):
@@ -49,11 +49,12 @@ def _firings(settings: ScheduleSettings, after: datetime) -> Iterator[datetime]:
     if settings.cron is None:
         return
     for firing in CronSim(settings.cron, after.astimezone(settings.zone)):
-        # In the second of two like hours it would begin with the first one's firings.
+        # CronSim knows no fold: asked in the second of two equal hours, it repeats firings of
+        # the first.
         if _is_later(firing, after):
             yield firing
 
 
 def _is_later(first: datetime, second: datetime) -> bool:
-    """Compares moments: datetimes of one time zone compare what its clocks show."""
+    """Compares moments in UTC, since datetimes of one time zone compare by the clock's face."""
     return first.astimezone(UTC) > second.astimezone(UTC)

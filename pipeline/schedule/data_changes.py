@@ -1,9 +1,9 @@
-"""What a run would train on now, and what of it the last one has not seen."""
+"""What a run would train on now, and how that differs from what the last run trained on."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,8 +14,8 @@ from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_d
 from pipeline.layout import Layout
 from trainer_module.errors import DataError
 
-_SHOWN = 5
-"""So many spans are named in a message."""
+MAX_SPANS_SHOWN = 5
+"""A message names at most so many spans."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class DataSnapshot:
     """The data as it is now."""
 
     spans: tuple[Span, ...]
-    """All there are; data without spans counts as one."""
+    """Every span there is; data without spans counts as one."""
     window: Window | None
     """What a run would train on."""
     problem: str | None = None
     """Why there is no window."""
     is_being_written: bool = False
-    """Whether files have changed so recently that it is worth to wait for them."""
+    """Whether files have changed so recently that more may follow."""
 
     @property
     def signatures(self) -> dict[str, str]:
-        """Of the window's spans, by number."""
+        """The signatures of the window's spans, by the span's number."""
         spans = self.window.spans if self.window else ()
         return {str(span.number): span.signature for span in spans}
 
@@ -42,80 +42,81 @@ class DataSnapshot:
 class DataChanges:
     """How the window differs from what was trained on."""
 
-    fresh: tuple[Span, ...] = ()
-    """Spans that are new, or whose content is."""
+    spans: tuple[Span, ...] = ()
+    """Spans of the window that are new, or have other content."""
     notes: tuple[str, ...] = ()
-    """What has come but is no reason to train."""
+    """Data that has come but is no reason to train, a sentence each."""
 
     def __str__(self) -> str:
         """Such as `new or changed: 2026-01-05`."""
-        names = ", ".join(str(span) for span in self.fresh[-_SHOWN:])
-        more = len(self.fresh) - _SHOWN
+        names = ", ".join(str(span) for span in self.spans[-MAX_SPANS_SHOWN:])
+        more = len(self.spans) - MAX_SPANS_SHOWN
         return f"new or changed: {names}" + (f" and {more} older ones" if more > 0 else "")
 
 
 def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> DataSnapshot:
-    """Finds the data that is there; what cannot be used is said in the view."""
-    settings = config.schedule_or_default
-    latest_write = (now - settings.settle).timestamp()
+    """Finds the data that is there, and the window that a run would train on.
+
+    Data that cannot be used raises nothing: the snapshot says what is wrong with it.
+    """
+    settings, in_spans = config.schedule_or_default, has_spans(config.data)
     spans: list[Span] = []
+    window, problem = None, None
     try:
-        in_spans, location = has_spans(config.data), locate_data(config.data, layout)
+        location = locate_data(config.data, layout)
         spans = list_spans(config.data, location) if in_spans else [whole_data(location)]
-        writing = any(span.modified > latest_write for span in spans)
-        if in_spans:
-            window = choose_window(spans, settings, now)
-        elif writing:
-            return DataSnapshot(
-                tuple(spans), None, "data.path: its files are still being written", True
-            )
-        else:
-            window = Window(tuple(spans))
+        window = choose_window(spans, settings, now) if in_spans else Window(tuple(spans))
     except DataError as error:
-        writing = any(span.modified > latest_write for span in spans)
-        return DataSnapshot(tuple(spans), None, str(error), writing)
-    return DataSnapshot(tuple(spans), window, None, writing)
+        problem = str(error)
+    written_recently = (now - settings.settle).timestamp()
+    is_being_written = any(span.modified > written_recently for span in spans)
+    if is_being_written and not in_spans:
+        window, problem = None, "data.path: its files are still being written"
+    return DataSnapshot(tuple(spans), window, problem, is_being_written)
 
 
-def compare(
+def compare_with_trained(
     snapshot: DataSnapshot,
     trained: Mapping[str, Mapping[str, str]],
-    since: datetime | None,
+    decided_at: datetime | None,
     in_spans: bool,
 ) -> DataChanges:
-    """What is new in a view that has a window.
+    """Finds what is new in a snapshot.
 
     Args:
-      view: the data as it is now.
-      trained: signature and digest by the number of a span, of the last run's window.
-      since: when the last run was decided on.
+      snapshot: the data as it is now; without a window nothing counts as new.
+      trained: signature and digest of the spans that the last run trained on, by number.
+      decided_at: when the last run was decided on.
       in_spans: whether the data comes in spans.
     """
     window = snapshot.window
     if window is None:
         return DataChanges()
-    fresh, notes = [], list(window.notes)
+    changed, notes = [], list(window.notes)
     for span in window.spans:
         known = trained.get(str(span.number))
-        if known is None:
-            fresh.append(span)
-        elif known["signature"] != span.signature:
-            if known["digest"] == _digest(span):
-                what = f"span {span}" if in_spans else "the data"
-                notes.append(f"{what} was delivered again with the same content")
-            else:
-                fresh.append(span)
-    notes += [
+        if known is not None and known["signature"] == span.signature:
+            continue
+        if known is not None and known["digest"] == _digest(span):
+            delivered = f"span {span}" if in_spans else "the data"
+            notes.append(f"{delivered} was delivered again with the same content")
+        else:
+            changed.append(span)
+    if decided_at is not None:
+        notes += _late_spans(snapshot.spans, window, decided_at)
+    return DataChanges(tuple(changed), tuple(notes))
+
+
+def _late_spans(spans: Sequence[Span], window: Window, decided_at: datetime) -> list[str]:
+    """Says which spans came since the last decision but are too old for the window."""
+    return [
         f"span {span} came late, before the window, and is not trained on"
-        for span in snapshot.spans
-        if span.number < window.spans[0].number
-        and since is not None
-        and span.modified > since.timestamp()
+        for span in spans
+        if span.number < window.spans[0].number and span.modified > decided_at.timestamp()
     ]
-    return DataChanges(tuple(fresh), tuple(notes))
 
 
 @functools.lru_cache(maxsize=1000)
 def _digest(span: Span) -> str:
-    """Read once as long as the files stay as they are: a scheduler asks every few minutes."""
+    """The digest of a span, cached: its files are large, and checks come every few minutes."""
     return span.digest()

@@ -1,4 +1,4 @@
-"""One run as a process of its own, watched by a scheduler."""
+"""Runs a command as a process of its own, with a time limit."""
 
 from __future__ import annotations
 
@@ -16,87 +16,91 @@ from pathlib import Path
 from pipeline.schedule.process_lock import ProcessLock
 
 GRACE_SECONDS = 60.0
-"""A run that was told to stop and has not by then is killed."""
-_LOOK_SECONDS = 0.1
+"""A process that was told to stop is killed if it has not ended after so long."""
+_POLL_SECONDS = 0.1
+"""How often to look for output, the time limit, and whether to stop."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessResult:
     """How a process ended."""
 
     exit_code: int
     """Negative: the signal that killed it."""
     timed_out: bool = False
     last_line: str = ""
-    """Of its output."""
+    """The last line of its output that is not empty."""
 
 
 def run_process(
     command: Sequence[str],
-    held: Path,
-    log: Path,
+    lock_file: Path,
+    log_file: Path,
     timeout: timedelta,
     stop: threading.Event,
-    say: Callable[[str], None],
-) -> Outcome:
+    on_line: Callable[[str], None],
+) -> ProcessResult:
     """Runs a command to its end, in a process group of its own.
 
-    Its output goes to a file, not to a pipe, so that it can go on without its scheduler.
+    Its output goes to a file, not to a pipe: should this process be killed, the command can go on.
 
     Args:
       command: to run.
-      held: a file that the process holds as long as it lives.
-      log: its output is appended here.
-      timeout: it is told to stop after so long.
-      stop: once set, it is told to stop.
-      say: gets its output, line by line.
+      lock_file: the command holds this lock until it ends.
+      log_file: replaced by the command's output.
+      timeout: the command is told to stop after so long.
+      stop: once set, the command is told to stop.
+      on_line: called with each line of the output.
 
     Raises:
-      BlockingIOError: an earlier process holds the file.
+      BlockingIOError: an earlier command holds the lock.
     """
-    with closing(ProcessLock(held)) as holding, log.open("wb") as output, log.open("rb") as tail:
-        tail.seek(0, os.SEEK_END)
+    with (
+        closing(ProcessLock(lock_file)) as lock,
+        log_file.open("wb") as output,
+        log_file.open("rb") as log,
+    ):
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=[holding.descriptor],
+            pass_fds=[lock.descriptor],
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
-        lines = _Lines(say)
-        watch = _Watch(process, timeout.total_seconds())
+        lines = _LineSplitter(on_line)
+        watchdog = _Watchdog(process, timeout.total_seconds())
         try:
             while process.poll() is None:
-                watch.look(stop)
-                lines.add(tail.read())
-                time.sleep(_LOOK_SECONDS)
-            lines.add(tail.read() + b"\n")
+                watchdog.check(stop)
+                lines.add(log.read())
+                time.sleep(_POLL_SECONDS)
+            lines.add(log.read() + b"\n")
         except BaseException:
-            process.terminate()  # Nobody would look after it.
+            process.terminate()  # Nothing would enforce its time limit any more.
             raise
-    return Outcome(process.returncode, watch.timed_out, lines.last)
+    return ProcessResult(process.returncode, watchdog.timed_out, lines.last)
 
 
-class _Lines:
-    """Passes whole lines on."""
+class _LineSplitter:
+    """Passes lines on once they are complete."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._rest = b""
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self._incomplete = b""
         self.last = ""
 
     def add(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._incomplete = (self._incomplete + data).split(b"\n")
         for line in lines:
             if text := line.decode(errors="replace").rstrip():
                 self.last = text
-                self._say(text)
+                self._on_line(text)
 
 
-class _Watch:
-    """Ends a process that should: first it is asked to."""
+class _Watchdog:
+    """Tells a process to stop when its time is up or the scheduler stops, and kills it later."""
 
     def __init__(self, process: subprocess.Popen[bytes], timeout: float) -> None:
         self._process = process
@@ -104,12 +108,12 @@ class _Watch:
         self._kill_at: float | None = None
         self.timed_out = False
 
-    def look(self, stop: threading.Event) -> None:
+    def check(self, stop: threading.Event) -> None:
         now = time.monotonic()
         if self._kill_at is None:
             self.timed_out = now >= self._deadline
             if self.timed_out or stop.is_set():
-                # To itself alone: it looks after the processes that train for it.
+                # Not to its whole group: the run ends its training processes itself.
                 self._process.terminate()
                 self._kill_at = now + GRACE_SECONDS
         elif now >= self._kill_at:

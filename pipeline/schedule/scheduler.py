@@ -1,4 +1,4 @@
-"""The scheduler that runs until it is stopped, and its one look around for `--once`."""
+"""The scheduler that runs until it is stopped, and the single check of `--once`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,26 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, JobExecutionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from pipeline.config.schedule import ScheduleSettings, show_duration
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
-from pipeline.schedule.check import (
-    CheckContext,
-    ScheduledPipeline,
-    check_pipeline,
-    load_scheduled,
-)
+from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
-from pipeline.schedule.store import opened_store
+from pipeline.schedule.process_lock import only_scheduler
+from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
 
-_STOP = threading.Event()
-"""Set by the signals that end a scheduler; jobs are functions of a module, and find it here."""
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.2
+"""How often a scheduler that waits checks whether it is to stop."""
 
 
 def default_runner() -> tuple[str, ...]:
@@ -50,23 +44,23 @@ def system_clock() -> datetime:
 
 
 class CheckTrigger(BaseTrigger):
-    """Fires when the clock does, and every so often besides: data comes when it comes."""
+    """Fires when the cron expression does, and every `poll` to find new data."""
 
     def __init__(self, settings: ScheduleSettings) -> None:
         self.settings = settings
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
-        """The next look; those that were missed are one."""
-        polled = now + self.settings.poll
+        """When to check next; checks that were missed are not made up for."""
+        next_poll = now + self.settings.poll
         firings = next_firings(self.settings, now, 1)
-        return min([polled, *firings], key=datetime.timestamp).astimezone(UTC)
+        return min([next_poll, *firings], key=datetime.timestamp).astimezone(UTC)
 
     def __str__(self) -> str:
         return f"{self.settings.cron}, every {show_duration(self.settings.poll)}"
 
 
-class Log:
-    """Says what happens, a line each; what a pipeline's last look said already is not repeated."""
+class ConsoleLog:
+    """Prints what happens, but no line that repeats the pipeline's last one."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -80,136 +74,126 @@ class Log:
             print(f"{at}  {name}: {line}", flush=True)  # noqa: T201 - the scheduler's own log
 
 
-_LOG = Log(system_clock)
-
-
-def watch_all(
-    configs: Sequence[Path], overrides: Sequence[str], output: Path, verbose: bool = False
-) -> list[ScheduledPipeline]:
-    """The pipelines of some configs.
-
-    Raises:
-      ConfigError: a config is bad or has no schedule, or two have one name.
-    """
-    found: dict[str, ScheduledPipeline] = {}
-    for config in configs:
-        scheduled = ScheduledPipeline.of(config, overrides, output, verbose)
-        if scheduled.name in found:
-            raise ConfigError(
-                f"{config}: its name is {scheduled.name!r}, as that of "
-                f"{found[scheduled.name].config}; "
-                "pipelines of one output folder have a name each"
-            )
-        found[scheduled.name] = scheduled
-    return list(found.values())
-
-
 def check_once(
     pipelines: Sequence[ScheduledPipeline],
-    store: Path,
+    lock_file: Path,
     runner: Sequence[str],
     clock: Callable[[], datetime],
 ) -> int:
-    """Looks at each pipeline once, and runs what is due, one after another.
+    """Checks each pipeline once, one after another, and runs what is due.
+
+    Args:
+      pipelines: to check.
+      lock_file: keeps other schedulers off the output folder.
+      runner: the command that runs a pipeline.
+      clock: what the decisions go by.
 
     Returns:
       The worst exit code of a run: 0, 1, 2, or 130 if it was told to stop.
 
     Raises:
-      ConfigError: another scheduler is at work on the store.
+      ConfigError: another scheduler is at work, or the output folder cannot be written.
     """
-    with opened_store(store), _stopping():
-        context = CheckContext(tuple(runner), clock, _STOP, Log(clock))
-        worst = EXIT_PUSHED
-        for scheduled in pipelines:
-            worst = max(worst, check_pipeline(scheduled, context)[0])
-            if _STOP.is_set():
+    with only_scheduler(lock_file), _stop_on_signals() as stop:
+        context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock))
+        worst_code = EXIT_PUSHED
+        for pipeline in pipelines:
+            worst_code = max(worst_code, check_pipeline(pipeline, context)[0])
+            if stop.is_set():
                 return EXIT_INTERRUPTED
-    return worst
+    return worst_code
 
 
-def serve(pipelines: Sequence[ScheduledPipeline], store: Path, runner: Sequence[str]) -> None:
+def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Sequence[str]) -> None:
     """Looks after pipelines until SIGTERM or Ctrl-C; runs under way are then stopped.
 
+    Each pipeline is checked at once. Nothing that a scheduler knows has to outlive it: what was
+    decided and run stands in the pipelines' event logs, and when to check next in their configs.
+
+    Args:
+      pipelines: to look after.
+      lock_file: keeps other schedulers off the output folder.
+      runner: the command that runs a pipeline.
+
     Raises:
-      ConfigError: another scheduler is at work on the store, or the store is bad.
-      InternalError: the store could not be written any more.
+      ConfigError: another scheduler is at work, or the output folder cannot be written.
+      InternalError: the thread that starts the checks has ended.
     """
-    with opened_store(store), _stopping():
-        scheduler = _make_scheduler(store, len(pipelines))
-        # Worked off by this thread: a job's own would wait for locks that a shutdown holds.
+    with only_scheduler(lock_file), _stop_on_signals() as stop:
+        context = CheckContext(tuple(runner), system_clock, stop, ConsoleLog(system_clock))
+        scheduler = _make_scheduler(len(pipelines))
+        # The listener, which runs in a check's thread, only passes the end of a check on. Handled
+        # there, it would wait for locks that `shutdown` holds while it waits for that thread.
         ended: SimpleQueue[JobExecutionEvent] = SimpleQueue()
         scheduler.add_listener(ended.put, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
-        scheduler.start(paused=True)
-        names = {scheduled.name for scheduled in pipelines}
-        for job in scheduler.get_jobs():
-            if job.id not in names:
-                scheduler.remove_job(job.id)
-        for scheduled in pipelines:
-            settings = load_scheduled(scheduled.config, scheduled.overrides).schedule_or_default
-            _LOG(scheduled.name, _greeting(settings))
-            scheduler.add_job(
-                run_check,
-                CheckTrigger(settings),
-                args=[scheduled, tuple(runner)],
-                id=scheduled.name,
-                replace_existing=True,
-                next_run_time=datetime.now(UTC),
-            )
-        scheduler.resume()
-        while not _STOP.wait(_LOOK_SECONDS):
-            while not ended.empty():
-                _after_check(scheduler, ended.get())
-            if not scheduler._thread.is_alive():
-                break
-        has_failed = not _STOP.is_set()
-        _STOP.set()
+        for pipeline in pipelines:
+            _add_job(scheduler, pipeline, context)
+        scheduler.start()
+        # Waits for the queue, not for the event: a signal's handler runs in this thread, where
+        # setting an event that the thread is about to wait for can block for ever.
+        while not stop.is_set() and scheduler._thread.is_alive():
+            with suppress(Empty):
+                _handle_check_end(scheduler, ended.get(timeout=_POLL_SECONDS), context)
+        was_told_to_stop = stop.is_set()
+        stop.set()
         scheduler.shutdown(wait=True)
-    if has_failed:
-        raise InternalError(f"{store}: the store failed, and nothing fired any more; start again")
+    if not was_told_to_stop:
+        raise InternalError("the scheduler's thread has ended, and nothing fires any more")
 
 
-def run_check(scheduled: ScheduledPipeline, runner: tuple[str, ...]) -> ScheduleSettings | None:
-    """The job: one look at a pipeline; its schedule as the config has it now."""
-    return check_pipeline(scheduled, CheckContext(runner, system_clock, _STOP, _LOG))[1]
-
-
-def _make_scheduler(store: Path, pipelines: int) -> BackgroundScheduler:
-    # What it has to say of its own is about looks that it leaves out while a run is under way.
+def _make_scheduler(threads: int) -> BackgroundScheduler:
+    # What APScheduler logs is about checks that it leaves out while a run is under way.
     logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
     return BackgroundScheduler(
-        jobstores={"default": SQLAlchemyJobStore(url=f"sqlite:///{store}")},
-        executors={"default": ThreadPoolExecutor(pipelines)},
+        executors={"default": ThreadPoolExecutor(threads)},
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone=UTC,
     )
 
 
-def _after_check(scheduler: BackgroundScheduler, event: JobExecutionEvent) -> None:
-    """Follows a schedule that has changed in its file."""
+def _add_job(
+    scheduler: BackgroundScheduler, pipeline: ScheduledPipeline, context: CheckContext
+) -> None:
+    """Has a pipeline checked at once, and then whenever its schedule says."""
+    settings = pipeline.load_config().schedule_or_default
+    context.report(pipeline.name, _describe(settings))
+    scheduler.add_job(
+        lambda: check_pipeline(pipeline, context)[1],
+        CheckTrigger(settings),
+        id=pipeline.name,
+        next_run_time=datetime.now(UTC),
+    )
+
+
+def _handle_check_end(
+    scheduler: BackgroundScheduler, event: JobExecutionEvent, context: CheckContext
+) -> None:
+    """Applies a schedule that has changed in its file; reports an error of our own."""
     if event.exception is not None:
-        _LOG(event.job_id, f"internal error: {event.exception!r}\n{event.traceback}")
+        line = f"internal error: {event.exception!r}\n{event.traceback}"
+        context.report(event.job_id, line)
         return
     job, settings = scheduler.get_job(event.job_id), event.retval
     if job is not None and settings is not None and job.trigger.settings != settings:
         scheduler.reschedule_job(event.job_id, trigger=CheckTrigger(settings))
-        _LOG(event.job_id, f"the schedule has changed; {_greeting(settings)}")
+        context.report(event.job_id, f"the schedule has changed; {_describe(settings)}")
 
 
-def _greeting(settings: ScheduleSettings) -> str:
+def _describe(settings: ScheduleSettings) -> str:
+    """How often a pipeline is checked, and when its clock fires next."""
     firings = next_firings(settings, system_clock(), 1)
     fires = [f"the clock fires next at {show_time(firing, settings)}" for firing in firings]
     return "; ".join([f"looks every {show_duration(settings.poll)}", *fires])
 
 
 @contextmanager
-def _stopping() -> Iterator[None]:
-    """SIGTERM and Ctrl-C set the event, and no more; the earlier handlers come back at the end."""
-    _STOP.clear()
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; the earlier handlers come back at the end."""
+    stop = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
-    earlier = [signal.signal(number, lambda *_: _STOP.set()) for number in signals]
+    earlier = [signal.signal(number, lambda *_: stop.set()) for number in signals]
     try:
-        yield
+        yield stop
     finally:
         for number, handler in zip(signals, earlier, strict=True):
             signal.signal(number, handler)

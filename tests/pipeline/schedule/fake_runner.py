@@ -1,7 +1,8 @@
-"""Stands for `local_runner.py`: takes `run` and its options, writes the ledger, trains nothing.
+"""Stands for `local_runner.py`: takes `run` and its options, records its events, trains nothing.
 
-Its behaviour is read from `behaviour` in the output folder: a status, or `hang`, `deaf` (to SIGTERM
-as well), `silent` (an exit code of 1 and a line), `refused` (2).
+What it does stands in the file `behaviour` in the output folder: the status that it ends with, or
+`hang`, `deaf` (hangs, and ignores SIGTERM), `killed`, `silent` (ends with 1 and records nothing)
+or `refused` (the same with 2).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from pipeline.config.loading import load_config
+from pipeline.config.span_patterns import parse_span
+from pipeline.data.location import locate_data
+from pipeline.data.spans import choose_window, list_spans
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
-from pipeline.run_context import RunRequest, resolve_run
 
 
 def main() -> None:
@@ -45,10 +48,15 @@ def main() -> None:
         sys.exit(1)
     if behaviour == "refused":
         sys.exit(2)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    deaf = behaviour == "deaf"
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.default_int_handler)
     with one_at_a_time(layout):
-        request = RunRequest(given.because, given.through, given.validate_only)
-        data = list(resolve_run(config, layout, request).data)
+        through = parse_span(given.through, has_date=True)
+        spans, now = (
+            list_spans(config.data, locate_data(config.data, layout)),
+            datetime.now().astimezone(),
+        )
+        data = list(choose_window(spans, config.schedule_or_default, now, through).spans)
         run = new_run_id()
         run_events = RunEvents(EventLog(layout.event_log), config, run, data, given.because)
         run_events.started()
@@ -71,8 +79,6 @@ def _behave(behaviour: str) -> Status:
         os.kill(os.getpid(), signal.SIGKILL)
     if behaviour not in ("hang", "deaf"):
         return Status(behaviour)
-    if behaviour == "deaf":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         time.sleep(120)
     except KeyboardInterrupt:

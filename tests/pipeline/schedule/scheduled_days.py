@@ -1,4 +1,4 @@
-"""Days of data with a clock of their own, and runs that only write the ledger as real ones do."""
+"""Days of data with a simulated clock, and runs that record events as real ones do, and no more."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def at(day: int, hour: int = 3, minute: int = 0) -> datetime:
 
 
 class Days:
-    """A pipeline on a span per day of January 2026; the data of a day comes at 1 the next night."""
+    """A pipeline with a span per day of January 2026; a day's data arrives at 1 the next night."""
 
     def __init__(self, folder: Path, schedule: dict[str, Any], **sections: Any) -> None:
         self.folder = folder
@@ -74,8 +74,8 @@ class Days:
             moment = (arrives or at(day + 1, 1)).timestamp()
             os.utime(path, (moment, moment))
 
-    def look(self, now: datetime) -> Due | NotDue:
-        """Decides and writes it down, as a scheduler does."""
+    def check(self, now: datetime) -> Due | NotDue:
+        """Decides, and records the decision, as a scheduler does."""
         decision = decide(self.config, self.layout, self.event_log, now)
         record_decision(decision, self.event_log, now)
         return decision

@@ -26,7 +26,7 @@ def nightly(tmp_path: Path) -> Days:
     """Trained by the clock, on the days up to the third."""
     days = Days(tmp_path, NIGHTLY)
     days.deliver(1, 2, 3)
-    assert isinstance(days.look(at(4)), Due)
+    assert isinstance(days.check(at(4)), Due)
     days.run(at(4))
     return days
 
@@ -36,25 +36,25 @@ def eager(tmp_path: Path) -> Days:
     """Trained as data comes, on the days up to the third."""
     days = Days(tmp_path, AS_IT_COMES)
     days.deliver(1, 2, 3)
-    assert isinstance(days.look(at(4)), Due)
+    assert isinstance(days.check(at(4)), Due)
     days.run(at(4))
     return days
 
 
 def test_new_day_is_due_when_the_clock_fires_and_not_before(nightly: Days) -> None:
     nightly.deliver(4)
-    assert nightly.look(at(5, 2, 59)) == NotDue("the clock has not fired")
-    due = nightly.look(at(5, 3, 0))
+    assert nightly.check(at(5, 2, 59)) == NotDue("the clock has not fired")
+    due = nightly.check(at(5, 3, 0))
     assert isinstance(due, Due)
     assert due.through == day_number(4)
     assert due.reason == ("the clock fired at 2026-01-05 03:00 UTC; new or changed: 2026-01-04")
     nightly.run(at(5))
-    assert nightly.look(at(5, 3, 1)) == NotDue("the clock has not fired")
+    assert nightly.check(at(5, 3, 1)) == NotDue("the clock has not fired")
 
 
 def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> None:
     for minute in (0, 1, 2):
-        decision = nightly.look(at(5, 3, minute))
+        decision = nightly.check(at(5, 3, minute))
         assert isinstance(decision, NotDue)
     (skipped,) = nightly.events(EventKind.SKIPPED)
     assert skipped.message == "the clock fired at 2026-01-05 03:00 UTC: nothing is new"
@@ -63,62 +63,62 @@ def test_nothing_new_at_a_firing_is_skipped_and_recorded_once(nightly: Days) -> 
 
 def test_missed_firings_are_one(nightly: Days) -> None:
     nightly.deliver(4, 5, 6)
-    due = nightly.look(at(9, 12))
+    due = nightly.check(at(9, 12))
     assert isinstance(due, Due)
     assert due.reason.startswith("the clock fired at 2026-01-09 03:00 UTC, and 4 missed before; ")
     assert due.details["firings"] == 5
     nightly.run(at(9, 12))
-    assert isinstance(nightly.look(at(9, 13)), NotDue)
+    assert isinstance(nightly.check(at(9, 13)), NotDue)
 
 
-def test_first_look_waits_for_the_next_firing_but_counts_one_just_before(tmp_path: Path) -> None:
+def test_first_check_waits_for_the_next_firing_but_counts_one_just_before(tmp_path: Path) -> None:
     late = Days(tmp_path / "late", NIGHTLY)
     late.deliver(1, 2, 3)
-    first = late.look(at(4, 14))
+    first = late.check(at(4, 14))
     assert first.reason == "seen for the first time; the clock first fires at 2026-01-05 03:00 UTC"
     assert [event.message for event in late.events()] == [first.reason]
-    late.look(at(4, 15))
+    late.check(at(4, 15))
     assert len(late.events()) == 1
-    assert isinstance(late.look(at(5, 3)), Due)
+    assert isinstance(late.check(at(5, 3)), Due)
     soon = Days(tmp_path / "soon", NIGHTLY)
     soon.deliver(1, 2, 3)
-    assert isinstance(soon.look(at(4, 3, 15)), Due)
+    assert isinstance(soon.check(at(4, 3, 15)), Due)
 
 
 def test_another_clock_does_not_catch_up_on_its_past(nightly: Days) -> None:
     nightly.deliver(4)
     nightly.change({"schedule": NIGHTLY | {"cron": "0 * * * *"}})
-    due = nightly.look(at(5, 20, 30))
+    due = nightly.check(at(5, 20, 30))
     assert isinstance(due, Due)
     assert due.details["firings"] == 1
 
 
 def test_changed_config_is_new_at_a_firing_alone(nightly: Days) -> None:
     nightly.change({"train": {"epochs": 7}})
-    assert isinstance(nightly.look(at(5, 2)), NotDue)
-    assert nightly.look(at(5)).reason.endswith("; the config has changed")
+    assert isinstance(nightly.check(at(5, 2)), NotDue)
+    assert nightly.check(at(5)).reason.endswith("; the config has changed")
 
 
 def test_firing_waits_for_a_file_that_has_just_been_opened(nightly: Days) -> None:
     nightly.deliver(4, rows="", arrives=at(5, 2, 59) + timedelta(seconds=55))
-    waits = nightly.look(at(5))
+    waits = nightly.check(at(5))
     assert isinstance(waits, NotDue)
     assert waits.details is None, "the firing is not settled"
 
 
 def test_firing_waits_for_what_is_being_written(nightly: Days) -> None:
     nightly.deliver(4, arrives=at(5, 2, 59) + timedelta(seconds=30))
-    waits = nightly.look(at(5))
+    waits = nightly.check(at(5))
     assert isinstance(waits, NotDue)
     assert "span 2026-01-04 is still being written, and waits" in waits.reason
     assert nightly.events(EventKind.SKIPPED) == []
-    due = nightly.look(at(5, 3, 5))
+    due = nightly.check(at(5, 3, 5))
     assert isinstance(due, Due)
     assert due.through == day_number(4)
 
 
 @pytest.mark.parametrize(
-    ("last_look", "looks", "fired"),
+    ("last_check", "checked_at", "fired"),
     [
         # 02:30 is left out: it comes right after the gap.
         ("2026-03-29T01:00", "2026-03-29T03:05", "2026-03-29 03:00 CEST"),
@@ -126,51 +126,51 @@ def test_firing_waits_for_what_is_being_written(nightly: Days) -> None:
         ("2026-10-25T01:00", "2026-10-25T02:45", "2026-10-25 02:30 CEST"),
     ],
 )
-def test_clock_changes(tmp_path: Path, last_look: str, looks: str, fired: str) -> None:
+def test_clock_changes(tmp_path: Path, last_check: str, checked_at: str, fired: str) -> None:
     zone = ZoneInfo("Europe/Paris")
     days = Days(tmp_path, {"cron": "30 2 * * *", "timezone": "Europe/Paris"})
     days.deliver(1)
-    assert isinstance(days.look(datetime.fromisoformat(last_look).replace(tzinfo=zone)), NotDue)
-    now = datetime.fromisoformat(looks).replace(tzinfo=zone)
-    due = days.look(now)
+    assert isinstance(days.check(datetime.fromisoformat(last_check).replace(tzinfo=zone)), NotDue)
+    now = datetime.fromisoformat(checked_at).replace(tzinfo=zone)
+    due = days.check(now)
     assert isinstance(due, Due)
     assert due.reason.startswith(f"the clock fired at {fired}; ")
     days.run(now)
     days.deliver(2)
     for later in (now.replace(fold=1), now.replace(hour=23)):
-        assert days.look(later) == NotDue("the clock has not fired")
+        assert days.check(later) == NotDue("the clock has not fired")
 
 
 def test_new_span_is_due_as_it_comes(eager: Days) -> None:
-    assert eager.look(at(4, 4)) == NotDue("nothing new")
+    assert eager.check(at(4, 4)) == NotDue("nothing new")
     eager.deliver(4)
-    due = eager.look(at(5, 1, 30))
+    due = eager.check(at(5, 1, 30))
     assert isinstance(due, Due)
     assert (due.reason, due.through) == ("new or changed: 2026-01-04", day_number(4))
 
 
 def test_changed_content_is_due_and_a_second_delivery_is_not(eager: Days) -> None:
     eager.deliver(2, arrives=at(4, 5))
-    again = eager.look(at(4, 6))
+    again = eager.check(at(4, 6))
     assert isinstance(again, NotDue)
     assert again.reason == (
         "nothing new; span 2026-01-02 was delivered again with the same content"
     )
     eager.deliver(2, rows=OTHER_ROWS, arrives=at(4, 7))
-    assert eager.look(at(4, 8)).reason == "new or changed: 2026-01-02"
+    assert eager.check(at(4, 8)).reason == "new or changed: 2026-01-02"
 
 
 def test_late_span_counts_inside_the_window_alone(tmp_path: Path) -> None:
     days = Days(tmp_path, AS_IT_COMES | {"missing_span": "skip"})
     days.deliver(3, 4, 6)
-    assert isinstance(days.look(at(7)), Due)
+    assert isinstance(days.check(at(7)), Due)
     days.run(at(7))
     days.deliver(2, arrives=at(7, 4))
-    before = days.look(at(7, 5))
+    before = days.check(at(7, 5))
     assert isinstance(before, NotDue)
     assert "span 2026-01-02 came late, before the window, and is not trained on" in before.reason
     days.deliver(5, arrives=at(7, 6))
-    inside = days.look(at(7, 7))
+    inside = days.check(at(7, 7))
     assert isinstance(inside, Due)
     assert inside.reason.startswith("new or changed: 2026-01-05; ")
     assert inside.through == day_number(6)
@@ -179,30 +179,30 @@ def test_late_span_counts_inside_the_window_alone(tmp_path: Path) -> None:
 def test_gap_is_said_once_until_it_changes(eager: Days) -> None:
     eager.deliver(5)
     for hour in (4, 5, 6):
-        decision = eager.look(at(6, hour))
+        decision = eager.check(at(6, hour))
         assert isinstance(decision, NotDue)
         assert "the window lacks span 2026-01-04" in decision.reason
     assert len(eager.events(EventKind.SKIPPED)) == 1
     eager.deliver(7)
-    eager.look(at(8))
+    eager.check(at(8))
     assert len(eager.events(EventKind.SKIPPED)) == 2
     eager.deliver(4, 6, arrives=at(8, 4))
-    assert isinstance(eager.look(at(8, 5)), Due)
+    assert isinstance(eager.check(at(8, 5)), Due)
 
 
 def test_no_data_at_all_is_no_traceback(tmp_path: Path) -> None:
     days = Days(tmp_path, AS_IT_COMES)
     said = "data.path: there is no span to train on"
-    assert days.look(at(1)) == NotDue(said, {}, is_problem=True)
+    assert days.check(at(1)) == NotDue(said, {}, is_problem=True)
 
 
 def test_run_under_way_is_left_alone(eager: Days) -> None:
     eager.deliver(4)
     for path in (eager.layout.lock, eager.layout.scheduled):
         held = ProcessLock(path)
-        assert eager.look(at(5)) == NotDue("a run is under way")
+        assert eager.check(at(5)) == NotDue("a run is under way")
         held.close()
-    assert isinstance(eager.look(at(5)), Due)
+    assert isinstance(eager.check(at(5)), Due)
 
 
 def test_who_inherits_a_held_file_holds_it(tmp_path: Path) -> None:
@@ -218,17 +218,17 @@ def test_who_inherits_a_held_file_holds_it(tmp_path: Path) -> None:
 
 def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
     eager.deliver(4)
-    eager.look(at(5))
+    eager.check(at(5))
     eager.begin(at(5))
     eager.deliver(5)
-    goes_on = eager.look(at(6))
+    goes_on = eager.check(at(6))
     assert isinstance(goes_on, Due)
     assert goes_on.through == day_number(4)
     assert goes_on.reason == (
         "goes on with the run that was interrupted (new or changed: 2026-01-04)"
     )
-    # Killed again before it began.
-    again = eager.look(at(6, 4))
+    # Killed once more, before the run began.
+    again = eager.check(at(6, 4))
     assert isinstance(again, Due)
     assert (again.through, again.details["because"]) == (
         day_number(4),
@@ -236,7 +236,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
     )
     assert again.reason.startswith("goes on with what was decided and did not begin (")
     eager.run(at(6, 4), through=day_number(4))
-    after = eager.look(at(6, 5))
+    after = eager.check(at(6, 5))
     assert isinstance(after, Due)
     assert (after.through, after.reason) == (day_number(5), "new or changed: 2026-01-05")
 
@@ -244,7 +244,7 @@ def test_killed_run_goes_on_to_the_same_span(eager: Days) -> None:
 def test_killed_run_by_hand_goes_on(nightly: Days) -> None:
     nightly.deliver(4)
     nightly.begin(at(5, 1, 30), because="by hand")
-    goes_on = nightly.look(at(5, 2))
+    goes_on = nightly.check(at(5, 2))
     assert isinstance(goes_on, Due)
     assert goes_on.reason == "goes on with the run that was interrupted (by hand)"
     assert goes_on.through == day_number(4)
@@ -252,9 +252,9 @@ def test_killed_run_by_hand_goes_on(nightly: Days) -> None:
 
 def test_stopped_run_goes_on_at_once(eager: Days) -> None:
     eager.deliver(4)
-    eager.look(at(5))
+    eager.check(at(5))
     eager.run(at(5), Status.INTERRUPTED)
-    goes_on = eager.look(at(5, 3, 1))
+    goes_on = eager.check(at(5, 3, 1))
     assert isinstance(goes_on, Due)
     assert goes_on.reason.startswith("goes on with the run that was stopped (")
 
@@ -263,34 +263,34 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     retry = {"attempts": 3, "backoff": "10m"}
     nightly.change({"schedule": NIGHTLY | {"retry": retry}})
     nightly.deliver(4)
-    nightly.look(at(5))
+    nightly.check(at(5))
     nightly.run(at(5), Status.FAILED)
-    waits = nightly.look(at(5, 3, 9))
+    waits = nightly.check(at(5, 3, 9))
     assert isinstance(waits, NotDue)
     assert waits.reason == "the last run failed; it is tried again at 2026-01-05 03:10 UTC"
-    second = nightly.look(at(5, 3, 11))
+    second = nightly.check(at(5, 3, 11))
     assert isinstance(second, Due)
     assert second.reason.startswith("attempt 2 of 3 (the clock fired at 2026-01-05 03:00 UTC")
     nightly.run(at(5, 3, 11), Status.FAILED)
-    assert isinstance(nightly.look(at(5, 3, 30)), NotDue)
-    assert isinstance(nightly.look(at(5, 3, 32)), Due)
+    assert isinstance(nightly.check(at(5, 3, 30)), NotDue)
+    assert isinstance(nightly.check(at(5, 3, 32)), Due)
     nightly.run(at(5, 3, 32), Status.FAILED)
-    given_up = nightly.look(at(5, 23))
+    given_up = nightly.check(at(5, 23))
     assert given_up == NotDue(
         "the last run failed 3 times; the next waits for the clock, or for new data"
     )
-    fresh = nightly.look(at(6))
+    fresh = nightly.check(at(6))
     assert isinstance(fresh, Due)
     assert fresh.details["attempt"] == 1
 
 
 def test_failure_gives_way_to_new_data(eager: Days) -> None:
     eager.deliver(4)
-    eager.look(at(5))
+    eager.check(at(5))
     eager.run(at(5), Status.FAILED)
-    assert isinstance(eager.look(at(5, 3, 1)), NotDue)
+    assert isinstance(eager.check(at(5, 3, 1)), NotDue)
     eager.deliver(5)
-    due = eager.look(at(6, 1, 30))
+    due = eager.check(at(6, 1, 30))
     assert isinstance(due, Due)
     assert (due.through, due.details["attempt"]) == (day_number(5), 1)
 
@@ -298,95 +298,95 @@ def test_failure_gives_way_to_new_data(eager: Days) -> None:
 def test_given_up_on_data_waits_for_other_data(eager: Days) -> None:
     eager.change({"schedule": AS_IT_COMES | {"retry": {"attempts": 1}}})
     eager.deliver(4)
-    eager.look(at(5))
+    eager.check(at(5))
     eager.run(at(5), Status.FAILED)
-    assert eager.look(at(5, 9)) == NotDue(
+    assert eager.check(at(5, 9)) == NotDue(
         "the last run failed; the next waits for the clock, or for new data"
     )
     eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 10))
-    assert isinstance(eager.look(at(5, 11)), Due)
+    assert isinstance(eager.check(at(5, 11)), Due)
 
 
 def test_unusable_data_is_tried_again_when_it_has_changed(nightly: Days) -> None:
     nightly.deliver(4)
-    nightly.look(at(5))
+    nightly.check(at(5))
     nightly.run(at(5), Status.UNUSABLE)
-    assert isinstance(nightly.look(at(5, 9)), NotDue)
-    waits = nightly.look(at(5, 10))
+    assert isinstance(nightly.check(at(5, 9)), NotDue)
+    waits = nightly.check(at(5, 10))
     assert isinstance(waits, NotDue)
     assert waits.reason == "the last run could not use data or config: Trainer: it broke"
-    at_firing = nightly.look(at(6))
+    at_firing = nightly.check(at(6))
     assert isinstance(at_firing, Due), "a server may have been down"
     nightly.run(at(6), Status.UNUSABLE)
     nightly.deliver(4, rows=OTHER_ROWS, arrives=at(6, 4))
-    changed = nightly.look(at(6, 5))
+    changed = nightly.check(at(6, 5))
     assert isinstance(changed, Due)
     assert changed.reason == "data or config have changed since a run could not use them"
 
 
 def test_unusable_data_is_tried_again_when_the_schema_was_edited(eager: Days) -> None:
     eager.deliver(4)
-    eager.look(at(5))
+    eager.check(at(5))
     eager.layout.schema.write_text("as inferred")
     eager.run(at(5), Status.UNUSABLE)
-    eager.look(at(5, 4))
+    eager.check(at(5, 4))
     eager.run(at(5, 4), Status.UNUSABLE)
-    assert isinstance(eager.look(at(5, 5)), NotDue)
+    assert isinstance(eager.check(at(5, 5)), NotDue)
     eager.layout.schema.write_text("as mended")
-    assert isinstance(eager.look(at(5, 6)), Due)
+    assert isinstance(eager.check(at(5, 6)), Due)
 
 
 def test_run_that_never_gets_through_is_given_up(eager: Days) -> None:
     eager.deliver(4)
     for _ in range(1 + MAX_CONTINUATIONS):
-        assert isinstance(eager.look(at(5)), Due)
+        assert isinstance(eager.check(at(5)), Due)
         eager.begin(at(5))
-    given_up = eager.look(at(5))
+    given_up = eager.check(at(5))
     assert isinstance(given_up, NotDue)
     assert given_up.is_problem
     assert given_up.reason.startswith("the run was interrupted 10 times in a row")
     eager.deliver(5)
-    assert isinstance(eager.look(at(6)), Due)
+    assert isinstance(eager.check(at(6)), Due)
 
 
 def test_data_that_changes_during_a_run_is_new_after_it(eager: Days) -> None:
     eager.deliver(4)
-    eager.look(at(5))
+    eager.check(at(5))
     run_events = eager.begin(at(5))
     eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 3, 20))
     eager.end(run_events, Status.PUSHED)
-    assert isinstance(eager.look(at(5, 4)), Due)
+    assert isinstance(eager.check(at(5, 4)), Due)
 
 
 def test_failed_run_by_hand_is_not_tried_again(nightly: Days) -> None:
     nightly.run(at(4, 9), Status.FAILED)
-    assert nightly.look(at(4, 20)) == NotDue("the clock has not fired")
+    assert nightly.check(at(4, 20)) == NotDue("the clock has not fired")
 
 
 def test_drift_makes_a_run_due(tmp_path: Path) -> None:
     drift = {"columns": {"a": {"jensen_shannon": 0.1}}, "on_drift": "retrain"}
     days = Days(tmp_path, {"cron": "0 3 1 1 *", "missing_span": "skip"}, drift=drift)
     days.deliver(1)
-    first_ever = days.look(at(2, 4))
+    first_ever = days.check(at(2, 4))
     assert isinstance(first_ever, Due)
     assert not first_ever.validate_only, "there is nothing yet to have drifted from"
     days.run(at(2, 4))
     days.deliver(2)
-    first = days.look(at(3, 4))
+    first = days.check(at(3, 4))
     assert isinstance(first, Due)
     assert first.validate_only
     assert first.reason == "span 2026-01-02 is new: has it drifted?"
     days.run(at(3, 4), Status.VALIDATED)
-    assert days.look(at(3, 5)) == NotDue("the clock has not fired")
+    assert days.check(at(3, 5)) == NotDue("the clock has not fired")
     days.deliver(3)
-    assert days.look(at(4, 4)).validate_only  # type: ignore[union-attr]
+    assert days.check(at(4, 4)).validate_only  # type: ignore[union-attr]
     days.run(at(4, 4), Status.VALIDATED, drift=["a has drifted: 0.3"])
-    second = days.look(at(4, 5))
+    second = days.check(at(4, 5))
     assert isinstance(second, Due)
     assert not second.validate_only
     assert second.reason == "span 2026-01-03 has drifted: a has drifted: 0.3"
     days.run(at(4, 5))
-    assert isinstance(days.look(at(4, 6)), NotDue)
+    assert isinstance(days.check(at(4, 6)), NotDue)
 
 
 def test_data_without_spans_is_compared_as_a_whole(tmp_path: Path) -> None:
@@ -399,24 +399,25 @@ def test_data_without_spans_is_compared_as_a_whole(tmp_path: Path) -> None:
 
     write(ROWS, at(1))
     days = Days(tmp_path, {"on_new_data": True}, data=data)
-    first = days.look(at(2))
+    first = days.check(at(2))
     assert isinstance(first, Due)
     assert first.through is None
     days.run(at(2))
     write(ROWS, at(3))
     assert (
-        days.look(at(4)).reason == "nothing new; the data was delivered again with the same content"
+        days.check(at(4)).reason
+        == "nothing new; the data was delivered again with the same content"
     )
     write(OTHER_ROWS, at(5))
-    assert "still being written" in days.look(at(5)).reason
-    assert isinstance(days.look(at(5, 4)), Due)
+    assert "still being written" in days.check(at(5)).reason
+    assert isinstance(days.check(at(5, 4)), Due)
     days.run(at(5, 4))
     days.begin(at(5, 5), because="by hand")
-    by_hand = days.look(at(5, 6))
+    by_hand = days.check(at(5, 6))
     assert isinstance(by_hand, Due)
     assert by_hand.through is None
     days.run(at(5, 6))
     path.unlink()
-    gone = days.look(at(6))
+    gone = days.check(at(6))
     assert isinstance(gone, NotDue)
     assert gone.reason.startswith("No file matches ")

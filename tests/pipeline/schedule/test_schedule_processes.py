@@ -1,17 +1,20 @@
-"""Schedulers and their runs as processes: stopped, killed, twice, with bad stores and configs."""
+"""Schedulers and their runs as processes: stopped, killed, twice, with bad configs."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -20,8 +23,9 @@ from scheduled_days import Days, at
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
 from pipeline.schedule.process_lock import is_held
-from pipeline.schedule.scheduler import check_once, watch_all
-from trainer_module.errors import ConfigError
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import CheckTrigger, check_once, serve
+from trainer_module.errors import ConfigError, InternalError
 
 ROOT = Path(__file__).parents[3]
 RUNNER = (sys.executable, str(Path(__file__).with_name("fake_runner.py")))
@@ -29,31 +33,29 @@ SERVE = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from pipeline.schedule.scheduler import serve, watch_all
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import serve
 from trainer_module.errors import ScopelineError
 *configs, output = map(Path, sys.argv[1:])
 try:
-    serve(watch_all(configs, [], output), output / "scheduler.db", {RUNNER!r})
+    serve(load_pipelines(configs, [], output), output / "scheduler.lock", {RUNNER!r})
 except ScopelineError as error:
     sys.exit(str(error))
-heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam"}} & set(sys.modules)
+heavy = {{"tensorflow", "tfx", "ml_metadata", "apache_beam", "sqlalchemy"}} & set(sys.modules)
 print("heavy:", heavy)
 """
 EAGER = {"on_new_data": True, "poll": "1s", "settle": "0s", "missing_span": "skip"}
 
-SCHEDULERS: list[subprocess.Popen[str]] = []
-"""Started by the test that runs; none outlives it."""
-
 
 @pytest.fixture
 def days(tmp_path: Path) -> Iterator[Days]:
-    """A day of data, and a scheduler that looks every second."""
+    """A day of data, and a schedule that checks for new data every second."""
     days = Days(tmp_path, EAGER)
     days.deliver(1)
     behave(days, "not_blessed")
     yield days
     while SCHEDULERS:
-        SCHEDULERS.pop().kill()
+        SCHEDULERS.pop().process.kill()
     for line in calls(days):
         pid = int(line.split()[2])
         with suppress(psutil.NoSuchProcess):
@@ -70,22 +72,34 @@ def calls(days: Days) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def start(days: Days, *others: Path) -> subprocess.Popen[str]:
-    output = days.folder / "output"
-    scheduler = subprocess.Popen(
-        [sys.executable, "-c", SERVE, *map(str, [days.file, *others]), str(output)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=days.folder,
-    )
-    SCHEDULERS.append(scheduler)
-    return scheduler
+class Scheduler:
+    """A scheduler in a process of its own."""
+
+    def __init__(self, days: Days, *others: Path) -> None:
+        output = days.folder / "output"
+        self._log = days.folder / f"scheduler{len(SCHEDULERS)}.log"
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SERVE, *map(str, [days.file, *others]), str(output)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=days.folder,
+            )
+        SCHEDULERS.append(self)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def stop(self) -> str:
+        """Stops it by SIGTERM; gives everything that it said."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=60) == 0, self.log
+        return self.log
 
 
-def stop(scheduler: subprocess.Popen[str]) -> str:
-    scheduler.send_signal(signal.SIGTERM)
-    return scheduler.communicate(timeout=60)[0]
+SCHEDULERS: list[Scheduler] = []
+"""Started by the test that runs; none outlives it."""
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -95,10 +109,34 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+def serve_until(days: Days, condition: Callable[[], object]) -> None:
+    """A scheduler in this process, stopped by SIGTERM as soon as a condition holds."""
+    has_ended = threading.Event()
+
+    def stop() -> None:
+        try:
+            until(condition)
+        finally:
+            if not has_ended.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        serve(load_pipelines([days.file], [], days.layout.output), lock_file(days), RUNNER)
+    finally:
+        has_ended.set()
+        thread.join()
+
+
+def lock_file(days: Days) -> Path:
+    return days.layout.scheduler_lock
+
+
 def once(days: Days, day: int = 2, hour: int = 3) -> int:
-    pipelines = watch_all([days.file], [], days.folder / "output")
+    pipelines = load_pipelines([days.file], [], days.folder / "output")
     now = at(day, hour)
-    return check_once(pipelines, days.layout.scheduler, RUNNER, lambda: now)
+    return check_once(pipelines, lock_file(days), RUNNER, lambda: now)
 
 
 def count(days: Days, kind: EventKind) -> int:
@@ -106,13 +144,12 @@ def count(days: Days, kind: EventKind) -> int:
 
 
 def test_scheduler_runs_what_comes_and_stops_cleanly(days: Days) -> None:
-    scheduler = start(days)
+    scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
     days.deliver(2)
     until(lambda: count(days, EventKind.FINISHED) == 2)
-    time.sleep(4)  # Some looks that find nothing, of which one is worth a line.
-    log = stop(scheduler)
-    assert scheduler.returncode == 0, log
+    time.sleep(2.2)  # At least one more check finds nothing; only the first one is worth a line.
+    log = scheduler.stop()
     assert [line.split()[:2] for line in calls(days)] == [
         ["days", "2026-01-01"],
         ["days", "2026-01-02"],
@@ -127,25 +164,24 @@ def test_scheduler_runs_what_comes_and_stops_cleanly(days: Days) -> None:
 
 def test_stopped_scheduler_stops_its_run_and_the_next_goes_on(days: Days) -> None:
     behave(days, "hang")
-    scheduler = start(days)
+    scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.STARTED) == 1)
-    log = stop(scheduler)
-    assert scheduler.returncode == 0
+    log = scheduler.stop()
     assert "stopped; the next scheduler goes on with it" in log
     assert [event.details["exit_code"] for event in days.events(EventKind.FAILED)] == [130]
     assert not is_held(days.layout.lock)
     behave(days, "not_blessed")
-    scheduler = start(days)
+    scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
-    assert "goes on with the run that was stopped (new or changed: 2026-01-01)" in stop(scheduler)
+    assert "goes on with the run that was stopped (new or changed: 2026-01-01)" in scheduler.stop()
 
 
 def test_killed_scheduler_leaves_its_run_and_the_next_starts_no_second(days: Days) -> None:
     behave(days, "hang")
-    scheduler = start(days)
+    scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.STARTED) == 1)
-    scheduler.kill()
-    scheduler.wait()
+    scheduler.process.kill()
+    scheduler.process.wait()
     assert once(days) == 0
     assert len(calls(days)) == 1
     os.kill(int(calls(days)[0].split()[2]), signal.SIGKILL)
@@ -161,75 +197,102 @@ def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
     behave(days, "hang")
     other = tmp_path / "other.yaml"
     other.write_text(days.file.read_text().replace("name: days", "name: other"))
-    scheduler = start(days, other)
+    scheduler = Scheduler(days, other)
     until(lambda: len(calls(days)) == 2)
-    stop(scheduler)
+    scheduler.stop()
     assert {line.split()[0] for line in calls(days)} == {"days", "other"}
-    # Of the pipelines that the store knows, one is no longer given.
-    behave(days, "not_blessed")
-    scheduler = start(days)
-    until(lambda: count(days, EventKind.FINISHED) == 1)
-    stop(scheduler)
-    assert len(calls(days)) == 3
 
 
 def test_pipelines_of_one_name_are_refused(days: Days, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="its name is 'days', as that of "):
-        watch_all([days.file, days.file], [], tmp_path)
+        load_pipelines([days.file, days.file], [], tmp_path)
 
 
 def test_second_scheduler_is_refused(days: Days) -> None:
-    scheduler = start(days)
+    scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
-    second = start(days)
-    assert (
-        f"another scheduler, process {scheduler.pid}, is at work on it" in second.communicate()[0]
-    )
-    with pytest.raises(ConfigError, match=f"process {scheduler.pid}, is at work"):
+    refused = f"another scheduler, process {scheduler.process.pid}, is at work on it"
+    with pytest.raises(ConfigError, match=refused):
+        serve(load_pipelines([days.file], [], days.layout.output), lock_file(days), RUNNER)
+    with pytest.raises(ConfigError, match=refused):
         once(days)
-    stop(scheduler)
+    scheduler.stop()
 
 
-@pytest.mark.parametrize("kind", ["corrupt", "newer", "foreign", "locked"])
-def test_bad_store_is_said_and_left_alone(days: Days, kind: str) -> None:
-    store = days.layout.scheduler
-    other = sqlite3.connect(store)
-    words = "this is no scheduler's store, or it is corrupt"
-    if kind == "newer":
-        other.execute("PRAGMA user_version = 9")
-        words = r"written by a newer Scopeline \(format 9, this one knows 1\)"
-    elif kind == "foreign":
-        other.execute("CREATE TABLE cakes (name TEXT)")
-    other.commit()
+class _Hostile:
+    """Makes a folder as soon as it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = str(marker)
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (self._marker,)
+
+
+def earlier_store(path: Path, marker: Path) -> None:
+    """A job store as earlier versions kept it, with a job that is due and hostile."""
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("PRAGMA user_version = 1")
+        store.execute(
+            "CREATE TABLE apscheduler_jobs (id VARCHAR(191) NOT NULL PRIMARY KEY, "
+            "next_run_time FLOAT, job_state BLOB NOT NULL)"
+        )
+        job = pickle.dumps(_Hostile(marker))
+        store.execute("INSERT INTO apscheduler_jobs VALUES ('days', 0.0, ?)", (job,))
+
+
+@pytest.mark.parametrize("kind", ["hostile", "corrupt"])
+def test_store_of_an_earlier_version_is_neither_read_nor_written(
+    days: Days, kind: str, tmp_path: Path
+) -> None:
+    store, marker = days.layout.output / "scheduler.db", tmp_path / "unpickled"
+    earlier_store(store, marker)
     if kind == "corrupt":
         store.write_bytes(b"SQLite format 3\0" + b"no pages" * 500)
-    elif kind == "locked":
-        other.execute("BEGIN EXCLUSIVE")
-        words = r"cannot be used \(database is locked\)"
-    before = store.read_bytes()
-    with pytest.raises(ConfigError, match=words):
-        once(days)
-    assert store.read_bytes() == before
-    assert calls(days) == []
-    other.close()
+    before = store.read_bytes(), store.stat().st_mtime_ns
+    serve_until(days, lambda: count(days, EventKind.FINISHED) == 1)
+    assert len(calls(days)) == 1
+    assert once(days) == 0
+    assert (store.read_bytes(), store.stat().st_mtime_ns) == before
+    assert not marker.exists()
+    left = sorted(path.name for path in store.parent.glob("scheduler.*"))
+    assert left == ["scheduler.db", "scheduler.lock"]
+
+
+def test_folder_that_cannot_be_written_is_said(days: Days, tmp_path: Path) -> None:
+    output = tmp_path / "file"
+    output.write_text("")
+    pipelines = load_pipelines([days.file], [], output)
+    with pytest.raises(ConfigError, match=r"file: cannot be written \(.*\); give a folder that"):
+        check_once(pipelines, output / "scheduler.lock", RUNNER, lambda: at(2))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_scheduler_that_can_fire_no_more_says_so(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no time zones")
+
+    monkeypatch.setattr(CheckTrigger, "get_next_fire_time", fail)
+    pipelines = load_pipelines([days.file], [], days.layout.output)
+    with pytest.raises(InternalError, match="nothing fires any more"):
+        serve(pipelines, lock_file(days), RUNNER)
+    assert not is_held(lock_file(days))
 
 
 def test_config_that_becomes_bad_is_said_and_can_be_mended(days: Days) -> None:
-    scheduler = start(days)
+    scheduler = Scheduler(days)
     until(lambda: count(days, EventKind.FINISHED) == 1)
     days.file.write_text("name: days\n")
     until(lambda: count(days, EventKind.SKIPPED) == 1)
-    time.sleep(2.5)
+    time.sleep(2.2)  # At least one more check finds the same.
     assert count(days, EventKind.SKIPPED) == 1
     days.change({"schedule": EAGER | {"poll": "2s"}})
     days.deliver(2)
     until(lambda: count(days, EventKind.FINISHED) == 2)
-    until(lambda: not is_held(days.layout.scheduled))
-    time.sleep(1)
-    log = stop(scheduler)
-    assert scheduler.returncode == 0
-    assert log.count("data: this key is missing") == 1
-    assert "the schedule has changed; looks every 2s" in log
+    until(lambda: "the schedule has changed; looks every 2s" in scheduler.log)
+    assert scheduler.stop().count("data: this key is missing") == 1
 
 
 @pytest.mark.parametrize(
@@ -265,20 +328,27 @@ def test_killed_run_is_tried_again_at_once(days: Days) -> None:
 def test_run_that_takes_too_long_is_stopped(
     days: Days, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def clock() -> float:
+        """An hour passes with each run that has begun."""
+        return time.monotonic() + 3600 * count(days, EventKind.STARTED)
+
     monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.5)
-    days.change({"schedule": EAGER | {"timeout": "4s"}})
+    monkeypatch.setattr(
+        run_process_module, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep)
+    )
+    days.change({"schedule": EAGER | {"timeout": "1h"}})
     behave(days, behaviour)
     assert once(days) == 1
     failed = days.events(EventKind.FAILED)[-1]
-    assert failed.message == "ran longer than 4s, and was stopped"
+    assert failed.message == "ran longer than 1h, and was stopped"
     assert failed.run == days.events(EventKind.STARTED)[-1].run
     assert not is_held(days.layout.scheduled)
-    assert once(days, 2, 4) == 1  # After the wait it is tried again.
+    assert once(days, 2, 5) == 1  # After the wait it is tried again.
     assert count(days, EventKind.STARTED) == 2
 
 
-def test_interrupted_and_new_are_both_done_by_one_look(days: Days) -> None:
-    days.look(at(2))
+def test_interrupted_and_new_are_both_done_by_one_check(days: Days) -> None:
+    days.check(at(2))
     days.begin(at(2))
     days.deliver(2)
     assert once(days, 3) == 0

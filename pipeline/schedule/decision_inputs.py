@@ -1,0 +1,152 @@
+"""What a decision says, and everything that it rests on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import has_spans
+from pipeline.layout import Layout
+from pipeline.schedule.cron import firings_between, show_time
+from pipeline.schedule.data_changes import (
+    DataChanges,
+    DataSnapshot,
+    compare_with_trained,
+    take_snapshot,
+)
+from pipeline.schedule.history import History
+
+FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
+"""A firing counts that came at most so long before the first check of a pipeline: what calls
+`schedule --once` is set to a little after the firing that it serves."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A run is to be started now."""
+
+    reason: str
+    through: int | None = None
+    """The span to end at; None where the data does not come in spans."""
+    validate_only: bool = False
+    details: dict[str, Any] = field(default_factory=dict)
+    """For the event log; later decisions read them there."""
+
+
+@dataclass(frozen=True)
+class NotDue:
+    """Nothing is to be started now."""
+
+    reason: str
+    details: dict[str, Any] | None = None
+    """For the event log; None if the decision is not worth recording."""
+    is_problem: bool = False
+    """Whether somebody has to do something about it."""
+
+
+@dataclass(frozen=True)
+class DecisionInputs:
+    """Everything that a decision rests on, read once."""
+
+    config: PipelineConfig
+    now: datetime
+    history: History
+    snapshot: DataSnapshot
+    changes: DataChanges
+    firings: list[datetime]
+    """The firings that no decision has dealt with yet."""
+    is_first_check: bool
+    """Whether no earlier decision knew this cron expression and time zone."""
+    schema_hash: str
+    """Of the schema's file, which people edit after data was refused; empty without one."""
+
+    @classmethod
+    def read(
+        cls, config: PipelineConfig, layout: Layout, history: History, now: datetime
+    ) -> DecisionInputs:
+        """Reads the data and the schema as they are now."""
+        settings = config.schedule_or_default
+        snapshot = take_snapshot(config, layout, now)
+        trained = history.trained.details["spans"] if history.trained else {}
+        decided_at = history.due.at if history.due else None
+        changes = compare_with_trained(snapshot, trained, decided_at, has_spans(config.data))
+        handled = history.firings_handled_until(_clock_id(settings))
+        after = now - FIRST_CHECK_LOOKS_BACK if handled is None else handled
+        firings = firings_between(settings, after, now)
+        schema_file = Path(config.schema_file) if config.schema_file else layout.schema
+        schema_hash = _hash_file(schema_file)
+        return cls(config, now, history, snapshot, changes, firings, handled is None, schema_hash)
+
+    @property
+    def settings(self) -> ScheduleSettings:
+        """The schedule."""
+        return self.config.schedule_or_default
+
+    @property
+    def fingerprint(self) -> str:
+        """The config's."""
+        return config_fingerprint(self.config)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether data, config or schema have changed since the last decision to run."""
+        decided = self.history.decision
+        return self.snapshot.problem is None and (
+            decided.get("spans") != self.snapshot.signatures
+            or decided.get("config") != self.fingerprint
+            or decided.get("schema") != self.schema_hash
+        )
+
+    @property
+    def firings_in_words(self) -> str:
+        """Such as `the clock fired at 2026-01-05 03:00 UTC, and 2 missed before`."""
+        last, missed = self.firings[-1], len(self.firings) - 1
+        more = f", and {missed} missed before" if missed and not self.is_first_check else ""
+        return f"the clock fired at {show_time(last, self.settings)}{more}"
+
+    def clock_details(self) -> dict[str, Any]:
+        """Details by which later decisions know that all firings up to now are dealt with."""
+        if self.settings.cron is None:
+            return {}
+        details: dict[str, Any] = {
+            "clock": _clock_id(self.settings),
+            "handled": self.now.isoformat(),
+        }
+        if self.firings:
+            details |= {"firing": self.firings[-1].isoformat(), "firings": len(self.firings)}
+        return details
+
+    def due(self, reason: str, validate_only: bool = False) -> Due:
+        """A decision to run on the window as it is now."""
+        window = self.snapshot.window
+        through = window.newest.number if window and has_spans(self.config.data) else None
+        details = self.clock_details() | {
+            "because": reason,
+            "through": through,
+            "validate_only": validate_only,
+            "attempt": 1,
+            "spans": self.snapshot.signatures,
+            "config": self.fingerprint,
+            "schema": self.schema_hash,
+        }
+        return Due(reason, through, validate_only, details)
+
+    def not_due(self, reason: str) -> NotDue:
+        """A decision against a run; a firing that waits for one is dealt with by it."""
+        if self.firings:
+            return NotDue(f"{self.firings_in_words}: {reason}", self.clock_details())
+        return NotDue(reason)
+
+
+def _clock_id(settings: ScheduleSettings) -> str:
+    return f"{settings.cron} {settings.timezone}"
+
+
+def _hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else ""

@@ -1,0 +1,99 @@
+"""How a run that a scheduler started has ended, recorded also where the run could not do so."""
+
+from __future__ import annotations
+
+import signal
+
+from pipeline.config.schedule import show_duration
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.exit_codes import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_BLESSED,
+    EXIT_PUSHED,
+    EXIT_UNUSABLE,
+)
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.notify import notify
+from pipeline.schedule.decision import is_run_under_way
+from pipeline.schedule.history import read_history
+from pipeline.schedule.run_process import ProcessResult
+
+
+def settle_run(
+    config: PipelineConfig,
+    layout: Layout,
+    event_log: EventLog,
+    result: ProcessResult,
+    is_stopping: bool,
+) -> tuple[int, str]:
+    """Makes sure that the event log has the end of a run.
+
+    Args:
+      config: of the run.
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      result: how the run's process ended.
+      is_stopping: whether the scheduler was told to stop.
+
+    Returns:
+      The exit code that counts for the check, and a line that says how the run ended.
+    """
+    history = read_history(event_log)
+    end, code = history.end, result.exit_code
+    if end is not None and end.kind is EventKind.FINISHED:
+        return _exit_code(end), _describe(end, event_log)
+    if result.timed_out:
+        limit = show_duration(config.schedule_or_default.timeout)
+        end = _record_failure(
+            config, event_log, f"ran longer than {limit}, and was stopped", "timed out"
+        )
+    elif is_stopping and code != -signal.SIGKILL:
+        return EXIT_INTERRUPTED, "stopped; the next scheduler goes on with it"
+    elif end is None and code == EXIT_UNUSABLE and is_run_under_way(layout):
+        # It was refused because somebody started a run by hand a moment earlier.
+        return EXIT_PUSHED, result.last_line
+    elif end is None or history.is_unfinished:
+        end = _record_exit(config, event_log, result)
+    return _exit_code(end), _describe(end, event_log)
+
+
+def _record_exit(config: PipelineConfig, event_log: EventLog, result: ProcessResult) -> LoggedEvent:
+    """Records the end of a run that ended without recording it."""
+    code = result.exit_code
+    if code < 0:
+        return _record_failure(config, event_log, f"was killed by signal {-code}", "killed")
+    message = result.last_line or f"exit code {code}"
+    return _record_failure(config, event_log, message, "ended", code or EXIT_FAILED)
+
+
+def _record_failure(
+    config: PipelineConfig,
+    event_log: EventLog,
+    message: str,
+    how: str,
+    exit_code: int = EXIT_FAILED,
+) -> LoggedEvent:
+    """Records and notifies of a failure that the run itself could not record."""
+    history = read_history(event_log)
+    of_run = history.started if history.is_unfinished else history.end
+    run = of_run.run if of_run else None
+    event_log.record(EventKind.FAILED, message, run=run, exit_code=exit_code, how=how)
+    notify(config, Occasion.FAILED, message, {"how": how}, event_log, run=run)
+    return event_log.events(EventKind.FAILED, newest=1)[0]
+
+
+def _describe(end: LoggedEvent, event_log: EventLog) -> str:
+    """How a run ended, in one line."""
+    if end.kind is EventKind.FAILED:
+        return f"failed: {end.message}"
+    pushed = event_log.events(EventKind.PUSHED, run=end.run) if end.run else []
+    version = f", version {pushed[-1].details['version']}" if pushed else ""
+    return f"finished: {end.details['status'].replace('_', ' ')}{version}"
+
+
+def _exit_code(end: LoggedEvent) -> int:
+    """The exit code of a run for `schedule --once`, where a model not blessed is no failure."""
+    code = int(end.details.get("exit_code", EXIT_FAILED))
+    return EXIT_PUSHED if code == EXIT_NOT_BLESSED else code
