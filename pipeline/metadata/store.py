@@ -11,7 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.metadata_url import EXAMPLE, MetadataService, parse_metadata_url
+from pipeline.config.metadata_url import (
+    EXAMPLE,
+    MetadataServer,
+    MetadataService,
+    parse_metadata_url,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.mysql_store import check_server, copy_server, server_connection
@@ -42,10 +47,15 @@ def connection_config(config: PipelineConfig, layout: Layout) -> Any:
     """
     if config.metadata is None:
         return sqlite_connection(layout.metadata)
-    server = parse_metadata_url(config.metadata)
-    if isinstance(server, MetadataService):
-        return _service_connection(server)
-    return server_connection(server)
+    return _connection_to(parse_metadata_url(config.metadata))
+
+
+def _connection_to(server: MetadataServer | MetadataService) -> Any:
+    return (
+        _service_connection(server)
+        if isinstance(server, MetadataService)
+        else server_connection(server)
+    )
 
 
 def _service_connection(service: MetadataService) -> Any:
@@ -97,7 +107,7 @@ def check_store(config: PipelineConfig, layout: Layout) -> Any:
         _open_store(connection, str(layout.metadata))
         return connection
     server = parse_metadata_url(config.metadata)
-    connection = connection_config(config, layout)
+    connection = _connection_to(server)
     if isinstance(server, MetadataService):
         _ask_service(connection, server)
     else:
