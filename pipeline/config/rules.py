@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
-from components.example_gen.formats import IMAGE_FEATURE, DataFormat
+from components.example_gen.formats import FORMATS, IMAGE_FEATURE
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
@@ -26,8 +26,6 @@ from trainer_module.settings import ImageFeature, Strategy, Task
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
 _RULES: list[Rule] = [*SCHEDULE_RULES]
-
-IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
 
 
 def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
@@ -107,7 +105,7 @@ def builtin_data_is_known(config: PipelineConfig) -> Iterator[Issue]:
     elif config.data.format != BUILTIN_DATA[name].format:
         yield Issue(
             "data.format",
-            f"found {config.data.format.value!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
+            f"found {config.data.format!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
         )
 
 
@@ -122,7 +120,7 @@ def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
     """Image data has one feature, `image`, and the model needs its size."""
-    if config.data.format not in IMAGE_FORMATS:
+    if not FORMATS[config.data.format].holds_images:
         return
     for name in config.features:
         if name != IMAGE_FEATURE:
@@ -140,7 +138,7 @@ def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A folder's name is a class, never a number to regress to."""
-    if config.data.format in IMAGE_FORMATS and config.task is Task.REGRESSION:
+    if FORMATS[config.data.format].holds_images and config.task is Task.REGRESSION:
         found = f"found 'regression'; {config.data.format} data has classes as labels"
         yield Issue("task", found)
 

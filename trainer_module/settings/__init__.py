@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_module.settings.base import Settings, Task
+from trainer_module.sections import Settings
 from trainer_module.settings.features import (
     CategoricalFeature,
     Feature,
@@ -38,6 +38,7 @@ from trainer_module.settings.strategy import (
     StrategySettings,
     TPUStrategy,
 )
+from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
     NOT_IN_CACHE_KEY,
     EarlyStopping,

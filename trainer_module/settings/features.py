@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from trainer_module.settings.base import Settings
+from trainer_module.sections import Settings
 
 
 class NumericFeature(Settings):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
 
-from trainer_module.settings.base import Settings
+from trainer_module.sections import Settings
 
 
 class Strategy(StrEnum):

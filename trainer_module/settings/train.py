@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainer_module.settings.base import Settings
+from trainer_module.sections import Settings
 from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
 from trainer_module.settings.strategy import (
     ClusterSettings,
