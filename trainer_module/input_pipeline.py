@@ -15,8 +15,8 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras
 
+from trainer_module import worker_counters
 from trainer_module.examples import Content, Reader, Tensors
-from trainer_module.loops import worker_counters
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled."""

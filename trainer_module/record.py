@@ -12,9 +12,9 @@ import tensorflow as tf
 from trainer_module.loops import TrainingJob
 from trainer_module.loops.callbacks import EpochTimes
 from trainer_module.loops.checkpoints import BestEpoch
-from trainer_module.loops.worker_counters import read_counts
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
+from trainer_module.worker_counters import read_counts
 
 RECORD_FILE = "training.json"
 """In the model run: how the training went."""
