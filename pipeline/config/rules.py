@@ -21,7 +21,8 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
-from trainer_module.models import ZOO
+from trainer_module.errors import enumerate_names
+from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
@@ -144,12 +145,17 @@ def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
-def cnn_has_an_image(config: PipelineConfig) -> Iterator[Issue]:
-    """A convolution needs something to slide over."""
-    has_image = config.columns_of(ImageFeature)
-    if config.model.kind == "cnn" and config.preprocessing is None and not has_image:
+def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
+    """A model may need a feature of some type, such as an image to slide a convolution over."""
+    kind = config.model.kind
+    needs = ZOO[kind].needs if kind in ZOO else ""
+    if not needs or config.preprocessing is not None:
+        return
+    if not any(feature.type == needs for feature in config.features.values()):
+        article = "an" if needs[0] in "aeiou" else "a"
+        others = enumerate_names(undemanding_models(), "and")
         yield Issue(
-            "model.kind", "found 'cnn', but no feature is an image; mlp and wide_deep need none"
+            "model.kind", f"found {kind!r}, but no feature is {article} {needs}; {others} need none"
         )
 
 
