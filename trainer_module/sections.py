@@ -10,12 +10,13 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     TypeAdapter,
@@ -100,6 +101,17 @@ def names_enum(title: str, description: str, names: Iterable[str]) -> type[StrEn
     enum = StrEnum(title, {name.upper(): name for name in names})  # type: ignore[misc]
     enum.__doc__ = description
     return enum
+
+
+def tagged_union(paths: Iterable[str], key: str) -> Any:
+    """One of several sections, which a key tells apart.
+
+    Args:
+      paths: import paths of the sections' classes.
+      key: whose value is a literal of each class.
+    """
+    members: Any = tuple(import_registered(path) for path in paths)
+    return Annotated[Union[members], Field(discriminator=key)]  # noqa: UP007 - of a tuple
 
 
 def import_registered(path: str) -> Any:

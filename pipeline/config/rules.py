@@ -24,6 +24,8 @@ from pipeline.config.settings import (
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task
+from trainer_module.strategies import strategies_of_several_processes
+from trainer_module.strategies.base import Processes
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
 _RULES: list[Rule] = [*SCHEDULE_RULES]
@@ -161,26 +163,29 @@ def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
 
 @_rule
 def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
-    """Only two strategies train in several processes."""
+    """Only some strategies train in several processes."""
     train = config.train
-    strategy = Strategy(train.strategy.kind)
-    if train.cluster is None or strategy.is_multi_process or strategy is Strategy.AUTO:
+    strategy = train.strategy
+    runs_alone = strategy.processes is Processes.ONE and strategy.kind != Strategy.AUTO
+    if train.cluster is None or not runs_alone:
         return
     if train.cluster.workers > 1:
         yield Issue(
             "train.cluster.workers",
-            f"found {train.cluster.workers}, but strategy {strategy} trains in one process; use "
-            "multi_worker_mirrored or parameter_server, or leave `cluster` out",
+            f"found {train.cluster.workers}, but strategy {strategy.kind} trains in one process; "
+            f"use {enumerate_names(strategies_of_several_processes(), 'or')}, or leave `cluster` "
+            "out",
         )
 
 
 @_rule
 def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
     """The workers of parameter servers have no step in common but an epoch's last."""
-    if config.train.strategy.kind == Strategy.PARAMETER_SERVER and config.train.backup_steps:
+    strategy = config.train.strategy
+    if strategy.processes is Processes.SERVERS and config.train.backup_steps:
         yield Issue(
             "train.backup_steps",
-            f"found {config.train.backup_steps}, but parameter_server is backed up at the end of "
+            f"found {config.train.backup_steps}, but {strategy.kind} is backed up at the end of "
             "each epoch; leave it out",
         )
 

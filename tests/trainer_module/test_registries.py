@@ -6,23 +6,33 @@ Each test registers one that nothing else knows of, and takes it down the road o
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pytest
+import tensorflow as tf
 import tf_keras
 from trainer_data import Transformed
 
+from components.trainer.cluster.supervisor import Policy
+from components.trainer.tasks import Training, make_tasks, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 from trainer_module.models import ZOO, ModelSpec
 from trainer_module.problem import Problem
-from trainer_module.settings import ModelSettings
+from trainer_module.runtime import Runtime
+from trainer_module.settings import ModelSettings, TrainSettings
+from trainer_module.strategies import STRATEGIES, build_strategy
+from trainer_module.strategies.automatic import check_available, choose_strategy
+from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.trainer import run_fn
 
-TAXI = Path(__file__).parents[2] / "configs" / "taxi.yaml"
+ROOT = Path(__file__).parents[2]
+TAXI = ROOT / "configs" / "taxi.yaml"
 
 
 def load(*overrides: str) -> PipelineConfig:
@@ -78,3 +88,105 @@ def test_a_model_is_built_trained_and_exported(trips: Transformed, tmp_path: Pat
 def test_a_model_that_is_not_registered_is_refused() -> None:
     with pytest.raises(ConfigError, match="found 'linear'; known: cnn, mlp, wide_deep"):
         load("model.kind=linear")
+
+
+class PlacedStrategy(BaseStrategy):
+    """On a CPU that is asked for by number."""
+
+    kind: Literal["placed"]
+    cpu: int = 0
+    """Which one."""
+
+    def check(self) -> None:
+        """Refuses more CPUs than there are."""
+        if self.cpu > 1:
+            raise ConfigError(f"there is no CPU {self.cpu}")
+
+    def build(self) -> tf.distribute.Strategy:
+        """On that CPU."""
+        return tf.distribute.OneDeviceStrategy(f"/cpu:{self.cpu}")
+
+
+class ServedStrategy(BaseStrategy):
+    """Of a chief and servers."""
+
+    kind: Literal["served"]
+    processes: ClassVar[Processes] = Processes.SERVERS
+
+
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, "placed", f"{__name__}.PlacedStrategy")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, "served", f"{__name__}.ServedStrategy")
+
+
+@pytest.mark.usefixtures("placed")
+def test_config_takes_a_strategy_by_name_or_with_options() -> None:
+    assert load("train.strategy=placed").train.strategy == PlacedStrategy(kind="placed")
+    config = load("train.strategy={kind: placed, cpu: 1}")
+    assert config.train.strategy == PlacedStrategy(kind="placed", cpu=1)
+    carried = config.trainer_settings.to_custom_config()["scopeline"]["train"]["strategy"]
+    assert carried == {"kind": "placed", "cpu": 1}
+    with pytest.raises(ConfigError, match=r"found 'plaed'; right is .*did you mean `placed`\?"):
+        load("train.strategy=plaed")
+    with pytest.raises(ConfigError, match=r"strategy.cpus: unknown key; did you mean `cpu`\?"):
+        load("train.strategy={kind: placed, cpus: 1}")
+    with pytest.raises(ConfigError, match="strategy placed trains in one process"):
+        load("train.strategy=placed", "train.cluster={workers: 2}")
+
+
+@pytest.mark.usefixtures("placed")
+def test_the_reference_shows_a_strategy() -> None:
+    definitions = json.loads(config_schema())["$defs"]
+    assert definitions["Strategy"]["enum"] == list(STRATEGIES)
+    assert definitions["PlacedStrategy"]["properties"]["cpu"]["description"] == "Which one."
+    assert "## PlacedStrategy\n\nOn a CPU that is asked for by number." in config_reference()
+
+
+@pytest.mark.usefixtures("placed")
+def test_a_strategy_is_checked_built_and_trained_under(trips: Transformed, tmp_path: Path) -> None:
+    settings = TrainSettings.model_validate({"strategy": {"kind": "placed", "cpu": 1}})
+    strategy = choose_strategy(settings, None).strategy
+    check_available(strategy)
+    with pytest.raises(ConfigError, match="there is no CPU 2"):
+        check_available(PlacedStrategy(kind="placed", cpu=2))
+    built = build_strategy(strategy)
+    assert built.extended.worker_devices[0].endswith("CPU:1")
+    assert build_strategy(strategy) is built
+    chosen = {"epochs": 1, "strategy": {"kind": "placed", "cpu": 1}}
+    run_fn(trips.fn_args(tmp_path, train=chosen))
+    record = json.loads((tmp_path / "model_run" / "training.json").read_text())
+    assert record["strategy"] == "placed"
+
+
+@pytest.mark.usefixtures("served", "placed")
+def test_the_processes_of_a_strategy_follow(trips: Transformed, tmp_path: Path) -> None:
+    training = Training("my.run_fn", {}, trips.settings, Runtime(), str(tmp_path))
+    assert [spec.task.name for spec in make_tasks(training, "placed", None)] == ["the trainer"]
+    names = [spec.task.name for spec in make_tasks(training, "served", None)]
+    assert names == ["the chief", "worker 0", "worker 1", "parameter server 0"]
+    assert restart_policy("served") is Policy.COORDINATOR
+    assert restart_policy("placed") is Policy.GANG
+    load("train.strategy=served", "train.cluster={workers: 2}")
+    with pytest.raises(ConfigError, match="backed up at the end of each epoch"):
+        load("train.strategy=served", "train.backup_steps=5")
+    assert "`parameter_server` and `served` train in." in config_reference()
+
+
+def test_no_registered_section_imports_tensorflow() -> None:
+    script = """
+import sys
+from pipeline.config.reference import config_schema
+from trainer_module.strategies import STRATEGIES, strategy_class
+for name in STRATEGIES: strategy_class(name)
+config_schema()
+print({"tensorflow", "tfx", "apache_beam"} & set(sys.modules))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"

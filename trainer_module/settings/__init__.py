@@ -23,21 +23,7 @@ from trainer_module.settings.learning_rate import (
     StepSchedule,
 )
 from trainer_module.settings.model import ModelSettings
-from trainer_module.settings.strategy import (
-    AnyStrategy,
-    CentralStorageStrategy,
-    ClusterSettings,
-    Communication,
-    DefaultStrategy,
-    MirroredStrategy,
-    MultiWorkerMirroredStrategy,
-    OneDeviceStrategy,
-    ParameterServerStrategy,
-    Reduction,
-    Strategy,
-    StrategySettings,
-    TPUStrategy,
-)
+from trainer_module.settings.strategy import AnyStrategy, ClusterSettings, StrategySettings
 from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
     NOT_IN_CACHE_KEY,
@@ -46,6 +32,16 @@ from trainer_module.settings.train import (
     Precision,
     TrainSettings,
 )
+from trainer_module.strategies.base import Strategy
+from trainer_module.strategies.mirrored import (
+    CentralStorageStrategy,
+    MirroredStrategy,
+    Reduction,
+)
+from trainer_module.strategies.multi_worker import Communication, MultiWorkerMirroredStrategy
+from trainer_module.strategies.one_replica import DefaultStrategy, OneDeviceStrategy
+from trainer_module.strategies.parameter_server import ParameterServerStrategy
+from trainer_module.strategies.tpu import TPUStrategy
 
 __all__ = [
     "SETTINGS_KEY",
