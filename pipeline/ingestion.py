@@ -14,7 +14,6 @@ from components.schema_gen import schema_revision
 from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.layout import Layout
-from trainer_module.settings import CategoricalFeature, IgnoredFeature
 
 EXAMPLE_GEN = "ExampleGen"
 """The component's id: stock names would follow the class."""
@@ -74,7 +73,7 @@ def _settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettings:
         label=config.data.label,
         task=config.task,
         # Where the config says what a column is, it may hold numbers and text.
-        mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
+        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
         schema_file=curated_schema(config, layout) or layout.kept_schema,
         schema_revision=read_revision(config, layout),
     )

@@ -83,7 +83,7 @@ def load_data(
     Raises:
       TrainingError: if a split has nothing to learn from.
     """
-    problem = Problem.from_transform(tft_output, settings.task, settings.label)
+    problem = Problem.from_transform(tft_output, settings.task, settings.label, settings.features)
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
     def open_split(name: str, files: list[str], batch_size: int, seed: int | None = None) -> Split:

@@ -8,24 +8,31 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed
+from trainer_data import Transformed, run_transform
 
+from components.example_gen import custom_config
 from components.trainer.cluster.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
 from pipeline.config.settings import PipelineConfig
+from pipeline.ingestion import make_example_gen
+from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
+from trainer_module.features import FEATURES
+from trainer_module.features.base import BaseFeature
+from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.models import ZOO, ModelSpec
-from trainer_module.problem import Problem
+from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.runtime import Runtime
-from trainer_module.settings import ModelSettings, TrainSettings
+from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.automatic import check_available, choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
@@ -177,12 +184,108 @@ def test_the_processes_of_a_strategy_follow(trips: Transformed, tmp_path: Path) 
     assert "`parameter_server` and `served` train in." in config_reference()
 
 
+class LettersFeature(BaseFeature):
+    """Text: how often some letters are in it."""
+
+    type: Literal["letters"]
+    may_mix: ClassVar[bool] = True
+    letters: str = "ab"
+    """Those that are counted."""
+
+    @classmethod
+    def transform(
+        cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """[batch, letters] float32."""
+
+        def count(text: tf.Tensor, letter: str) -> tf.Tensor:
+            others = tf.strings.regex_replace(text, f"[^{letter}]", "")
+            return tf.cast(tf.strings.length(others), tf.float32)
+
+        texts = {name: dense_strings(column) for name, column in columns.items()}
+        return {
+            name: tf.concat([count(text, letter) for letter in features[name].letters], 1)
+            for name, text in texts.items()
+        }
+
+    @classmethod
+    def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
+        """A vector, as a numeric feature may be too."""
+        return dtype == cls.dtype and len(shape) == 1 and not indices
+
+    @classmethod
+    def encode(
+        cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
+    ) -> tf.Tensor:
+        """A projection."""
+        return tf_keras.layers.Dense(embedding_size, name=f"{feature.name}_letters")(values)
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FEATURES, "letters", f"{__name__}.LettersFeature")
+
+
+@pytest.mark.usefixtures("letters")
+def test_config_takes_a_feature_type() -> None:
+    config = load("features={company: {type: letters, letters: xyz}}")
+    assert config.features["company"] == LettersFeature(type="letters", letters="xyz")
+    carried = config.trainer_settings.to_custom_config()["scopeline"]["features"]
+    assert carried == {"company": {"type": "letters", "letters": "xyz"}}
+    with pytest.raises(ConfigError, match=r"right is .*, letters; did you mean `letters`\?"):
+        load("features={company: {type: leters}}")
+    with pytest.raises(ConfigError, match=r"company.leters: unknown key; did you mean `letters`"):
+        load("features={company: {type: letters, leters: xyz}}")
+
+
+@pytest.mark.usefixtures("letters")
+def test_the_reference_shows_a_feature_type() -> None:
+    page = config_reference()
+    assert "[IgnoredFeature](#ignoredfeature) or [LettersFeature](#lettersfeature) |" in page
+    assert '| `letters` | string | `"ab"` | Those that are counted. |' in page
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_column_of_a_type_may_mix_numbers_and_text(tmp_path: Path) -> None:
+    config = load("features={company: {type: letters}, fare: {type: numeric}}")
+    settings = make_example_gen(config, Layout.of(config, tmp_path)).exec_properties[
+        "custom_config"
+    ]
+    assert custom_config.unpack(settings).mixed_columns == ("company",)
+
+
+@pytest.mark.usefixtures("letters")
+def test_a_feature_is_transformed_trained_on_and_served(tmp_path: Path) -> None:
+    rows = [{"word": w, "size": float(len(w)), "y": int("b" in w)} for w in ("aab", "a", "b")] * 8
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": "binary",
+            "features": {"word": {"type": "letters", "letters": "ba"}},
+            "train": {"epochs": 1, "batch_size": 8},
+        }
+    )
+    words = run_transform(tmp_path / "data", rows, rows, settings)
+    assert words.transform(rows[:2])["word"].tolist() == [[1, 2], [0, 1]]
+    kinds = {feature.name: feature.kind for feature in words.problem.features}
+    assert kinds == {"word": "letters", "size": "numeric"}
+    fn_args = words.fn_args(tmp_path)
+    run_fn(fn_args)
+    model = tf_keras.models.load_model(fn_args.serving_model_dir)
+    assert model.get_layer("word_letters").units == ModelSettings().embedding_size
+    serve = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_raw"]
+    served = serve(word=tf.constant([["ab"]]), size=tf.constant([[2.0]]))
+    assert served["scores"].shape == (1, 2)
+
+
 def test_no_registered_section_imports_tensorflow() -> None:
     script = """
 import sys
 from pipeline.config.reference import config_schema
+from trainer_module.features import FEATURES, feature_class
 from trainer_module.strategies import STRATEGIES, strategy_class
 for name in STRATEGIES: strategy_class(name)
+for name in FEATURES: feature_class(name)
 config_schema()
 print({"tensorflow", "tfx", "apache_beam"} & set(sys.modules))
 """

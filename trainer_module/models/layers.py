@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.features import feature_class
 from trainer_module.problem import TransformedFeature
 from trainer_module.settings import ModelSettings
 
@@ -18,12 +19,10 @@ KerasTensors = Mapping[str, tf.Tensor]
 def encode(
     features: Iterable[TransformedFeature], inputs: KerasTensors, embedding_size: int
 ) -> list[tf.Tensor]:
-    """Each feature as [batch, n] float32: categorical ones embedded, images flattened."""
+    """Each feature as [batch, n] float32, as its type encodes it: vectors and images flattened."""
     return [
         tf_keras.layers.Flatten(name=layer_name(feature, "flat"))(
-            embed(feature, inputs[feature.name], embedding_size)
-            if feature.kind == "categorical"
-            else inputs[feature.name]
+            feature_class(feature.kind).encode(feature, inputs[feature.name], embedding_size)
         )
         for feature in features
     ]

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.features.ignored import IgnoredFeature
+from trainer_module.features.image import ImageFeature
+from trainer_module.features.numeric import NumericFeature
 from trainer_module.sections import Settings
-from trainer_module.settings.features import (
-    CategoricalFeature,
-    Feature,
-    IgnoredFeature,
-    ImageFeature,
-    NumericFeature,
-)
+from trainer_module.settings.features import Feature
 from trainer_module.settings.learning_rate import (
     CosineSchedule,
     ExponentialSchedule,
