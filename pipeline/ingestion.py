@@ -16,7 +16,6 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
-from trainer_module.settings import CategoricalFeature, IgnoredFeature
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
         label=config.data.label,
         task=config.task,
         # Where the config says what a column is, it may hold numbers and text.
-        mixed_columns=tuple(config.columns_of(CategoricalFeature, IgnoredFeature)),
+        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
         schema_file=curated or layout.kept_schema,
         schema_revision=(
             "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)

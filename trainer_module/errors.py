@@ -1,5 +1,7 @@
 """Errors that are a user's to mend: their message is one complete sentence, shown as it is."""
 
+from collections.abc import Iterable
+
 
 class ScopelineError(Exception):
     """Base of all errors that the runner shows without a traceback."""
@@ -19,3 +21,9 @@ class DataError(ScopelineError):
 
 class TrainingError(ScopelineError):
     """Training cannot go on: names what was asked and what would work."""
+
+
+def enumerate_names(names: Iterable[str], conjunction: str) -> str:
+    """Names in a sentence: `a, b and c`."""
+    *first, last = names
+    return f"{', '.join(first)} {conjunction} {last}" if first else last

@@ -11,7 +11,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.problem import Problem
-from trainer_module.settings import IgnoredFeature, Task, TrainerSettings
+from trainer_module.settings import Task, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
 
 SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -172,7 +172,7 @@ def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> 
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
-        if not isinstance(settings.features.get(name), IgnoredFeature)
+        if name not in settings.features or settings.features[name].is_input
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -13,9 +14,9 @@ import tf_keras
 
 from trainer_module import vocabulary
 from trainer_module.errors import TrainingError
+from trainer_module.features import FEATURES, feature_class
+from trainer_module.features.base import BaseFeature
 from trainer_module.settings import Task
-
-FeatureKind = Literal["numeric", "categorical", "image"]
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,26 @@ class TransformedFeature:
     """One input of the model."""
 
     name: str
-    kind: FeatureKind
+    kind: str
+    """Its type, a name in `trainer_module.features.FEATURES`."""
     shape: tuple[int, ...]
     """Of one example, without the batch."""
     vocabulary_size: int = 0
-    """categorical: how many indices there are, out-of-vocabulary buckets included."""
+    """How many indices there are, out-of-vocabulary buckets included; 0 without a vocabulary."""
 
     @property
     def dtype(self) -> tf.DType:
-        """int64 for categorical, float32 otherwise."""
-        return tf.int64 if self.kind == "categorical" else tf.float32
+        """int64 for categorical, float32 for numeric and image."""
+        return tf.as_dtype(feature_class(self.kind).dtype)
+
+    def layer_name(self, role: str) -> str:
+        """A name that TensorFlow allows for a layer, whatever the column is called."""
+        name = self.name
+        if not re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.-]*", name):
+            safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+            # The hash keeps columns apart that differ in the replaced characters alone.
+            name = f"column_{safe}_{zlib.crc32(name.encode()):08x}"
+        return f"{name}_{role}"
 
     @property
     def bytes_per_example(self) -> int:
@@ -55,8 +66,21 @@ class Problem:
     """The standard deviation of the train split, for regression."""
 
     @classmethod
-    def from_transform(cls, tft_output: tft.TFTransformOutput, task: Task, label: str) -> Problem:
+    def from_transform(
+        cls,
+        tft_output: tft.TFTransformOutput,
+        task: Task,
+        label: str,
+        declared: Mapping[str, BaseFeature] | None = None,
+    ) -> Problem:
         """Reads the transformed features and, for classification, the classes.
+
+        Args:
+          tft_output: what Transform gave.
+          task: what is predicted.
+          label: its column.
+          declared: what the config says of columns; a transformed tensor is of the type that is
+              declared for its name if it can be, otherwise of the first that it can be.
 
         Raises:
           TrainingError: if the label is not among the transformed features, one of which is not
@@ -66,7 +90,7 @@ class Problem:
         _check_label(label, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output)
         features = tuple(
-            _feature(name, spec, sizes)
+            _feature(name, spec, sizes, (declared or {}).get(name))
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
             if name != label
         )
@@ -74,7 +98,7 @@ class Problem:
         _check_classes(task, label, classes)
         return cls(task, label, classes, features)
 
-    def of_kind(self, kind: FeatureKind) -> tuple[TransformedFeature, ...]:
+    def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
         """The features of one kind, by name."""
         return tuple(feature for feature in self.features if feature.kind == kind)
 
@@ -152,24 +176,24 @@ def _vocabulary_sizes(tft_output: tft.TFTransformOutput) -> dict[str, int]:
     }
 
 
-def _feature(name: str, spec: object, vocabulary_sizes: dict[str, int]) -> TransformedFeature:
+def _feature(
+    name: str, spec: object, vocabulary_sizes: dict[str, int], declared: BaseFeature | None
+) -> TransformedFeature:
     if not isinstance(spec, tf.io.FixedLenFeature):
         raise TrainingError(
             f"transformed feature {name!r} is not dense; make it dense in the preprocessing_fn."
         )
-    shape = tuple(spec.shape)
+    shape, dtype = tuple(spec.shape), spec.dtype.name
+    indices = vocabulary_sizes.get(name, 0) if spec.dtype == tf.int64 else 0
+    for kind in [declared.type, *FEATURES] if declared else FEATURES:
+        if feature_class(kind).matches(dtype, shape, indices):
+            return TransformedFeature(name, kind, shape, indices)
     if spec.dtype == tf.int64:
-        if name not in vocabulary_sizes:
-            raise TrainingError(
-                f"transformed feature {name!r} is int64 without a vocabulary; use "
-                "tft.compute_and_apply_vocabulary, or cast it to float32."
-            )
-        return TransformedFeature(name, "categorical", shape, vocabulary_sizes[name])
-    if spec.dtype != tf.float32:
         raise TrainingError(
-            f"transformed feature {name!r} is {spec.dtype.name}; a model takes float32 or int64."
+            f"transformed feature {name!r} is int64 without a vocabulary; use "
+            "tft.compute_and_apply_vocabulary, or cast it to float32."
         )
-    return TransformedFeature(name, "image" if len(shape) == 3 else "numeric", shape)
+    raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 
 
 def _check_label(label: str, spec: Iterable[str]) -> None:

@@ -21,9 +21,10 @@ from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, write_record
 from trainer_module.runtime import RUNTIME_KEY, Runtime
-from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
+from trainer_module.strategies.base import Processes
 from trainer_module.warm_start.transfer import warm_start
 
 
@@ -82,8 +83,8 @@ def load_data(
     Raises:
       TrainingError: if a split has nothing to learn from.
     """
-    problem = Problem.from_transform(tft_output, settings.task, settings.label)
-    in_step = workers if settings.train.strategy.kind is Strategy.MULTI_WORKER_MIRRORED else 1
+    problem = Problem.from_transform(tft_output, settings.task, settings.label, settings.features)
+    in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
     def open_split(name: str, files: list[str], batch_size: int, seed: int | None = None) -> Split:
         reader = Reader(files, tft_output.transformed_feature_spec(), problem)

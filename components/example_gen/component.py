@@ -12,7 +12,7 @@ from components.example_gen.formats import ExampleGenSettings
 
 
 class ArrowExampleGen(FileBasedExampleGen):
-    """Reads files of one of the `DataFormat`s, checks them and writes tf.Examples in splits.
+    """Reads files of one of the `FORMATS`, checks them and writes tf.Examples in splits.
 
     The output is what stock ExampleGens write, `examples` of type Examples, and so are
     fingerprints, the {SPAN}, {VERSION} and date placeholders of split patterns, and caching.

@@ -1,25 +1,48 @@
-"""What example generation is told; nothing here imports TensorFlow or TFX."""
+"""What example generation is told, and the registry of formats; free of TensorFlow and TFX."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 
+from trainer_module.sections import RegisteredName
 from trainer_module.settings import Settings, Task
 
-# The feature that holds the encoded image, of image folders and IDX files.
+# The feature that holds the encoded image, of formats that hold images.
 IMAGE_FEATURE = "image"
 
 
-class DataFormat(StrEnum):
-    """The formats that examples are read from."""
+@dataclass(frozen=True)
+class FormatSpec:
+    """What has to be known of a format before its source is imported."""
 
-    CSV = "csv"
-    PARQUET = "parquet"
-    IMAGES = "images"
-    IDX = "idx"
-    TFRECORD = "tfrecord"
+    source: str
+    """Import path of the `Source` that reads it."""
+    pattern: str = "*"
+    """The glob of its files in a folder."""
+    holds_images: bool = False
+    """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
+    guesses_types: bool = False
+    """Whether types follow from the values alone, so that a schema has to keep them on days when
+    the values would also do as something simpler."""
+
+
+_SOURCES = "components.example_gen.sources"
+FORMATS: dict[str, FormatSpec] = {
+    "csv": FormatSpec(f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True),
+    "parquet": FormatSpec(f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet"),
+    "images": FormatSpec(f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True),
+    "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
+    "tfrecord": FormatSpec(f"{_SOURCES}.tfrecord_source.TFRecordSource"),
+}
+"""The formats that examples are read from, by the name in `data.format`."""
+
+DataFormat: TypeAlias = Annotated[
+    str, RegisteredName(FORMATS, "DataFormat", "The formats that examples are read from.")
+]
+"""A name in `FORMATS`."""
 
 
 class ExampleGenSettings(Settings):
@@ -27,20 +50,25 @@ class ExampleGenSettings(Settings):
 
     format: DataFormat
     label: str
-    """The column to predict; for images and IDX the name that the label's feature gets."""
+    """The column to predict; where the format holds images, the name that the label's feature
+    gets."""
     task: Task
     mixed_columns: tuple[str, ...] = ()
     """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
     schema_file: str = ""
-    """A schema, if it is there, whose types a CSV column keeps on days when its values would also
-    do as something simpler, or are all missing."""
+    """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""
     """Changes when somebody edits that schema."""
+
+    @property
+    def format_spec(self) -> FormatSpec:
+        """What is known of the format."""
+        return FORMATS[self.format]
 
     @field_validator("label")
     @classmethod
     def _no_image(cls, label: str, info: ValidationInfo) -> str:
-        of_images = info.data.get("format") in (DataFormat.IMAGES, DataFormat.IDX)
-        if of_images and label == IMAGE_FEATURE:
+        spec = FORMATS.get(info.data.get("format", ""))
+        if spec is not None and spec.holds_images and label == IMAGE_FEATURE:
             raise ValueError(f"must not be {IMAGE_FEATURE!r}, which is the image itself")
         return label

@@ -8,17 +8,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.example_gen.formats import DataFormat
+from components.example_gen.formats import FORMATS
 from trainer_module.errors import DataError
 
-# What belongs to a format in a folder.
-_FOLDER_PATTERNS = {
-    DataFormat.CSV: "*.csv*",
-    DataFormat.PARQUET: "*.parquet",
-    DataFormat.IMAGES: "*/*",
-    DataFormat.IDX: "*",
-    DataFormat.TFRECORD: "*",
-}
 # TFX's span, version and date placeholders, such as {SPAN:3}.
 _PLACEHOLDER = re.compile(r"\{(?:(?:SPAN|VERSION)(?::\d+)?|YYYY|MM|DD)\}")
 _MAGIC = re.compile(r"[*?\[{]")
@@ -39,17 +31,21 @@ def is_hidden(path: str) -> bool:
     return posixpath.basename(path).startswith((".", "_"))
 
 
-def resolve_input(path: str, data_format: DataFormat) -> tuple[str, str]:
+def resolve_input(path: str, data_format: str) -> tuple[str, str]:
     """Splits a file, folder or glob into TFX's `input_base` and split pattern.
 
     A remote path is a folder where it ends in a slash, as it cannot be looked at cheaply.
+
+    Args:
+      path: as the user wrote it.
+      data_format: a name in `FORMATS`, which says what belongs to it in a folder.
     """
     fixed, rest = [], path.split("/")
     while len(rest) > 1 and not _MAGIC.search(rest[0]):
         fixed.append(rest.pop(0))
     base, pattern = "/".join(fixed), "/".join(rest)
     if not _MAGIC.search(pattern) and (not pattern or Path(path).is_dir()):
-        base, pattern = path.rstrip("/") or "/", _FOLDER_PATTERNS[data_format]
+        base, pattern = path.rstrip("/") or "/", FORMATS[data_format].pattern
     return base or ("/" if fixed else "."), pattern
 
 

@@ -26,8 +26,10 @@ from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
-from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.settings import TrainerSettings
+from trainer_module.strategies import processes_of
 from trainer_module.strategies.automatic import choose_strategy
+from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 _ARGUMENTS = (
@@ -99,10 +101,10 @@ def _train(run_fn: str, fn_args: FnArgs, backup: str) -> None:
 
 
 def _run(
-    training: Training, strategy: Strategy, tf_config: TFConfig | None, options: TrainerOptions
+    training: Training, strategy: str, tf_config: TFConfig | None, options: TrainerOptions
 ) -> list[str]:
     tasks = make_tasks(training, strategy, tf_config)
-    joins = tf_config if strategy.is_multi_process else None
+    joins = None if processes_of(strategy) is Processes.ONE else tf_config
     waits = joins is not None or len(tasks) > 1
     job = ClusterJob(
         tasks,

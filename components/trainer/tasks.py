@@ -11,7 +11,9 @@ from components.trainer.cluster.launcher import ClusterTask, TaskSpec
 from components.trainer.cluster.supervisor import Policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime
-from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.settings import TrainerSettings
+from trainer_module.strategies import processes_of
+from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import TFConfig, task_name
 
 MODULE = "components.trainer.task"
@@ -32,25 +34,24 @@ class Training:
     """A folder for what processes other than the chief export, which nobody reads."""
 
 
-def make_tasks(
-    training: Training, strategy: Strategy, tf_config: TFConfig | None
-) -> list[TaskSpec]:
+def make_tasks(training: Training, strategy: str, tf_config: TFConfig | None) -> list[TaskSpec]:
     """The processes that train, the one whose model counts first.
 
     Args:
       training: what is trained.
-      strategy: the resolved one.
+      strategy: the name of the resolved one.
       tf_config: the cluster to join, if others started one.
 
     Raises:
       ConfigError: the strategy cannot train in that cluster, or not as this task of it.
     """
     cluster = training.settings.train.cluster_or_default
-    if not strategy.is_multi_process:
+    processes = processes_of(strategy)
+    if processes is Processes.ONE:
         return [_trainer(training, ALONE, training.runtime)]
     if tf_config is not None:
         return [_join(training, strategy, tf_config)]
-    if strategy is Strategy.PARAMETER_SERVER:
+    if processes is Processes.SERVERS:
         runtime = replace(training.runtime, workers=cluster.workers)
         chief = _coordinator(_trainer(training, ClusterTask("chief", 0), runtime))
         workers = [_server(training, ClusterTask("worker", i)) for i in range(cluster.workers)]
@@ -64,9 +65,9 @@ def make_tasks(
     return [_worker(training, i, cluster.workers) for i in range(cluster.workers)]
 
 
-def restart_policy(strategy: Strategy) -> Policy:
+def restart_policy(strategy: str) -> Policy:
     """What is started again when a process of that strategy is lost."""
-    return Policy.COORDINATOR if strategy is Strategy.PARAMETER_SERVER else Policy.GANG
+    return Policy.COORDINATOR if processes_of(strategy) is Processes.SERVERS else Policy.GANG
 
 
 def _trainer(
@@ -114,10 +115,10 @@ def _server(training: Training, task: ClusterTask) -> TaskSpec:
     return TaskSpec(task, MODULE, {"serve": True, "model": model.kind if model.is_custom else None})
 
 
-def _join(training: Training, strategy: Strategy, tf_config: TFConfig) -> TaskSpec:
+def _join(training: Training, strategy: str, tf_config: TFConfig) -> TaskSpec:
     """A process that takes this run's place in a cluster of others."""
     name = task_name(tf_config.task_type, tf_config.task_index)
-    servers = strategy is Strategy.PARAMETER_SERVER
+    servers = processes_of(strategy) is Processes.SERVERS
     if servers and not tf_config.has_parameter_servers:
         raise ConfigError(
             f"train.strategy is {strategy}, but the cluster in TF_CONFIG has no `ps`, only "

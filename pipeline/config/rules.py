@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
-from components.example_gen.formats import IMAGE_FEATURE, DataFormat
+from components.example_gen.formats import FORMATS, IMAGE_FEATURE
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
@@ -21,13 +21,14 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
-from trainer_module.models import ZOO
+from trainer_module.errors import enumerate_names
+from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task
+from trainer_module.strategies import strategies_of_several_processes
+from trainer_module.strategies.base import Processes
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
 _RULES: list[Rule] = [*SCHEDULE_RULES]
-
-IMAGE_FORMATS = (DataFormat.IMAGES, DataFormat.IDX)
 
 
 def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
@@ -107,7 +108,7 @@ def builtin_data_is_known(config: PipelineConfig) -> Iterator[Issue]:
     elif config.data.format != BUILTIN_DATA[name].format:
         yield Issue(
             "data.format",
-            f"found {config.data.format.value!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
+            f"found {config.data.format!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
         )
 
 
@@ -122,7 +123,7 @@ def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
     """Image data has one feature, `image`, and the model needs its size."""
-    if config.data.format not in IMAGE_FORMATS:
+    if not FORMATS[config.data.format].holds_images:
         return
     for name in config.features:
         if name != IMAGE_FEATURE:
@@ -140,43 +141,51 @@ def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A folder's name is a class, never a number to regress to."""
-    if config.data.format in IMAGE_FORMATS and config.task is Task.REGRESSION:
+    if FORMATS[config.data.format].holds_images and config.task is Task.REGRESSION:
         found = f"found 'regression'; {config.data.format} data has classes as labels"
         yield Issue("task", found)
 
 
 @_rule
-def cnn_has_an_image(config: PipelineConfig) -> Iterator[Issue]:
-    """A convolution needs something to slide over."""
-    has_image = config.columns_of(ImageFeature)
-    if config.model.kind == "cnn" and config.preprocessing is None and not has_image:
+def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
+    """A model may need a feature of some type, such as an image to slide a convolution over."""
+    kind = config.model.kind
+    needs = ZOO[kind].needs if kind in ZOO else ""
+    if not needs or config.preprocessing is not None:
+        return
+    if not any(feature.type == needs for feature in config.features.values()):
+        article = "an" if needs[0] in "aeiou" else "a"
+        others = enumerate_names(undemanding_models(), "and")
         yield Issue(
-            "model.kind", "found 'cnn', but no feature is an image; mlp and wide_deep need none"
+            "model.kind", f"found {kind!r}, but no feature is {article} {needs}; {others} need none"
         )
 
 
 @_rule
 def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
-    """Only two strategies train in several processes."""
+    """Only some strategies train in several processes."""
     train = config.train
-    strategy = Strategy(train.strategy.kind)
-    if train.cluster is None or strategy.is_multi_process or strategy is Strategy.AUTO:
+    strategy = train.strategy
+    runs_alone = strategy.processes is Processes.ONE and strategy.kind != Strategy.AUTO
+    if train.cluster is None or not runs_alone:
         return
     if train.cluster.workers > 1:
         yield Issue(
             "train.cluster.workers",
-            f"found {train.cluster.workers}, but strategy {strategy} trains in one process; use "
-            "multi_worker_mirrored or parameter_server, or leave `cluster` out",
+            f"found {train.cluster.workers}, but strategy {strategy.kind} trains in one process; "
+            f"use {enumerate_names(strategies_of_several_processes(), 'or')}, or leave `cluster` "
+            "out",
         )
 
 
 @_rule
 def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
     """The workers of parameter servers have no step in common but an epoch's last."""
-    if config.train.strategy.kind == Strategy.PARAMETER_SERVER and config.train.backup_steps:
+    strategy = config.train.strategy
+    if strategy.processes is Processes.SERVERS and config.train.backup_steps:
         yield Issue(
             "train.backup_steps",
-            f"found {config.train.backup_steps}, but parameter_server is backed up at the end of "
+            f"found {config.train.backup_steps}, but {strategy.kind} is backed up at the end of "
             "each epoch; leave it out",
         )
 

@@ -76,7 +76,10 @@ class Transformed:
 
     @property
     def problem(self) -> Problem:
-        return Problem.from_transform(self.tft_output, self.settings.task, self.settings.label)
+        settings = self.settings
+        return Problem.from_transform(
+            self.tft_output, settings.task, settings.label, settings.features
+        )
 
     def files(self, split: str) -> list[str]:
         return [str(self.root / "transformed" / f"Split-{split}" / "*")]

@@ -1,4 +1,4 @@
-"""The model zoo. A builder is `build_model(problem, settings)`, which returns a tf_keras model.
+"""The registry of models. A builder, `build_model(problem, settings)`, returns a tf_keras model.
 
 Finding a builder imports TensorFlow only with the builder's own module.
 """
@@ -8,16 +8,36 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from trainer_module.errors import TrainingError
 
-ZOO = {
-    "cnn": "trainer_module.models.cnn.build_model",
-    "mlp": "trainer_module.models.mlp.build_model",
-    "wide_deep": "trainer_module.models.wide_deep.build_model",
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What has to be known of a model before its builder is imported."""
+
+    builder: str
+    """Import path."""
+    needs: str = ""
+    """The type of a feature without which it cannot be built; empty if any feature will do."""
+    reads: tuple[str, ...] = ()
+    """Keys of the section `model` that not every model reads."""
+
+
+_MODELS = "trainer_module.models"
+ZOO: dict[str, ModelSpec] = {
+    "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
+    "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
+    "wide_deep": ModelSpec(f"{_MODELS}.wide_deep.build_model"),
 }
-"""Names that `model.kind` knows, and the builders they stand for."""
+"""The models by the name in `model.kind`."""
+
+
+def undemanding_models() -> list[str]:
+    """The names of the models that any feature will do for."""
+    return [name for name, spec in ZOO.items() if not spec.needs]
 
 
 def load_builder(kind: str) -> Callable[..., Any]:
@@ -26,7 +46,7 @@ def load_builder(kind: str) -> Callable[..., Any]:
     Raises:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
-    path = ZOO.get(kind, kind)
+    path = ZOO[kind].builder if kind in ZOO else kind
     module_name, _, function_name = path.rpartition(".")
     if not module_name:
         near = difflib.get_close_matches(kind, ZOO, n=1)

@@ -33,7 +33,7 @@ def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
             feature.vocabulary_size,
             problem.output_units,
             embeddings_initializer="zeros",
-            name=layers.layer_name(feature, "wide"),
+            name=feature.layer_name("wide"),
         )(inputs[feature.name])
         logits.append(tf_keras.layers.GlobalAveragePooling1D()(weights))
     if numbers := problem.of_kind("numeric"):

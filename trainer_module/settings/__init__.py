@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_module.settings.base import Settings, Task
-from trainer_module.settings.features import (
-    CategoricalFeature,
-    Feature,
-    IgnoredFeature,
-    ImageFeature,
-    NumericFeature,
-)
+from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.features.ignored import IgnoredFeature
+from trainer_module.features.image import ImageFeature
+from trainer_module.features.numeric import NumericFeature
+from trainer_module.sections import Settings
+from trainer_module.settings.features import Feature
 from trainer_module.settings.learning_rate import (
     CosineSchedule,
     ExponentialSchedule,
@@ -23,21 +21,8 @@ from trainer_module.settings.learning_rate import (
     StepSchedule,
 )
 from trainer_module.settings.model import ModelSettings
-from trainer_module.settings.strategy import (
-    AnyStrategy,
-    CentralStorageStrategy,
-    ClusterSettings,
-    Communication,
-    DefaultStrategy,
-    MirroredStrategy,
-    MultiWorkerMirroredStrategy,
-    OneDeviceStrategy,
-    ParameterServerStrategy,
-    Reduction,
-    Strategy,
-    StrategySettings,
-    TPUStrategy,
-)
+from trainer_module.settings.strategy import AnyStrategy, ClusterSettings, StrategySettings
+from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
     NOT_IN_CACHE_KEY,
     EarlyStopping,
@@ -45,6 +30,16 @@ from trainer_module.settings.train import (
     Precision,
     TrainSettings,
 )
+from trainer_module.strategies.base import Strategy
+from trainer_module.strategies.mirrored import (
+    CentralStorageStrategy,
+    MirroredStrategy,
+    Reduction,
+)
+from trainer_module.strategies.multi_worker import Communication, MultiWorkerMirroredStrategy
+from trainer_module.strategies.one_replica import DefaultStrategy, OneDeviceStrategy
+from trainer_module.strategies.parameter_server import ParameterServerStrategy
+from trainer_module.strategies.tpu import TPUStrategy
 
 __all__ = [
     "SETTINGS_KEY",

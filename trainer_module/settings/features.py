@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field, PositiveInt
-
-from trainer_module.settings.base import Settings
-
-
-class NumericFeature(Settings):
-    """A number: scaled to mean 0 and variance 1; a missing one becomes the mean, and is flagged."""
-
-    type: Literal["numeric"]
+from trainer_module.features import FEATURES
+from trainer_module.features.base import BaseFeature
+from trainer_module.sections import Registered, tagged_union
 
 
-class CategoricalFeature(Settings):
-    """One of a set of values (text or integers): its index in the vocabulary of the train split."""
-
-    type: Literal["categorical"]
-    vocabulary_size: PositiveInt = 1000
-    """At most this many values, the most frequent ones, get an index of their own."""
-    oov_buckets: PositiveInt = 1
-    """Values outside the vocabulary are hashed into this many further indices."""
+def _any_of(features: dict[str, str]) -> Any:
+    """A mapping with the options of a type, which its key `type` names."""
+    return tagged_union(features.values(), "type")
 
 
-class ImageFeature(Settings):
-    """An encoded PNG, JPEG or BMP: decoded, resized and scaled to 0..1."""
-
-    type: Literal["image"]
-    height: PositiveInt
-    """Pixels."""
-    width: PositiveInt
-    """Pixels."""
-    channels: Literal[1, 3] = 3
-    """1 for grey, 3 for RGB."""
-
-
-class IgnoredFeature(Settings):
-    """A column that the model must not see: an identifier, or one that gives the answer away."""
-
-    type: Literal["ignore"]
-
-
-Feature = Annotated[
-    NumericFeature | CategoricalFeature | ImageFeature | IgnoredFeature,
-    Field(discriminator="type"),
-]
+Feature: TypeAlias = Annotated[BaseFeature, Registered(FEATURES, _any_of)]

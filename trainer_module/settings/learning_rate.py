@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, field_validator
 
-from trainer_module.settings.base import Settings
+from trainer_module.sections import Settings
 
 
 class StepSchedule(Settings):

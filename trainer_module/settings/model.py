@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field, PositiveInt
 
-from trainer_module.settings.base import Settings
+from trainer_module.models import ZOO
+from trainer_module.sections import Settings
+
+
+def _name_models(schema: dict[str, Any]) -> None:
+    """Puts the registered models before the description of `kind`."""
+    schema["description"] = f"{', '.join(f'`{name}`' for name in ZOO)}, {schema['description']}"
+
+
+def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
+    """Puts the models that read a key before its description."""
+
+    def change(schema: dict[str, Any]) -> None:
+        readers = ", ".join(name for name, spec in ZOO.items() if key in spec.reads)
+        schema["description"] = f"{readers}: {schema['description']}"
+
+    return change
 
 
 class ModelSettings(Settings):
     """The model: one of the zoo with its sizes, or a builder of yours."""
 
-    kind: str = "mlp"
-    """`cnn`, `mlp`, `wide_deep`, or the import path of a function
+    kind: str = Field(default="mlp", json_schema_extra=_name_models)
+    """or the import path of a function
     `build_model(problem, settings)` that returns an uncompiled tf_keras model."""
-    filters: list[PositiveInt] = [32]
-    """cnn: filters of each 3x3 convolution; each is followed by a 2x2 max-pooling."""
+    filters: list[PositiveInt] = Field(default=[32], json_schema_extra=_name_readers("filters"))
+    """filters of each 3x3 convolution; each is followed by a 2x2 max-pooling."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output."""
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -7,14 +7,13 @@ from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainer_module.settings.base import Settings
+from trainer_module.errors import enumerate_names
+from trainer_module.sections import Settings
 from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
-from trainer_module.settings.strategy import (
-    ClusterSettings,
-    DefaultStrategy,
-    Strategy,
-    StrategySettings,
-)
+from trainer_module.settings.strategy import ClusterSettings, StrategySettings
+from trainer_module.strategies import strategies_of_several_processes
+from trainer_module.strategies.base import Strategy
+from trainer_module.strategies.one_replica import DefaultStrategy
 
 NOT_IN_CACHE_KEY: dict[str, Any] = {
     "retries": True,
@@ -48,6 +47,12 @@ class EarlyStopping(Settings):
     """An improvement smaller than this does not count."""
 
 
+def _name_strategies(schema: dict[str, Any]) -> None:
+    """Names the strategies that a cluster is for, as they are registered."""
+    several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
+    schema["description"] = f"For {several}; {schema['description']}"
+
+
 class TrainSettings(Settings):
     """How the model is trained."""
 
@@ -61,8 +66,8 @@ class TrainSettings(Settings):
     (arXiv:1706.02677)."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
-    cluster: ClusterSettings | None = None
-    """For `multi_worker_mirrored` and `parameter_server`; default: 2 workers, 1 parameter server.
+    cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)
+    """default: 2 workers, 1 parameter server.
     """
     loop: Loop = Loop.FIT
     """`fit` is Keras's own; `custom` is written out in `trainer_module/loops/custom.py`, to change.

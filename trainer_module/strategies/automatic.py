@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from trainer_module.settings import (
     AnyStrategy,
-    CentralStorageStrategy,
     DefaultStrategy,
     MirroredStrategy,
     MultiWorkerMirroredStrategy,
@@ -70,10 +69,4 @@ def check_available(strategy: AnyStrategy) -> None:
     Raises:
       ConfigError: if a GPU or a TPU that it asks for is not there.
     """
-    match strategy:
-        case OneDeviceStrategy(device=str(device)):
-            devices.check_devices([device])
-        case MirroredStrategy(devices=names) | CentralStorageStrategy(devices=names):
-            devices.check_devices(names)
-        case TPUStrategy():
-            tpu.check_tpu(strategy)
+    strategy.check()

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from trainer_module.settings import ParameterServerStrategy
+from pydantic import PositiveInt
+
+from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class ParameterServerStrategy(BaseStrategy):
+    """Workers at their own pace, the variables on parameter servers: asynchronous training."""
+
+    kind: Literal[Strategy.PARAMETER_SERVER]
+    processes: ClassVar[Processes] = Processes.SERVERS
+    partitioner: Literal["none", "min_size", "max_size", "fixed_shards"] = "none"
+    """Splits large variables among the parameter servers: into parts of at least `shard_bytes`
+    (`min_size`), of at most `shard_bytes` (`max_size`), or one for each server."""
+    shard_bytes: PositiveInt = 256 * 1024
+    """For `min_size` and `max_size`."""
+
+    def build(self) -> tf.distribute.Strategy:
+        """Returns once every server of TF_CONFIG has answered."""
+        return connect(self)
 
 
 def connect(
@@ -16,6 +37,8 @@ def connect(
       settings: how large variables are split.
       cluster: addresses by task type; None reads TF_CONFIG.
     """
+    import tensorflow as tf
+
     if cluster is None:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver(rpc_layer="grpc")
     else:
@@ -29,6 +52,8 @@ def connect(
 def _partitioner(
     settings: ParameterServerStrategy, servers: int
 ) -> tf.distribute.experimental.partitioners.Partitioner | None:
+    import tensorflow as tf
+
     partitioners = tf.distribute.experimental.partitioners
     match settings.partitioner:
         case "min_size":

@@ -12,8 +12,8 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import ConfigError
-from trainer_module.settings import ParameterServerStrategy, Strategy
 from trainer_module.strategies import parameter_server
+from trainer_module.strategies.base import Strategy
 from trainer_module.strategies.network import LOCALHOST, kept_local
 from trainer_module.tf_config import VARIABLE, read_tf_config, task_name
 
@@ -52,7 +52,7 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
     key = repr(cluster)
     if key not in _CONNECTED:
         _prepare_grpc()
-        settings = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
+        settings = parameter_server.ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
         # Not the chief's address in the file: a run may have that.
         places = {"chief": [f"{LOCALHOST}:{_free_port()}"], **cluster}
         with kept_local(places):

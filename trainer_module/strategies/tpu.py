@@ -7,12 +7,14 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-import tensorflow as tf
-
 from trainer_module.errors import ConfigError
-from trainer_module.settings import TPUStrategy
+from trainer_module.strategies.base import BaseStrategy, Strategy
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 NAME_VARIABLE = "TPU_NAME"
 LOCAL = "local"
@@ -24,6 +26,27 @@ _HELP = (
     "set train.strategy to {kind: tpu, name: ...} with the name of a running Cloud TPU, "
     "`local` on a TPU machine, or grpc://host:port"
 )
+
+
+class TPUStrategy(BaseStrategy):
+    """A replica on each core of a TPU."""
+
+    kind: Literal[Strategy.TPU]
+    name: str = ""
+    """The TPU's name, `local` for one in this machine, or `grpc://host:port`; default: what
+    TPU_NAME says."""
+    zone: str | None = None
+    """Its Google Cloud zone, where the machine's own does not say."""
+    project: str | None = None
+    """Its Google Cloud project, where the machine's own does not say."""
+
+    def check(self) -> None:
+        """Checks what can be seen of the TPU without connecting to it."""
+        check_tpu(self)
+
+    def build(self) -> tf.distribute.Strategy:
+        """Connects to the TPU, which clears its memory."""
+        return connect(self)
 
 
 def has_tpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -54,6 +77,8 @@ def connect(settings: TPUStrategy) -> tf.distribute.TPUStrategy:
     Raises:
       ConfigError: if it cannot be found, reached or initialised.
     """
+    import tensorflow as tf
+
     check_tpu(settings)
     name = settings.name or os.environ.get(NAME_VARIABLE, LOCAL)
     try:
@@ -82,6 +107,8 @@ def on_device(index: int = 0, kind: str = "TPU") -> Iterator[None]:
     Raises:
       ConfigError: if there is no such device; a TPU has some once `connect` has returned.
     """
+    import tensorflow as tf
+
     devices = tf.config.list_logical_devices(kind)
     if index >= len(devices):
         raise ConfigError(

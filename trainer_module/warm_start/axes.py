@@ -74,7 +74,7 @@ def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
 
 
 def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> None:
-    features = {feature.name for feature in problem.of_kind("categorical")}
+    features = {feature.name for feature in problem.features if feature.vocabulary_size}
     by_name = {f"{name}_{use}": name for name in features for use in ("embedding", "wide")}
     for layer in layers_of(model):
         if not isinstance(layer, tf_keras.layers.Embedding) or not layer.weights:

@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 
 from components.example_gen.checks import check_column, check_label_column, show_names
 from components.example_gen.columns import Cell, Column, ColumnKind
-from components.example_gen.formats import DataFormat, ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import read_known_kinds
 from trainer_module.errors import DataError
 
@@ -91,8 +91,9 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         total = {name: column.merge(survey.columns[name]) for name, column in total.items()}
     for name, column in total.items():
         check_column(name, column, settings)
-    # Files of the other formats say what their types are.
-    known = read_known_kinds(settings.schema_file) if settings.format is DataFormat.CSV else {}
+    # Files of other formats say themselves what their types are.
+    guesses = settings.format_spec.guesses_types
+    known = read_known_kinds(settings.schema_file) if guesses else {}
     return {
         name: max(column.kind, known.get(name, ColumnKind.UNKNOWN))
         for name, column in total.items()

@@ -17,7 +17,7 @@ from pipeline.kubeflow.api.errors import ConflictError
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, ParameterValue
 from trainer_module.errors import ConfigError
-from trainer_module.settings import Strategy
+from trainer_module.strategies import STRATEGIES
 
 MOST_RUNS = 1000
 """So many are looked through for the latest one of a pipeline."""
@@ -85,8 +85,8 @@ def _check_value(text: str, name: str, value: ParameterValue) -> None:
     """Refuses now what the first step would refuse on the cluster."""
     if name == "epochs" and isinstance(value, int) and value < 1:
         raise ConfigError(f"--parameter {text}: at least one epoch is trained")
-    if name == "strategy" and value not in list(Strategy):
-        hint = near_match(str(value), list(Strategy))
+    if name == "strategy" and value not in STRATEGIES:
+        hint = near_match(str(value), STRATEGIES)
         raise ConfigError(f"--parameter {text}: there is no strategy `{value}`; {hint}")
 
 

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from components.example_gen.formats import DataFormat
 from components.example_gen.paths import check_files_exist, resolve_input
 from trainer_module.errors import DataError
 
@@ -15,17 +14,17 @@ from trainer_module.errors import DataError
 @pytest.mark.parametrize(
     ("path", "data_format", "expected"),
     [
-        ("{}/a.csv", DataFormat.CSV, ("{}", "a.csv")),
-        ("{}", DataFormat.CSV, ("{}", "*.csv*")),
-        ("{}/", DataFormat.PARQUET, ("{}", "*.parquet")),
-        ("{}", DataFormat.IMAGES, ("{}", "*/*")),
-        ("{}/*/part-*.csv", DataFormat.CSV, ("{}", "*/part-*.csv")),
-        ("{}/day-{{SPAN}}/*", DataFormat.CSV, ("{}", "day-{{SPAN}}/*")),
-        ("gs://bucket/data/*.csv", DataFormat.CSV, ("gs://bucket/data", "*.csv")),
-        ("gs://bucket/data/", DataFormat.IDX, ("gs://bucket/data", "*")),
-        ("gs://bucket/a.csv", DataFormat.CSV, ("gs://bucket", "a.csv")),
-        ("a.csv", DataFormat.CSV, (".", "a.csv")),
-        ("/*.csv", DataFormat.CSV, ("/", "*.csv")),
+        ("{}/a.csv", "csv", ("{}", "a.csv")),
+        ("{}", "csv", ("{}", "*.csv*")),
+        ("{}/", "parquet", ("{}", "*.parquet")),
+        ("{}", "images", ("{}", "*/*")),
+        ("{}/*/part-*.csv", "csv", ("{}", "*/part-*.csv")),
+        ("{}/day-{{SPAN}}/*", "csv", ("{}", "day-{{SPAN}}/*")),
+        ("gs://bucket/data/*.csv", "csv", ("gs://bucket/data", "*.csv")),
+        ("gs://bucket/data/", "idx", ("gs://bucket/data", "*")),
+        ("gs://bucket/a.csv", "csv", ("gs://bucket", "a.csv")),
+        ("a.csv", "csv", (".", "a.csv")),
+        ("/*.csv", "csv", ("/", "*.csv")),
     ],
 )
 def test_resolve_input(tmp_path, path, data_format, expected):

@@ -11,6 +11,7 @@ from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.strategies import STRATEGIES, strategies_of_several_processes
 from trainer_module.tf_config import TFConfig
 
 ADDRESSES = {"worker": ["a:1", "b:2"]}
@@ -24,8 +25,8 @@ def training(model: str = "mlp", **cluster: int) -> Training:
     return Training("my.run_fn", arguments, settings, Runtime(reason="why"), "/scratch")
 
 
-@pytest.mark.parametrize("strategy", [s for s in Strategy if not s.is_multi_process])
-def test_one_process_for_strategies_of_one_machine(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", set(STRATEGIES) - set(strategies_of_several_processes()))
+def test_one_process_for_strategies_of_one_machine(strategy: str) -> None:
     (spec,) = make_tasks(training(), strategy, TFConfig(ADDRESSES, "worker", 0))
     assert spec.task.name == "the trainer"
     assert spec.payload == {

@@ -1,16 +1,8 @@
-"""What all settings share."""
+"""What is predicted."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-
-from pydantic import BaseModel, ConfigDict
-
-
-class Settings(BaseModel):
-    """Base of every section: unknown keys are refused, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Task(StrEnum):

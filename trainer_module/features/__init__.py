@@ -1,0 +1,26 @@
+"""The registry of feature types: what a column may be to the model.
+
+Importing this package, or a type's module, does not import TensorFlow: a config is checked before
+that is paid for.
+"""
+
+from __future__ import annotations
+
+from trainer_module.features.base import BaseFeature
+from trainer_module.sections import import_registered
+
+_FEATURES = "trainer_module.features"
+FEATURES = {
+    "numeric": f"{_FEATURES}.numeric.NumericFeature",
+    "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
+    "image": f"{_FEATURES}.image.ImageFeature",
+    "ignore": f"{_FEATURES}.ignored.IgnoredFeature",
+}
+"""Import paths of the feature types by the name in `type`, in the order in which a transformed
+tensor of which the config says nothing is tried for each of them."""
+
+
+def feature_class(kind: str) -> type[BaseFeature]:
+    """A feature type, by its name in the config."""
+    found: type[BaseFeature] = import_registered(FEATURES[kind])
+    return found

@@ -1,0 +1,71 @@
+"""What every feature type says of itself: its settings, its part of Transform and of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainer_module.sections import Settings
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from trainer_module.features.raw_columns import AnyTensor
+    from trainer_module.problem import TransformedFeature
+
+
+class BaseFeature(Settings):
+    """The settings of a column, and what its type makes of it."""
+
+    type: str
+    is_input: ClassVar[bool] = True
+    """Whether the model sees the column; if not, no request has to bring it."""
+    may_mix: ClassVar[bool] = False
+    """Whether a column may hold both numbers and text, which is else taken for an error."""
+    dtype: ClassVar[str] = "float32"
+    """Of the transformed tensor."""
+
+    @classmethod
+    def transform(
+        cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """Transforms all columns of the type, side by side: what Transform analyses costs by pass.
+
+        Args:
+          columns: raw, by name.
+          features: their settings, of this class, by the same names.
+
+        Returns:
+          Dense tensors, [batch, ...] each: one by the name of each column, and others by names
+          that begin with it.
+
+        Raises:
+          DataError: if a column holds what the type cannot use.
+        """
+        raise NotImplementedError(f"{cls.__name__} is not transformed")
+
+    @classmethod
+    def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
+        """Whether a transformed tensor can be one of this type.
+
+        Args:
+          dtype: such as `float32`.
+          shape: of one example.
+          indices: how many values it can have, where they are indices in a vocabulary; else 0.
+        """
+        del dtype, shape, indices
+        return False
+
+    @classmethod
+    def encode(
+        cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
+    ) -> tf.Tensor:
+        """What a model sees that has no layers of its own for the type: [batch, ...] float32.
+
+        Args:
+          feature: the transformed one.
+          values: its Keras input.
+          embedding_size: `model.embedding_size`.
+        """
+        del feature, embedding_size
+        return values

@@ -1,0 +1,76 @@
+"""Numbers: z-scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainer_module.errors import DataError
+from trainer_module.features.base import BaseFeature
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from trainer_module.features.raw_columns import AnyTensor
+
+MISSING_SUFFIX = "_missing"
+"""Ends the name of the 0/1 feature that flags a missing number in an optional column."""
+
+
+class NumericFeature(BaseFeature):
+    """A number: scaled to mean 0 and variance 1; a missing one becomes the mean, and is flagged."""
+
+    type: Literal["numeric"]
+
+    @classmethod
+    def transform(
+        cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """[batch, n] float32 each, and the flags of optional columns."""
+        del features
+        return scale_numbers(columns)
+
+    @classmethod
+    def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
+        """Whatever number is no image."""
+        del indices
+        return dtype == cls.dtype and len(shape) != 3
+
+
+def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
+    """Z-scores, [batch, n] float32 each; a missing value becomes 0, the mean.
+
+    An optional column also gets its flag, `<name>_missing`.
+
+    Raises:
+      DataError: if a column holds text.
+    """
+    import tensorflow as tf
+    import tensorflow_transform as tft
+
+    from trainer_module.features.raw_columns import dense_numbers
+
+    if not columns:
+        return {}
+    for name, column in columns.items():
+        if column.dtype == tf.string:
+            raise DataError(
+                f"column {name!r} holds text and cannot be numeric; use type: categorical or "
+                "ignore."
+            )
+    dense = {name: dense_numbers(column) for name, column in columns.items()}
+    # One analysis of all columns side by side takes a fraction of the time of one for each.
+    joined = tf.concat(list(dense.values()), 1)
+    present = tf.where(~tf.math.is_nan(joined))
+    # A sparse tensor keeps the missing values out of the mean and the variance.
+    sparse = tf.SparseTensor(present, tf.gather_nd(joined, present), tf.shape(joined, tf.int64))
+    scores = tf.sparse.to_dense(tft.scale_to_z_score(sparse, elementwise=True))
+    # A column that is always missing in the train split has no mean.
+    scores = tf.where(tf.math.is_nan(scores), 0.0, scores)
+    scores = tf.split(scores, [numbers.shape[1] for numbers in dense.values()], axis=1)
+    outputs = dict(zip(dense, scores, strict=True))
+    for name, column in columns.items():
+        if not isinstance(column, tf.Tensor):
+            missing = tf.math.is_nan(dense[name])
+            outputs[name + MISSING_SUFFIX] = tf.cast(missing, tf.float32)
+    return outputs

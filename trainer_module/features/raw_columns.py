@@ -1,0 +1,51 @@
+"""Raw columns, whatever the schema makes of them, as dense tensors."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import tensorflow as tf
+
+AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
+
+
+def dense_numbers(column: AnyTensor) -> tf.Tensor:
+    """[batch, n] float32, NaN where missing."""
+    if isinstance(column, tf.RaggedTensor):
+        column = column.to_sparse()
+    if isinstance(column, tf.SparseTensor):
+        column = tf.SparseTensor(
+            column.indices, tf.cast(column.values, tf.float32), column.dense_shape
+        )
+        return _one_value(column, float("nan"))
+    return _matrix(tf.cast(column, tf.float32))
+
+
+def dense_strings(column: AnyTensor) -> tf.Tensor:
+    """[batch, n] string, empty where missing; a whole number is written without a decimal point."""
+    if isinstance(column, tf.RaggedTensor):
+        column = column.to_sparse()
+    if isinstance(column, tf.SparseTensor):
+        column = tf.SparseTensor(column.indices, _as_string(column.values), column.dense_shape)
+        return _one_value(column, "")
+    return _matrix(_as_string(column))
+
+
+def _as_string(values: tf.Tensor) -> tf.Tensor:
+    if values.dtype == tf.string:
+        return values
+    if values.dtype.is_integer:
+        return tf.strings.as_string(values)
+    whole = tf.strings.as_string(tf.cast(tf.math.round(values), tf.int64))
+    text = tf.where(values == tf.math.round(values), whole, tf.strings.as_string(values))
+    return tf.where(tf.math.is_nan(values), "", text)
+
+
+def _one_value(column: tf.SparseTensor, missing: float | str) -> tf.Tensor:
+    """[batch, 1]; TensorFlow refuses an example with more than one value: index out of bounds."""
+    shape = tf.stack([column.dense_shape[0], 1])
+    return tf.sparse.to_dense(tf.SparseTensor(column.indices, column.values, shape), missing)
+
+
+def _matrix(column: tf.Tensor) -> tf.Tensor:
+    return column[:, tf.newaxis] if column.shape.rank == 1 else column

@@ -1,0 +1,120 @@
+"""What all sections of a config share: `Settings`, and keys whose values follow from a registry.
+
+A registry is a dictionary of names. What a key may say is looked up in it whenever a value is
+checked, and whenever the JSON Schema is written, so a new entry needs no other line.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Union
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+
+class Settings(BaseModel):
+    """Base of every section: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Registered:
+    """Annotates a key with a type that follows from a registry.
+
+    Args:
+      registry: looked at anew for every value.
+      make_type: from the registry's items to what pydantic checks values against.
+    """
+
+    def __init__(
+        self, registry: Mapping[str, Any], make_type: Callable[[dict[str, Any]], Any]
+    ) -> None:
+        self._registry = registry
+        self._make_type = make_type
+        self._adapter_of = functools.lru_cache(maxsize=8)(self._make_adapter)
+
+    def _make_adapter(self, items: tuple[tuple[str, Any], ...]) -> TypeAdapter[Any]:
+        return TypeAdapter(self._make_type(dict(items)))
+
+    def _adapter(self) -> TypeAdapter[Any]:
+        return self._adapter_of(tuple(self._registry.items()))
+
+    def _validate(self, value: Any) -> Any:
+        return self._adapter().validate_python(value)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        del source, handler
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        del schema
+        return handler(self._adapter().core_schema)
+
+
+class RegisteredName(Registered):
+    """Annotates a string that is one of a registry's names.
+
+    Args:
+      registry: its keys are the names.
+      title: of the enumeration in the JSON Schema.
+      description: likewise.
+    """
+
+    def __init__(self, registry: Mapping[str, Any], title: str, description: str) -> None:
+        # Plain text: an enumeration made here could not be pickled for Beam's workers.
+        to_text = AfterValidator(lambda member: str(member.value))
+        super().__init__(
+            registry, lambda names: Annotated[names_enum(title, description, names), to_text]
+        )
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        del source
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, _: self._validate(value),
+            # Not asked: it makes the JSON Schema refer to the names as to any enumeration.
+            handler.generate_schema(self._make_type(dict(self._registry))),
+            serialization=core_schema.plain_serializer_function_ser_schema(str),
+        )
+
+
+def names_enum(title: str, description: str, names: Iterable[str]) -> type[StrEnum]:
+    """An enumeration of a registry's names, as the JSON Schema shows it."""
+    enum = StrEnum(title, {name.upper(): name for name in names})  # type: ignore[misc]
+    enum.__doc__ = description
+    return enum
+
+
+def tagged_union(paths: Iterable[str], key: str) -> Any:
+    """One of several sections, which a key tells apart.
+
+    Args:
+      paths: import paths of the sections' classes.
+      key: whose value is a literal of each class.
+    """
+    members: Any = tuple(import_registered(path) for path in paths)
+    return Annotated[Union[members], Field(discriminator=key)]  # noqa: UP007 - of a tuple
+
+
+def import_registered(path: str) -> Any:
+    """What a registry's import path `module.name` leads to."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
