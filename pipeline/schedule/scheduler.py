@@ -138,7 +138,9 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         stop.set()
         scheduler.shutdown(wait=True)
     if not was_told_to_stop:
-        raise InternalError("the scheduler's thread has ended, and nothing fires any more")
+        raise InternalError(
+            "the scheduler's thread has ended, and nothing fires any more; start again"
+        )
 
 
 def _make_scheduler(threads: int) -> BackgroundScheduler:
