@@ -18,7 +18,7 @@ from components.trainer.backups import backup_directory, remove_backup
 from components.trainer.cluster.failures import StartTimeoutError
 from components.trainer.cluster.kubernetes.termination import exits_on_sigterm
 from components.trainer.cluster.launcher import Launcher, TaskSpec
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.joining import name_missing
 from components.trainer.options import TrainerOptions

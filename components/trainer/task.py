@@ -1,4 +1,4 @@
-"""One process of a training: `python -m components.trainer.task`, started by a launcher."""
+"""One process of a training, which a launcher starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from components.trainer.cluster.child import Channel, run
+from components.trainer.cluster.child import Channel
 from components.trainer.cluster.server import serve
 from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
@@ -68,7 +68,3 @@ def _set_up_logging(channel: Channel) -> None:
     progress.addHandler(_Reports(channel))
     # The process that gets the events logs them.
     progress.propagate = False
-
-
-if __name__ == "__main__":
-    run(main)

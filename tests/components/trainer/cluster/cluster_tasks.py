@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.trainer.cluster.child import Channel, run
+from components.trainer.cluster.child import Channel
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
 from trainer_module.errors import TrainingError
 
@@ -126,6 +126,5 @@ def listen(payload: Payload, channel: Channel) -> None:
     server.accept()
 
 
-if __name__ == "__main__":
-    time.sleep(float(os.environ.get("SLEEPS_FIRST", "0")))
-    run(main)
+# A process that has yet to import its module gives no sign of life.
+time.sleep(float(os.environ.get("SLEEPS_FIRST", "0")))

@@ -16,17 +16,17 @@ import pytest
 from cluster_tasks import workers
 
 from components.trainer.cluster import ports
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 
 _PARENT = """
 import sys
 from pathlib import Path
 from cluster_tasks import workers
-from components.trainer.cluster.local import LocalLauncher
-from components.trainer.cluster.supervisor import Job, Supervisor
+from components.trainer.cluster.local.launcher import LocalLauncher
+from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 folder = Path(sys.argv[1])
 gang = workers({"do": "sleep_stubbornly"}, {"do": "sleep_stubbornly"}, folder=folder)
-Supervisor(LocalLauncher(), Job(gang)).run()
+Supervisor(LocalLauncher(), ClusterJob(gang)).run()
 """
 
 
