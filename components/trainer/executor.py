@@ -18,6 +18,7 @@ from components.trainer.backups import backup_directory, remove_backup
 from components.trainer.cluster.failures import StartTimeoutError
 from components.trainer.cluster.kubernetes.termination import exits_on_sigterm
 from components.trainer.cluster.launcher import Launcher, TaskSpec
+from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.joining import name_missing
@@ -138,7 +139,7 @@ def _launcher(
 ) -> Iterator[Launcher]:
     """Whoever starts the tasks: a process without peers is always one of this machine."""
     if options.launcher == "local" or len(tasks) == 1:
-        yield LocalLauncher()
+        yield LocalLauncher(current_server())
         return
     if options.pods is None:
         raise ConfigError(

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from components.trainer.cluster.launcher import Cluster, ClusterTask, TaskSpec
 from components.trainer.cluster.local.environment import LOCALHOST, task_environment
-from components.trainer.cluster.local.process import FreshProcess
+from components.trainer.cluster.local.fork_server import ForkServer
+from components.trainer.cluster.local.process import FreshProcess, ProcessStart, TaskProcess
 from components.trainer.cluster.local.task import LocalTask
 from components.trainer.cluster.ports import free_ports
+
+logger = logging.getLogger(__name__)
 
 
 class LocalLauncher:
     """Starts each task in a process group of its own, that does not outlive this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: ForkServer | None = None) -> None:
+        """Has nothing started yet.
+
+        Args:
+          server: forks the processes, if there is one; else each is a fresh interpreter.
+        """
+        self._server = server
         self._tasks: list[LocalTask] = []
         self._computing = 1
         self._shows_names = False
@@ -32,7 +42,7 @@ class LocalLauncher:
         """Starts a task; the thread that calls this must outlive it."""
         prefix = f"[{spec.task.name}] " if self._shows_names else ""
         environment = {**task_environment(self._computing), **spec.environment}
-        task = LocalTask(spec, environment, prefix, FreshProcess)
+        task = LocalTask(spec, environment, prefix, self._start_process)
         self._tasks.append(task)
         return task
 
@@ -41,3 +51,11 @@ class LocalLauncher:
         while self._tasks:
             self._tasks[-1].kill()
             self._tasks.pop()
+
+    def _start_process(self, start: ProcessStart) -> TaskProcess:
+        if self._server is not None:
+            try:
+                return self._server.start(start)
+            except OSError as error:
+                logger.warning("%s cannot be forked (%s); it starts afresh", start.name, error)
+        return FreshProcess(start)

@@ -55,8 +55,8 @@ class FreshProcess:
         self._process = subprocess.Popen(
             # -P: the folder that it starts in hides no module that this process finds.
             [
-                *(sys.executable, "-P", "-m", TASK_PROCESS, start.module),
-                *(str(os.getpid()), str(start.events), start.name),
+                *(sys.executable, "-P", "-m", TASK_PROCESS),
+                *(str(os.getpid()), str(start.events), start.module, start.name),
             ],
             stdin=start.stdin,
             stdout=start.output,

@@ -1,4 +1,4 @@
-"""A task in a process of this machine: `python -m` this, with MODULE, PARENT, EVENTS and NAME."""
+"""A task in a process of this machine: `python -m` this, with PARENT, EVENTS, MODULE and NAME."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def run_local_task(module: str, parent: int, events: int, stdin: IO[bytes]) -> N
 
 
 if __name__ == "__main__":
-    task_module, parent_id, descriptor = sys.argv[1:4]  # What follows is the task's name.
-    run_local_task(task_module, int(parent_id), int(descriptor), sys.stdin.buffer)
+    _, process, descriptor, name_of_module, _ = sys.argv
+    run_local_task(name_of_module, int(process), int(descriptor), sys.stdin.buffer)
