@@ -56,7 +56,7 @@ def describe(
         "steps": steps,
         "warm_start": job.base_model,
         "resumed_at_step": job.start_step,
-        "restarts": runtime.restarts,
+        "restarts": list(runtime.restarts),
         "seconds": round(seconds, 3),
         "step_seconds": round(step_seconds, 6),
         "examples_per_second": round(

@@ -20,7 +20,7 @@ from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, write_record
-from trainer_module.runtime import RUNTIME_KEY, Runtime
+from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
@@ -32,16 +32,17 @@ def run_fn(fn_args: Any) -> None:
     """Trains under the configured strategy, restores the best epoch and exports it.
 
     Args:
-      fn_args: TFX's FnArgs, or an object with the same attributes. What this process has to know
-          besides the settings comes in its `custom_config` too, as a `Runtime`.
+      fn_args: TFX's FnArgs, or an object with the same attributes. The settings are in its
+          `custom_config`; what else this process has to know may be there as `runtime`, a
+          `Runtime`.
 
     Raises:
       TrainingError: if the model, the strategy or the data cannot be used, or training diverges.
     """
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = Runtime.from_json(fn_args.custom_config.get(RUNTIME_KEY, {}))
-    if runtime.strategy is not None:
-        settings = settings.with_strategy(runtime.strategy)
+    runtime: Runtime = getattr(fn_args, "runtime", Runtime())
+    if runtime.choice is not None:
+        settings = settings.with_strategy(runtime.choice.strategy)
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)

@@ -16,9 +16,9 @@ from tfx.types.standard_component_specs import RUN_FN_KEY
 
 from components.trainer.backups import backup_directory, remove_backup
 from components.trainer.cluster.failures import StartTimeoutError
-from components.trainer.cluster.kubernetes.termination import exits_on_sigterm
 from components.trainer.cluster.launcher import Launcher, TaskSpec
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.fork_server import current_server
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.joining import name_missing
 from components.trainer.options import TrainerOptions
@@ -69,10 +69,12 @@ class ClusterTrainerExecutor(GenericExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         fn_args = self._GetFnArgs(input_dict, output_dict, exec_properties)
-        scope = TrainerOptions.from_environment().backup_scope
-        backup = backup_directory(input_dict, exec_properties, fn_args.model_run_dir, scope)
+        options = TrainerOptions.from_environment()
+        backup = backup_directory(
+            input_dict, exec_properties, fn_args.model_run_dir, options.backup_scope
+        )
         run_fn = exec_properties[RUN_FN_KEY]
-        _train(run_fn, fn_args, backup)
+        _train(run_fn, fn_args, backup, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
                 f"{run_fn} ended without a model; it must export one to "
@@ -81,18 +83,12 @@ class ClusterTrainerExecutor(GenericExecutor):
         remove_backup(backup)
 
 
-def _train(run_fn: str, fn_args: FnArgs, backup: str) -> None:
-    """Resolves the strategy, and runs its processes to their end."""
-    options = TrainerOptions.from_environment()
+def _train(run_fn: str, fn_args: FnArgs, backup: str, options: TrainerOptions) -> None:
+    """Runs the processes of the strategy to their end."""
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     tf_config = read_tf_config(os.environ)
-    choice = choose_strategy(settings.train, tf_config)
-    runtime = Runtime(
-        strategy=choice.strategy.model_dump(mode="json"),
-        reason=choice.reason,
-        backup_directory=backup,
-        backup_steps=options.backup_steps,
-    )
+    choice = options.choice or choose_strategy(settings.train, tf_config)
+    runtime = Runtime(choice=choice, backup_directory=backup, backup_steps=options.backup_steps)
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
@@ -140,7 +136,7 @@ def _launcher(
 ) -> Iterator[Launcher]:
     """Whoever starts the tasks: a process without peers is always one of this machine."""
     if options.launcher == "local" or len(tasks) == 1:
-        yield LocalLauncher()
+        yield LocalLauncher(current_server())
         return
     if options.pods is None:
         raise ConfigError(
@@ -149,6 +145,7 @@ def _launcher(
         )
     # It takes a second to import.
     from components.trainer.cluster.kubernetes.launcher import KubernetesLauncher
+    from components.trainer.cluster.kubernetes.termination import exits_on_sigterm
 
     # The folder of the execution: every attempt has the same, and another run never has it.
     with exits_on_sigterm():

@@ -10,15 +10,21 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from trainer_module.errors import ConfigError
+from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import Settings
 
 OPTIONS_VARIABLE = "SCOPELINE_TRAINER_OPTIONS"
-"""The environment variable by which a runner passes them to the executor, as JSON."""
+"""The environment variable by which a runner passes them to the executor, as JSON.
+
+TFX makes the executor from its class alone; on Vertex AI it does so in a container of its own.
+"""
 
 
 class TrainerOptions(Settings):
-    """Who starts the processes, and what happens when one is lost."""
+    """The strategy, who starts its processes, and what happens when one is lost."""
 
+    choice: StrategyChoice | None = None
+    """The strategy; None where nobody has chosen one before the executor runs."""
     launcher: Literal["local", "kubernetes"] = "local"
     pods: PodSettings | None = None
     """What the launcher `kubernetes` gives its pods."""

@@ -1,4 +1,4 @@
-"""One process of a training: `python -m components.trainer.task`, started by a launcher."""
+"""One process of a training, which a launcher starts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import json
 import logging
 import os
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from components.trainer.cluster.child import Channel, run
+from components.trainer.cluster.child import Channel
 from components.trainer.cluster.server import serve
 from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
-from trainer_module.runtime import RUNTIME_KEY, Runtime
+from trainer_module.runtime import Runtime
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -55,9 +54,8 @@ def _train(payload: dict[str, Any]) -> None:
         check_own_address(address)
     if config := read_tf_config(os.environ):
         await_names(config)
-    arguments = SimpleNamespace(**payload["arguments"])
-    runtime = replace(Runtime.from_json(payload["runtime"]), restarts=payload["restarts"])
-    arguments.custom_config = {**arguments.custom_config, RUNTIME_KEY: runtime.to_json()}
+    runtime = Runtime.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
+    arguments = SimpleNamespace(**payload["arguments"], runtime=runtime)
     module, _, function = payload["run_fn"].rpartition(".")
     getattr(importlib.import_module(module), function)(arguments)
 
@@ -68,7 +66,3 @@ def _set_up_logging(channel: Channel) -> None:
     progress.addHandler(_Reports(channel))
     # The process that gets the events logs them.
     progress.propagate = False
-
-
-if __name__ == "__main__":
-    run(main)

@@ -52,7 +52,7 @@ def make_tasks(training: Training, strategy: str, tf_config: TFConfig | None) ->
     if tf_config is not None:
         return [_join(training, strategy, tf_config)]
     if processes is Processes.SERVERS:
-        runtime = replace(training.runtime, workers=cluster.workers)
+        runtime = training.runtime.model_copy(update={"workers": cluster.workers})
         chief = _coordinator(_trainer(training, ClusterTask("chief", 0), runtime))
         workers = [_server(training, ClusterTask("worker", i)) for i in range(cluster.workers)]
         return [
@@ -81,7 +81,7 @@ def _trainer(
     payload = {
         "run_fn": training.run_fn,
         "arguments": {**training.arguments, **arguments},
-        "runtime": runtime.to_json(),
+        "runtime": runtime.model_dump(mode="json"),
     }
     if tf_config is not None:
         payload |= {"tf_config": tf_config.to_json(), "check_address": tf_config.address}
@@ -95,7 +95,8 @@ def _coordinator(trainer: TaskSpec) -> TaskSpec:
 
 def _worker(training: Training, index: int, workers: int) -> TaskSpec:
     """A process that trains in step with the others; the first one's model counts."""
-    runtime = replace(training.runtime, workers=workers, writes_backup=index == 0)
+    changes = {"workers": workers, "writes_backup": index == 0}
+    runtime = training.runtime.model_copy(update=changes)
     if index == 0:
         return _trainer(training, ClusterTask("worker", 0), runtime)
     name = f"worker-{index}"
@@ -135,7 +136,7 @@ def _join(training: Training, strategy: str, tf_config: TFConfig) -> TaskSpec:
             "only be its chief; start the servers with `local_runner.py cluster start` and run "
             "the chief."
         )
-    runtime = replace(training.runtime, workers=tf_config.workers)
+    runtime = training.runtime.model_copy(update={"workers": tf_config.workers})
     task = ClusterTask(tf_config.task_type, tf_config.task_index)
     trainer = _trainer(training, task, runtime, tf_config)
     return _coordinator(trainer) if servers else trainer

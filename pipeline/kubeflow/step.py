@@ -12,9 +12,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from pydantic import ValidationError
 
+from components.trainer.cluster.local.fork_server import serving
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -72,10 +74,18 @@ def _begin(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Importing TFX takes seconds, in which nothing is to be said yet.
-    from pipeline.kubeflow.steps.node import read_name, run_node
-    from pipeline.kubeflow.steps.run_folder import RunFolder
+    from pipeline.kubeflow.steps.node import TRAINER, read_name
 
     name = read_name(arguments.node)
+    # Forked before anything is read from an object store, which has threads.
+    with serving() if name == TRAINER else nullcontext():
+        return _run_named(name, arguments)
+
+
+def _run_named(name: str, arguments: argparse.Namespace) -> int:
+    from pipeline.kubeflow.steps.node import run_node
+    from pipeline.kubeflow.steps.run_folder import RunFolder
+
     try:
         record = RunFolder(arguments.root, arguments.run_id).read_record()
     except ConfigError as error:

@@ -6,6 +6,7 @@ import logging
 import os
 from pathlib import Path
 
+from components.trainer.cluster.local.fork_server import serving
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
@@ -65,7 +66,10 @@ def run_pipeline(
                 # goes to the log.
                 from pipeline.runs.execution import execute
 
-                return execute(context, request, files, console)
+                console.stop()  # Its thread would not survive a fork.
+                with serving():
+                    console.started("starting TFX")
+                    return execute(context, request, files, console)
             except ScopelineError:
                 raise
             except Exception as error:

@@ -1,4 +1,4 @@
-"""What looks after a training without changing it: found out, and passed on, before it begins."""
+"""How a training is run and looked after: resolved before it begins, and passed on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from trainer_module.tf_config import read_tf_config
 def prepare_training(
     train: TrainSettings, pods: PodSettings | None = None, backup_scope: str = ""
 ) -> None:
-    """Finds out now what Trainer would stumble over, and passes it what looks after training.
+    """Chooses the strategy, and passes it to Trainer's executor with what looks after training.
+
+    What Trainer would stumble over is found out now.
 
     Args:
       train: how to train.
@@ -27,7 +29,8 @@ def prepare_training(
     choice = choose_strategy(train, read_tf_config(os.environ))
     if pods is None:
         check_available(choice.strategy)
-    options = trainer_options(train, pods).model_copy(update={"backup_scope": backup_scope})
+    prepared = {"choice": choice, "backup_scope": backup_scope}
+    options = trainer_options(train, pods).model_copy(update=prepared)
     os.environ.update(options.to_environment())
 
 

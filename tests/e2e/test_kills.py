@@ -10,7 +10,6 @@ import random
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from e2e.conftest import Project
 from e2e.killing import (
@@ -85,7 +84,10 @@ def test_training_goes_on_after_a_kill(
 def kill(runner: int, role: str) -> None:
     """Kills the process with that role; not the one beside it that watches for the runner."""
     (task,) = [
-        process for process in psutil.Process(runner).children() if process.cmdline()[-1] == role
+        process
+        for process in children(runner)
+        if " ".join(process.cmdline()).rstrip().endswith(role)
+        and os.getpgid(process.pid) == process.pid
     ]
     task.kill()
 

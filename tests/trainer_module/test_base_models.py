@@ -22,7 +22,7 @@ from warm_data import (
     prepare,
 )
 
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob as Processes
 from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.tasks import Training, make_tasks, restart_policy

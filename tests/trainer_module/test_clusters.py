@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from trainer_data import Transformed, to_example
 
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.record import RECORD_FILE

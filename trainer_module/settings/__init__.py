@@ -100,8 +100,7 @@ class TrainerSettings(Settings):
         """The settings that `to_custom_config` put in; KeyError if they are not there."""
         return cls.model_validate(custom_config[SETTINGS_KEY])
 
-    def with_strategy(self, strategy: Mapping[str, Any]) -> TrainerSettings:
-        """The same settings with another strategy, given as JSON."""
-        values = self.model_dump(mode="json")
-        values["train"]["strategy"] = dict(strategy)
-        return type(self).model_validate(values)
+    def with_strategy(self, strategy: AnyStrategy) -> TrainerSettings:
+        """The same settings with another strategy."""
+        train = self.train.model_copy(update={"strategy": strategy})
+        return self.model_copy(update={"train": train})

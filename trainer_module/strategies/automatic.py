@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import (
     AnyStrategy,
     DefaultStrategy,
@@ -19,16 +18,7 @@ from trainer_module.strategies import devices, tpu
 from trainer_module.tf_config import TFConfig
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A strategy that is not `auto`, and why it was picked."""
-
-    strategy: AnyStrategy
-    reason: str = ""
-    """Empty where the config named it."""
-
-
-def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Choice:
+def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> StrategyChoice:
     """The configured strategy; for `auto` the one that suits the cluster and the machine.
 
     The first that holds: TF_CONFIG describes a cluster; `train.cluster` asks for several workers;
@@ -39,28 +29,32 @@ def choose_strategy(train: TrainSettings, tf_config: TFConfig | None) -> Choice:
       tf_config: the cluster that TF_CONFIG describes, if any.
     """
     if train.strategy.kind is not Strategy.AUTO:
-        return Choice(train.strategy)
+        return StrategyChoice(strategy=train.strategy)
     if tf_config is not None:
         if tf_config.has_parameter_servers:
-            strategy: AnyStrategy = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
-            return Choice(strategy, "TF_CONFIG names parameter servers")
-        strategy = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
-        return Choice(strategy, f"TF_CONFIG names {tf_config.workers} workers")
+            servers = ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
+            return _choice(servers, "TF_CONFIG names parameter servers")
+        workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
+        return _choice(workers, f"TF_CONFIG names {tf_config.workers} workers")
     if train.cluster is not None and train.cluster.workers > 1:
-        strategy = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
-        return Choice(strategy, f"train.cluster asks for {train.cluster.workers} workers")
+        workers = MultiWorkerMirroredStrategy(kind=Strategy.MULTI_WORKER_MIRRORED)
+        return _choice(workers, f"train.cluster asks for {train.cluster.workers} workers")
     return _choose_by_machine()
 
 
-def _choose_by_machine() -> Choice:
+def _choose_by_machine() -> StrategyChoice:
     if tpu.has_tpu():
-        return Choice(TPUStrategy(kind=Strategy.TPU), "there is a TPU")
+        return _choice(TPUStrategy(kind=Strategy.TPU), "there is a TPU")
     gpus = devices.count_gpus()
     if gpus > 1:
-        return Choice(MirroredStrategy(kind=Strategy.MIRRORED), f"there are {gpus} GPUs")
+        return _choice(MirroredStrategy(kind=Strategy.MIRRORED), f"there are {gpus} GPUs")
     if gpus == 1:
-        return Choice(OneDeviceStrategy(kind=Strategy.ONE_DEVICE), "there is one GPU")
-    return Choice(DefaultStrategy(kind=Strategy.DEFAULT), "there is neither a GPU nor a TPU")
+        return _choice(OneDeviceStrategy(kind=Strategy.ONE_DEVICE), "there is one GPU")
+    return _choice(DefaultStrategy(kind=Strategy.DEFAULT), "there is neither a GPU nor a TPU")
+
+
+def _choice(strategy: AnyStrategy, reason: str) -> StrategyChoice:
+    return StrategyChoice(strategy=strategy, reason=reason)
 
 
 def check_available(strategy: AnyStrategy) -> None:

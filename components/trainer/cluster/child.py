@@ -1,7 +1,8 @@
-"""The child's side of a task that a launcher starts: takes its payload, says how it goes."""
+"""A task's own side, wherever it runs: says how it goes, and ends as its launcher expects."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -11,9 +12,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from components.trainer.cluster.failures import describe
-from components.trainer.cluster.kubernetes.pod import enter_pod
-from components.trainer.cluster.kubernetes.pod_protocol import MARK, TASKS_VARIABLE
-from components.trainer.cluster.parent_watch import die_with_parent
 
 
 class Channel:
@@ -37,14 +35,23 @@ class Channel:
             self._pipe.write(f"{self._mark}{json.dumps({'kind': kind, 'values': values})}\n")
 
 
-def run(main: Callable[[dict[str, Any], Channel], None]) -> NoReturn:
-    """Runs a task to its end: `main` gets the payload and the channel.
+Main = Callable[[dict[str, Any], Channel], None]
+"""What a task does: gets its payload, and the channel."""
 
-    The process ends with status 0, or 1 if `main` raises; then the traceback is in its output, and
-    the channel says what it was. Nothing else is waited for: threads of a TensorFlow cluster may
-    never end.
+
+def load_main(module: str) -> Main:
+    """The function `main` of the module that a task names."""
+    main: Main = importlib.import_module(module).main
+    return main
+
+
+def run_task(main: Main, payload: dict[str, Any], channel: Channel) -> NoReturn:
+    """Runs a task to its end, which is that of this process.
+
+    The exit status is 0, or 1 if `main` raises; then the traceback is in the output, and the
+    channel says what it was. Nothing else is waited for: threads of a TensorFlow cluster may never
+    end.
     """
-    payload, channel = _enter()
     channel.send("alive")
     status = 1
     try:
@@ -58,13 +65,3 @@ def run(main: Callable[[dict[str, Any], Channel], None]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-def _enter() -> tuple[dict[str, Any], Channel]:
-    """Takes the payload and the channel from whoever started this process."""
-    if TASKS_VARIABLE in os.environ:
-        return enter_pod(), Channel(os.dup(2), MARK)
-    parent, descriptor = map(int, sys.argv[1:3])
-    payload = sys.stdin.buffer.readline()
-    die_with_parent(parent)
-    return json.loads(payload), Channel(descriptor)

@@ -14,10 +14,9 @@ from typing import IO
 
 import psutil
 
-from components.trainer.cluster.launcher import Cluster, ClusterTask
-from components.trainer.cluster.local import (
+from components.trainer.cluster.launcher import TAIL_LINES, Cluster, ClusterTask
+from components.trainer.cluster.local.environment import (
     INTEROP_THREADS,
-    TAIL_LINES,
     share_machine,
     task_environment,
 )

@@ -11,6 +11,9 @@ from trainer_module.tf_config import task_name
 Cluster = dict[str, list[str]]
 """Addresses, `host:port`, by task type and in the order of the tasks' indices."""
 
+TAIL_LINES = 30
+"""Lines of a task's output that are kept for error messages."""
+
 
 @dataclass(frozen=True)
 class ClusterTask:
@@ -34,9 +37,9 @@ class TaskSpec:
 
     task: ClusterTask
     module: str
-    """Run with `python -m`; it calls `components.trainer.cluster.child.run`."""
+    """Its function `main` is called, as `components.trainer.cluster.child.Main` says."""
     payload: Mapping[str, Any] = field(default_factory=dict)
-    """What the module is told, as JSON."""
+    """What `main` is told, as JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment."""
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from components.trainer.cluster.detached_server import MODULE, DetachedServer, await_ready
 from components.trainer.cluster.launcher import Cluster, ClusterTask
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.ports import answers
 from trainer_module.errors import ConfigError, InternalError
 from trainer_module.tf_config import TFConfig

@@ -17,7 +17,7 @@ def train(arguments: SimpleNamespace) -> None:
     report_ready()
     report_progress(1, 1, "epoch", "loss 0.5")
     told = {
-        "arguments": vars(arguments),
+        "arguments": vars(arguments) | {"runtime": arguments.runtime.model_dump(mode="json")},
         "tf_config": json.loads(os.environ.get("TF_CONFIG", "null")),
         "legacy_keras": os.environ["TF_USE_LEGACY_KERAS"],
         "heavy": [name for name in ("tensorflow", "tfx", "apache_beam") if name in sys.modules],
@@ -29,7 +29,7 @@ def train(arguments: SimpleNamespace) -> None:
 
 def die_once(arguments: SimpleNamespace) -> None:
     """Is killed while it trains, and goes on from its backup."""
-    backup = Path(arguments.custom_config["runtime"]["backup_directory"])
+    backup = Path(arguments.runtime.backup_directory)
     if not backup.exists():
         backup.mkdir(parents=True)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -18,7 +18,8 @@ from components.trainer.cluster.ports import free_ports
 from components.trainer.executor import ClusterTrainerExecutor
 from components.trainer.options import TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
-from trainer_module.settings import TrainerSettings
+from trainer_module.runtime import StrategyChoice
+from trainer_module.settings import CentralStorageStrategy, Strategy, TrainerSettings
 
 Artifacts = dict[str, list[types.Artifact]]
 
@@ -78,10 +79,13 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     addresses = [f"localhost:{port}" for port in free_ports(2)]
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-    options = TrainerOptions(start_timeout=3)
+    prepare(monkeypatch, TrainerOptions(start_timeout=3))
+    return addresses
+
+
+def prepare(monkeypatch: pytest.MonkeyPatch, options: TrainerOptions) -> None:
     for name, value in options.to_environment().items():
         monkeypatch.setenv(name, value)
-    return addresses
 
 
 def test_training_in_one_process(execution: Execution) -> None:
@@ -92,15 +96,34 @@ def test_training_in_one_process(execution: Execution) -> None:
     ]
     assert told["arguments"]["transform_graph_path"] == execution.inputs["transform_graph"][0].uri
     assert told["arguments"]["model_run_dir"] == str(execution.model_run)
-    runtime = told["arguments"]["custom_config"]["runtime"]
-    assert runtime["strategy"]["kind"] == "mirrored"
+    runtime = told["arguments"]["runtime"]
+    assert runtime["choice"]["strategy"]["kind"] == "mirrored"
     assert runtime["restarts"] == []
     assert (told["tf_config"], told["legacy_keras"], told["heavy"]) == (None, "1", [])
 
 
+def test_strategy_that_was_chosen_before_is_not_chosen_again(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = StrategyChoice(
+        strategy=CentralStorageStrategy(kind=Strategy.CENTRAL_STORAGE), reason="why"
+    )
+    prepare(monkeypatch, TrainerOptions(choice=chosen))
+    execution.run("train", strategy="auto")
+    choice = execution.told()["arguments"]["runtime"]["choice"]
+    assert StrategyChoice.model_validate(choice) == chosen
+
+
+def test_strategy_is_chosen_where_nobody_has(execution: Execution) -> None:
+    execution.run("train", strategy="auto", cluster={"workers": 2})
+    choice = execution.told()["arguments"]["runtime"]["choice"]
+    assert choice["strategy"]["kind"] == "multi_worker_mirrored"
+    assert choice["reason"] == "train.cluster asks for 2 workers"
+
+
 def test_killed_process_goes_on_from_its_backup(execution: Execution) -> None:
     execution.run("die_once")
-    runtime = execution.told()["arguments"]["custom_config"]["runtime"]
+    runtime = execution.told()["arguments"]["runtime"]
     assert runtime["restarts"] == ["the trainer was killed by SIGKILL"]
     backup = Path(runtime["backup_directory"])
     assert backup == execution.backup(execution.properties("die_once"))
@@ -113,7 +136,7 @@ def test_workers_but_the_first_leave_only_their_own_records(execution: Execution
     told = execution.told()
     assert told["tf_config"]["task"] == {"type": "worker", "index": 0}
     other = json.loads((execution.model_run / "worker-1" / "told.json").read_text())
-    assert not other["arguments"]["custom_config"]["runtime"]["writes_backup"]
+    assert not other["arguments"]["runtime"]["writes_backup"]
     assert not Path(other["arguments"]["serving_model_dir"]).exists()
 
 

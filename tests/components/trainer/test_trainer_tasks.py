@@ -9,20 +9,22 @@ import pytest
 from components.trainer.cluster.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError
-from trainer_module.runtime import Runtime
-from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.runtime import Runtime, StrategyChoice
+from trainer_module.settings import DefaultStrategy, Strategy, TrainerSettings
 from trainer_module.strategies import STRATEGIES, strategies_of_several_processes
 from trainer_module.tf_config import TFConfig
 
 ADDRESSES = {"worker": ["a:1", "b:2"]}
 SERVERS = {"chief": ["c:1"], "ps": ["p:1"], **ADDRESSES}
+CHOICE = StrategyChoice(strategy=DefaultStrategy(kind=Strategy.DEFAULT), reason="why")
+RUNTIME = Runtime(choice=CHOICE)
 
 
 def training(model: str = "mlp", **cluster: int) -> Training:
     sections: dict[str, Any] = {"train": {"cluster": cluster or None}, "model": {"kind": model}}
     settings = TrainerSettings.model_validate({"label": "y", "task": "binary", **sections})
     arguments = {"serving_model_dir": "/m/serving", "model_run_dir": "/run/7", "train_files": ["t"]}
-    return Training("my.run_fn", arguments, settings, Runtime(reason="why"), "/scratch")
+    return Training("my.run_fn", arguments, settings, RUNTIME, "/scratch")
 
 
 @pytest.mark.parametrize("strategy", set(STRATEGIES) - set(strategies_of_several_processes()))
@@ -32,7 +34,7 @@ def test_one_process_for_strategies_of_one_machine(strategy: str) -> None:
     assert spec.payload == {
         "run_fn": "my.run_fn",
         "arguments": training().arguments,
-        "runtime": Runtime(reason="why").to_json(),
+        "runtime": RUNTIME.model_dump(mode="json"),
     }
 
 
@@ -47,9 +49,9 @@ def test_each_worker_but_the_first_writes_elsewhere() -> None:
         "model_run_dir": "/run/7/worker-2",
         "train_files": ["t"],
     }
-    assert Runtime.from_json(first["runtime"]) == Runtime(reason="why", workers=3)
-    assert Runtime.from_json(third["runtime"]) == Runtime(
-        reason="why", workers=3, writes_backup=False
+    assert Runtime.model_validate(first["runtime"]) == Runtime(choice=CHOICE, workers=3)
+    assert Runtime.model_validate(third["runtime"]) == Runtime(
+        choice=CHOICE, workers=3, writes_backup=False
     )
 
 
@@ -80,7 +82,7 @@ def test_joining_a_cluster_of_others() -> None:
     assert spec.payload["arguments"] == training().arguments
     assert spec.payload["tf_config"] == config.to_json()
     assert spec.payload["check_address"] == "b:2"
-    runtime = Runtime.from_json(spec.payload["runtime"])
+    runtime = Runtime.model_validate(spec.payload["runtime"])
     assert (runtime.workers, runtime.writes_backup) == (2, True)
     assert spec.environment == {}
     (spec,) = make_tasks(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))

@@ -23,6 +23,8 @@ TASK_LABEL = "scopeline/task"
 """The task's type."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
+POD_PROCESS = "components.trainer.cluster.kubernetes.pod"
+"""What the container runs, with the task's module."""
 POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
 """A folder that each pod has for itself."""
 LEASE_SECONDS = 420
@@ -164,7 +166,7 @@ def _pod_spec(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers:
             {
                 "name": CONTAINER,
                 "image": pods.image,
-                "command": ["python", "-P", "-m", specs[0].module],
+                "command": ["python", "-P", "-m", POD_PROCESS, specs[0].module],
                 "env": _env(environment, pods),
                 "resources": _resources(resources),
                 "securityContext": {

@@ -1,17 +1,23 @@
-"""The pod's side of a task: finds out what it is told, and where to say how it goes."""
+"""A task in a pod: `python -m components.trainer.cluster.kubernetes.pod MODULE`.
+
+The environment holds what it is told, and events go into the log.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+from components.trainer.cluster.child import Channel, load_main, run_task
 from components.trainer.cluster.kubernetes.pod_protocol import (
     INDEX_VARIABLE,
+    MARK,
     TASKS_VARIABLE,
     unpack,
 )
-from components.trainer.cluster.local import INTEROP_THREADS, without_proxy
+from components.trainer.cluster.local.environment import INTEROP_THREADS, without_proxy
 
 
 def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
@@ -26,3 +32,8 @@ def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
     enough = max(len(cluster.get("worker", [])) + 1, len(os.sched_getaffinity(0)))
     environ.setdefault(INTEROP_THREADS, str(enough))
     return task.payload
+
+
+if __name__ == "__main__":
+    told = enter_pod()
+    run_task(load_main(sys.argv[1]), told, Channel(os.dup(2), MARK))

@@ -17,8 +17,7 @@ from kubernetes.client.exceptions import ApiException
 from components.trainer.cluster.kubernetes.api import KubernetesApi
 from components.trainer.cluster.kubernetes.objects import CONTAINER
 from components.trainer.cluster.kubernetes.pod_protocol import split_line
-from components.trainer.cluster.launcher import TaskEvent
-from components.trainer.cluster.local import TAIL_LINES
+from components.trainer.cluster.launcher import TAIL_LINES, TaskEvent
 from trainer_module.errors import ConfigError
 
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*(Z|[-+]\d\d:\d\d) ?(.*)", re.DOTALL)

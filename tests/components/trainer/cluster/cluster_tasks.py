@@ -6,7 +6,9 @@ The payload names the function as `do`, a folder as `folder`, and for some what 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,7 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.trainer.cluster.child import Channel, run
+import numpy as np
+import psutil
+
+from components.trainer.cluster.child import Channel
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
 from trainer_module.errors import TrainingError
 
@@ -78,6 +83,37 @@ def sleep_stubbornly(payload: Payload, channel: Channel) -> None:
     time.sleep(60)
 
 
+def describe(payload: Payload, channel: Channel) -> None:
+    """Writes down what may differ between processes that began in other ways."""
+    files = [str(Path(f"/proc/self/fd/{n}").readlink()) for n in range(3, 64) if _is_open(n)]
+    told = {
+        "title": " ".join(psutil.Process().cmdline()).strip(),
+        "variables": {name: os.environ.get(name) for name in ("OWN", "LATE", "EARLY")},
+        "folder": str(Path.cwd()),
+        "finds": payload["folder"] in sys.path,
+        "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
+        "handlers": {s.name: str(signal.getsignal(s)) for s in signal.Signals},
+        "log_handlers": len(logging.root.handlers),
+        "files": sorted({file.partition(":")[0] for file in files} - {os.devnull}),
+        "streams": [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)],
+    }
+    (Path(payload["folder"]) / "described").write_text(json.dumps(told))
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def draw(payload: Payload, channel: Channel) -> None:
+    """Writes down a number of each generator that a run may have seeded."""
+    drawn = [random.random(), float(np.random.random())]  # noqa: S311
+    (Path(payload["folder"]) / "drawn").write_text(json.dumps(drawn))
+
+
 def fail(payload: Payload, channel: Channel) -> None:
     """Raises what it is told to, after as many seconds as it is told."""
     time.sleep(payload.get("after", 0))
@@ -126,6 +162,5 @@ def listen(payload: Payload, channel: Channel) -> None:
     server.accept()
 
 
-if __name__ == "__main__":
-    time.sleep(float(os.environ.get("SLEEPS_FIRST", "0")))
-    run(main)
+# A process that has yet to import its module gives no sign of life.
+time.sleep(float(os.environ.get("SLEEPS_FIRST", "0")))

@@ -16,17 +16,21 @@ import pytest
 from cluster_tasks import workers
 
 from components.trainer.cluster import ports
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 
 _PARENT = """
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from cluster_tasks import workers
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.fork_server import current_server, serving
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 folder = Path(sys.argv[1])
 gang = workers({"do": "sleep_stubbornly"}, {"do": "sleep_stubbornly"}, folder=folder)
-Supervisor(LocalLauncher(), ClusterJob(gang)).run()
+with serving() if sys.argv[2] == "forked" else nullcontext():
+    assert (current_server() is not None) == (sys.argv[2] == "forked")
+    Supervisor(LocalLauncher(current_server()), ClusterJob(gang)).run()
 """
 
 
@@ -41,11 +45,12 @@ def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-@pytest.fixture
-def parent(tmp_path: Path) -> subprocess.Popen[bytes]:
+@pytest.fixture(params=["fresh", "forked"])
+def parent(tmp_path: Path, request: pytest.FixtureRequest) -> subprocess.Popen[bytes]:
     """A process with two children, each of which has one of its own."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], env=environment)
+    command = [sys.executable, "-c", _PARENT, str(tmp_path), request.param]
+    process = subprocess.Popen(command, env=environment)
     wait_until(lambda: len(list(tmp_path.glob("*.grandchild"))) == 2)
     wait_until(lambda: all(path.read_text() for path in tmp_path.glob("*.grandchild")))
     return process

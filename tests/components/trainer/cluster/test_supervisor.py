@@ -16,7 +16,7 @@ from cluster_tasks import spec, workers
 from components.trainer.cluster import supervisor as supervisor_module
 from components.trainer.cluster.failures import StartTimeoutError, TaskFailedError
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
-from components.trainer.cluster.local import LocalLauncher
+from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Policy, Supervisor
 from trainer_module.errors import TrainingError
 from trainer_module.progress import PROGRESS_LOGGER

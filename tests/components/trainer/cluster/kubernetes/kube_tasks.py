@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from components.trainer.cluster.child import Channel, run
+from components.trainer.cluster.child import Channel
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
 from trainer_module.errors import TrainingError
 
@@ -134,7 +134,3 @@ def look_up(payload: Payload, channel: Channel) -> None:
     channel.send("ready")
     for _, address in own.peers:
         print("found", socket.gethostbyname(address.rpartition(":")[0]), flush=True)
-
-
-if __name__ == "__main__":
-    run(main)

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from components.trainer.cluster.kubernetes import api, launcher
-from components.trainer.cluster.kubernetes.objects import Gang, cores_of, make_job, training_key
+from components.trainer.cluster.kubernetes.objects import (
+    POD_PROCESS,
+    Gang,
+    cores_of,
+    make_job,
+    training_key,
+)
 from components.trainer.cluster.kubernetes.pod import enter_pod
 from components.trainer.cluster.kubernetes.pod_log import LogWindow
 from components.trainer.cluster.kubernetes.pod_protocol import MARK, pack, split_line, unpack
@@ -196,7 +202,7 @@ def test_pods_without_settings_get_only_what_they_need() -> None:
     pod_spec = job["spec"]["template"]["spec"]
     (container,) = pod_spec["containers"]
     assert [v["name"] for v in container["env"]] == ["HOME", "PYTHONUNBUFFERED", "SCOPELINE_TASKS"]
-    assert container["command"] == ["python", "-P", "-m", "m"]
+    assert container["command"] == ["python", "-P", "-m", POD_PROCESS, "m"]
     assert [mount["name"] for mount in container["volumeMounts"]] == ["tmp"]
     assert "ownerReferences" not in job["metadata"]
     assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod_spec)

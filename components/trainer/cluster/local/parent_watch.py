@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Ties this process group to a parent that holds the other end of standard input.
+    """Ties this process group to a parent, and to who holds the other end of standard input.
 
     Call it before anything starts a thread, and when standard input has been read; that becomes
     /dev/null.
@@ -19,9 +19,7 @@ def die_with_parent(parent: int) -> None:
     Args:
       parent: its process id.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # It died before the line above.
-        os.kill(os.getpid(), signal.SIGKILL)
+    be_killed_with(parent)
     watched = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -31,6 +29,17 @@ def die_with_parent(parent: int) -> None:
     if os.fork() == 0:
         _kill_group_at_end_of(watched)
     os.close(watched)
+
+
+def be_killed_with(parent: int) -> None:
+    """Lets the kernel kill this process when its parent's thread that started it has ended.
+
+    Args:
+      parent: its process id.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # It died before the line above.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _kill_group_at_end_of(watched: int) -> None:

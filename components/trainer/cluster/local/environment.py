@@ -1,0 +1,50 @@
+"""What tasks find in their environment, where several share this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from trainer_module.tf_config import VARIABLE
+
+LOCALHOST = "localhost"
+"""The host of all tasks of this machine."""
+INTEROP_THREADS = "TF_NUM_INTEROP_THREADS"
+
+
+def task_environment(computing: int) -> dict[str, str]:
+    """What a task on this machine gets of this process's environment.
+
+    Args:
+      computing: tasks that compute on this machine's cores at the same time.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    environment["no_grpc_proxy"] = without_proxy(environment, [LOCALHOST])
+    if computing == 1:
+        return environment
+    shared = share_machine(computing)
+    # Too few threads between operations are no choice, but a deadlock.
+    return {**shared, **environment, INTEROP_THREADS: shared[INTEROP_THREADS]}
+
+
+def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
+    """The value of `no_grpc_proxy` with which gRPC asks no proxy for the way to some hosts."""
+    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy")
+    return ",".join([*([direct] if direct else []), *hosts])
+
+
+def share_machine(processes: int) -> dict[str, str]:
+    """TensorFlow's settings for each of several processes that compute on this machine."""
+    share = max(1, len(os.sched_getaffinity(0)) // processes)
+    # Threads between operations also wait for other processes: with one, the workers of parameter
+    # servers wait for ever; TensorFlow's guide asks for one more than there are workers.
+    between = max(processes + 1, share)
+    return {
+        "TF_NUM_INTRAOP_THREADS": str(share),
+        "OMP_NUM_THREADS": str(share),
+        INTEROP_THREADS: str(between),
+        # Else the first process takes all memory of a GPU.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }

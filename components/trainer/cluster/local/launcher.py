@@ -1,0 +1,61 @@
+"""Starts tasks as processes of this machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from components.trainer.cluster.launcher import Cluster, ClusterTask, TaskSpec
+from components.trainer.cluster.local.environment import LOCALHOST, task_environment
+from components.trainer.cluster.local.fork_server import ForkServer
+from components.trainer.cluster.local.process import FreshProcess, ProcessStart, TaskProcess
+from components.trainer.cluster.local.task import LocalTask
+from components.trainer.cluster.ports import free_ports
+
+logger = logging.getLogger(__name__)
+
+
+class LocalLauncher:
+    """Starts each task in a process group of its own, that does not outlive this process."""
+
+    def __init__(self, server: ForkServer | None = None) -> None:
+        """Has nothing started yet.
+
+        Args:
+          server: forks the processes, if there is one; else each is a fresh interpreter.
+        """
+        self._server = server
+        self._tasks: list[LocalTask] = []
+        self._computing = 1
+        self._shows_names = False
+
+    def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
+        """Free ports of this machine."""
+        self._computing = max(1, sum(task.type == "worker" for task in tasks))
+        self._shows_names = len(tasks) > 1
+        cluster: Cluster = {}
+        for task, port in zip(tasks, free_ports(len(tasks)), strict=True):
+            cluster.setdefault(task.type, []).append(f"{LOCALHOST}:{port}")
+        return cluster
+
+    def start(self, spec: TaskSpec) -> LocalTask:
+        """Starts a task; the thread that calls this must outlive it."""
+        prefix = f"[{spec.task.name}] " if self._shows_names else ""
+        environment = {**task_environment(self._computing), **spec.environment}
+        task = LocalTask(spec, environment, prefix, self._start_process)
+        self._tasks.append(task)
+        return task
+
+    def stop_all(self) -> None:
+        """Kills every task that was started, and returns when they are gone."""
+        while self._tasks:
+            self._tasks[-1].kill()
+            self._tasks.pop()
+
+    def _start_process(self, start: ProcessStart) -> TaskProcess:
+        if self._server is not None:
+            try:
+                return self._server.start(start)
+            except OSError as error:
+                logger.warning("%s cannot be forked (%s); it starts afresh", start.name, error)
+        return FreshProcess(start)
