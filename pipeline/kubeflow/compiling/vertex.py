@@ -48,7 +48,7 @@ def compile_for_vertex(config: PipelineConfig) -> str:
     problems = list(check_for_vertex(config))
     if problems:
         raise ConfigError("\n".join(map(str, problems)))
-    # Version 2.1 of the schema: with 2.0 TFX's executors would not see what the driver found out.
+    # Version 2.1 of the schema: with 2.0 TFX's executors would not see the driver's results.
     runner = KubeflowV2DagRunner(
         KubeflowV2DagRunnerConfig(
             default_image=settings_of(config).image, use_pipeline_spec_2_1=True
@@ -57,21 +57,21 @@ def compile_for_vertex(config: PipelineConfig) -> str:
     layout = cluster_layout(config, is_elsewhere=True)
     pipeline = create_pipeline(config, layout, baseline_strategy=LatestBlessedModelStrategy)
     job: dict[str, Any] = runner.run(pipeline, write_out=False)
-    _equip(job["pipelineSpec"], config)
+    _complete_specification(job["pipelineSpec"], config)
     return json.dumps(job, indent=2, sort_keys=True) + "\n"
 
 
-def _equip(spec: dict[str, Any], config: PipelineConfig) -> None:
-    """Gives every container what the config says of it, and every step its retries.
+def _complete_specification(spec: dict[str, Any], config: PipelineConfig) -> None:
+    """Adds variables and resources to every container, and retries to every step.
 
-    TFX's runner has no way to say most of it, and leaves out what it has for ExampleGens.
+    TFX's runner offers no way to set most of it, and leaves out for ExampleGens what it offers.
     """
     kubeflow = settings_of(config)
     executors = spec["deploymentSpec"]["executors"]
     for name, task in spec["root"]["dag"]["tasks"].items():
         executor = executors[spec["components"][task["componentRef"]["name"]]["executorLabel"]]
         if "container" not in executor:
-            continue  # Resolvers are Vertex AI's own work.
+            continue  # Vertex AI runs resolvers itself.
         task["retryPolicy"] = {"maxRetryCount": kubeflow.retries}
         container = executor["container"]
         variables = kubeflow.environment | (

@@ -1,4 +1,4 @@
-"""The last step of a run, whatever became of the others: sums up, and tells who wants to know."""
+"""The last step of a run, also of one that failed: summary, ledger, notifications, clean-up."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from pipeline.versions.retention import delete_expired
 logger = logging.getLogger(__name__)
 
 
-def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
-    """Sums a run up: `summary.json`, the ledger, notifications, and what is to be deleted.
+def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
+    """Writes `summary.json` and the ledger, sends notifications, and deletes what has expired.
 
     Args:
-      told: the config as it was compiled.
+      compiled_config: the config as it was compiled.
       run_id: of the run.
-      screen: shows the run as a local one.
+      console: shows the run as a local one.
 
     Returns:
       The summary.
     """
-    layout = cluster_layout(told)
+    layout = cluster_layout(compiled_config)
     folder = RunFolder(run_root(layout), run_id)
     layout.run(run_id).root.mkdir(parents=True, exist_ok=True)
-    console.begin(f"{told.name}, run {run_id}")
-    if (summary := _concluded_before(layout, run_id)) is not None:
+    console.begin(f"{compiled_config.name}, run {run_id}")
+    if (summary := _read_finished_summary(layout, run_id)) is not None:
         console.conclude(summary, [])
         return summary
-    record = folder.read_record()
-    observer = _make_observer(record or _unbegun(told), layout, run_id, console)
-    failed = _replay(record, folder, observer)
+    record = folder.read_record() or _record_without_setup(compiled_config)
+    observer = _make_observer(record, layout, run_id, console)
+    failed = _report_components(record, folder, observer)
     if failed is None:
         observer.conclude(None)
     else:
@@ -55,39 +55,47 @@ def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSumma
         component = None if failed.step == SETUP else failed.step
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         observer.settle(failed.status or Status.FAILED, error)
-    if is_alone(told, layout, run_id):
-        delete_expired(record.config if record else told, layout, EventLog(layout.event_log))
+    if is_alone(compiled_config, layout, run_id):
+        delete_expired(record.config, layout, EventLog(layout.event_log))
     console.conclude(observer.summary, [])
     return observer.summary
 
 
-def _replay(
-    record: RunRecord | None, folder: RunFolder, observer: RunObserver
+def _report_components(
+    record: RunRecord, folder: RunFolder, observer: RunObserver
 ) -> StepReport | None:
-    """Tells the recorder of every component that came to its end; gives the step that failed."""
-    reports, unread = {SETUP: folder.read_report(SETUP)}, None
-    for name in record.nodes if record else []:
+    """Passes the end of every component to the observer.
+
+    Returns:
+      The report of the step that failed; None if none did.
+    """
+    reports, unreadable = {SETUP: folder.read_report(SETUP)}, None
+    for name in record.nodes:
         reports[name] = folder.read_report(name)
         report = reports[name]
         if report is not None and report.is_shown:
-            unread = _tell(observer, report) or unread
-    said = [report for report in reports.values() if report is not None]
-    failed = next((report for report in said if report.state is State.FAILED), None)
-    silent = next((name for name, report in reports.items() if report is None), None)
-    if failed is not None or (silent is None and unread is None):
+            unreadable = _report_component(observer, report) or unreadable
+    found = [report for report in reports.values() if report is not None]
+    failed = next((report for report in found if report.state is State.FAILED), None)
+    missing = next((name for name, report in reports.items() if report is None), None)
+    if failed is not None or (missing is None and unreadable is None):
         return failed
-    if silent is None:
-        return unread
+    if missing is None:
+        return unreadable
     return StepReport(
-        step=silent,
+        step=missing,
         state=State.FAILED,
         seconds=0,
         detail="it left no word: its pod was killed, perhaps out of memory or time, or never ran",
     )
 
 
-def _tell(observer: RunObserver, report: StepReport) -> StepReport | None:
-    """Tells the recorder of a component; gives a report of failure if that cannot be read."""
+def _report_component(observer: RunObserver, report: StepReport) -> StepReport | None:
+    """Passes the end of a component to the observer.
+
+    Returns:
+      A report of failure if the component's results cannot be read; else None.
+    """
     observer.started(report.step)
     try:
         observer.finished(report.step, report.state, report.seconds, report.execution)
@@ -106,7 +114,7 @@ def _make_observer(
     config = record.config
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
-    run_events.started()  # Where no step came so far.
+    run_events.started()  # For the ledger, if the first step did not get so far.
     observer = RunObserver(
         config,
         connection_config(config, layout),
@@ -121,10 +129,10 @@ def _make_observer(
     return observer
 
 
-def _unbegun(told: PipelineConfig) -> RunRecord:
-    """What is known of a run whose first step failed."""
+def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
+    """The record of a run whose first step wrote none."""
     return RunRecord(
-        config=told,
+        config=compiled_config,
         because=BECAUSE,
         began=time.time(),
         window=None,
@@ -138,8 +146,8 @@ def _unbegun(told: PipelineConfig) -> RunRecord:
     )
 
 
-def _concluded_before(layout: Layout, run_id: str) -> RunSummary | None:
-    """The summary, if an earlier attempt at this step came to its end but for saying so."""
+def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
+    """The summary, if an earlier attempt at this step has written everything."""
     path = layout.run(run_id).summary
     ended = EventLog(layout.event_log).events(EventKind.FINISHED, EventKind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None

@@ -29,30 +29,30 @@ from trainer_module.progress import PROGRESS_LOGGER
 TRAINER = "Trainer"
 
 
-def read_name(packed: str) -> str:
-    """The id of the node that a step is told to run."""
+def read_node_id(packed: str) -> str:
+    """The id of the node in a step's argument."""
     pipeline = pipeline_pb2.Pipeline.FromString(unpack(packed))
     return str(pipeline.nodes[0].pipeline_node.node_info.id)
 
 
 def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -> StepReport:
-    """Runs a node, or finds that this run has done so already.
+    """Runs a node, or takes the result of an earlier attempt of the same run.
 
     Args:
       packed: the pipeline of this one node.
-      record: what the run began with.
+      record: what the first step wrote.
       run_id: of the run; a second attempt goes on with the execution of the first.
-      screen: where people look.
+      console: shows the run.
 
     Returns:
-      What became of it, and what it found, in one line.
+      Its state, and what it found in one line.
 
     Raises:
       ConfigError: the code of the image knows no such node.
       ComponentFailedError: its inputs could not be resolved.
       Exception: as the component raised it.
     """
-    config, name = record.config, read_name(packed)
+    config, name = record.config, read_node_id(packed)
     connection = connection_config(config, cluster_layout(config))
     try:
         single = make_concrete(packed, record.nodes)
@@ -65,7 +65,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     console.started(name)
     if name == TRAINER:
         scope = "" if record.is_alone else run_id
-        prepare_training(config.train, _pods(config), scope)
+        prepare_training(config.train, _pod_settings(config), scope)
     progress = logging.getLogger(PROGRESS_LOGGER)
     handlers = (console, ProgressLines(console))
     for handler in handlers:
@@ -81,7 +81,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     seconds = time.monotonic() - started
     detail = ""
     if not node.is_system:
-        state, detail = _find(record, run_id, name, state, execution)
+        state, detail = _summarize(record, run_id, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -93,10 +93,10 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     )
 
 
-def _find(
+def _summarize(
     record: RunRecord, run_id: str, name: str, state: State, execution: int | None
 ) -> tuple[State, str]:
-    """What became of a component, and what it found, in one line."""
+    """The state of a component, and what it found in one line."""
     config = record.config
     layout = cluster_layout(config)
     folder = RunFolder(run_root(layout), run_id)
@@ -115,8 +115,8 @@ def _find(
     return SummaryBuilder(config, results, summary).of(name, state)
 
 
-def _pods(config: PipelineConfig) -> PodSettings | None:
-    """What the pods of a cluster are given, where one trains."""
+def _pod_settings(config: PipelineConfig) -> PodSettings | None:
+    """The settings of a training cluster's pods; None if no pods train."""
     if config.train.cluster_or_default.launcher != "kubernetes":
         return None
     kubeflow = settings_of(config)

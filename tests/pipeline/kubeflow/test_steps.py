@@ -263,7 +263,7 @@ def test_metadata_that_went_away_does_not_keep_a_run_from_its_end(
 
 def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
     for error in (KeyboardInterrupt(), SystemExit(143)):
-        report = step._failure(Pod(tmp_path, capfd).config, "Trainer", error)
+        report = step._describe_failure(Pod(tmp_path, capfd).config, "Trainer", error)
         assert (report.status, report.detail) == (
             Status.FAILED,
             "it was stopped: by somebody, or by its time-out",
