@@ -40,9 +40,9 @@ class KubernetesLauncher:
     cannot be changed.
 
     What it makes is deleted by `stop_all`. If this process is killed before, as it is when Kubeflow
-    terminates a run, the next attempt of the training deletes it. Without one, the Jobs
-    and their pods end LEASE_SECONDS after they were last extended, and all objects go with that of
-    this process's pod, which may be kept for days after the pod has ended.
+    terminates a run, the next attempt of the training deletes it. Without a next attempt, the Jobs
+    and their pods end LEASE_SECONDS after they were last extended. All objects are deleted with the
+    object of this process's pod, which may be kept for days after the pod has ended.
     """
 
     def __init__(self, pods: PodSettings, identity: str) -> None:
@@ -66,7 +66,7 @@ class KubernetesLauncher:
         self._is_first = True
 
     def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
-        """Names that the tasks will have in the cluster; what had others is gone then.
+        """Names that the tasks will have in the cluster, new ones each time.
 
         Raises:
           ConfigError: this account may not do what it takes, or Kubernetes refuses it.
@@ -95,7 +95,7 @@ class KubernetesLauncher:
         task = self._watch.add(spec.task)
         specs = self._specs.setdefault(spec.task.type, [])
         if len(specs) == self._expected[spec.task.type]:
-            return task  # The Job makes a pod in the place of the one that is gone.
+            return task  # The Job replaces the pod that is gone.
         specs.append(spec)
         if len(specs) == self._expected[spec.task.type]:
             workers = self._expected.get("worker", 0)
@@ -122,7 +122,7 @@ class KubernetesLauncher:
                 "--selector %s",
                 *(error, self._api.namespace, self._gang.selector),
             )
-        # Not earlier: whoever interrupts this calls it again.
+        # Last, because `stop_all` is called again if it was interrupted.
         self._gang = None
 
     @property

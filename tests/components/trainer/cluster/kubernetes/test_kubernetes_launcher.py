@@ -48,7 +48,7 @@ def test_gang_runs_to_its_end_and_leaves_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
-    gang = workers({"do": "look_up"}, {"do": "finish"}, folder=VOLUME)
+    gang = workers({"do": "look_up"}, {"do": "finish_when_found"}, folder=VOLUME)
     gang[0] = TaskSpec(gang[0].task, gang[0].module, gang[0].payload, {"GRPC_FAIL_FAST": "yes"})
     assert run(gang) == []
     assert kube.left == []
