@@ -47,7 +47,7 @@ def connect(config: PipelineConfig) -> Kubeflow:
 
 
 def compile_quietly(config: PipelineConfig, allow_latest: bool) -> CompiledPipeline:
-    """Compiles a config; the chatter of TFX, which is imported for it, does not show.
+    """Compiles a config without showing what TFX, which is imported for it, prints.
 
     Raises:
       ConfigError: the image, or something else of the config, cannot be used.
@@ -61,7 +61,7 @@ def compile_quietly(config: PipelineConfig, allow_latest: bool) -> CompiledPipel
 
 
 def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) -> None:
-    """Writes what Kubeflow or Vertex AI runs, and says so; raises as `compile_quietly` does."""
+    """Writes the file that Kubeflow or Vertex AI runs; raises as `compile_quietly` does."""
     if not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}")
     if settings_of(config).target is Target.VERTEX:
@@ -88,9 +88,9 @@ def submit(
     kubeflow: Kubeflow,
     config: PipelineConfig,
     compiled: CompiledPipeline,
-    given: list[str],
-    how: str,
-    pace: Polling | None,
+    parameters: list[str],
+    command: str,
+    polling: Polling | None,
 ) -> int:
     """Starts a run, and follows it to its end.
 
@@ -98,9 +98,9 @@ def submit(
       kubeflow: where.
       config: of the run.
       compiled: of the config.
-      given: parameters, `name=value` each.
-      how: the command that shows a run: `python kubeflow_runner.py {} --config digits.yaml`.
-      pace: how to follow it; None if not at all.
+      parameters: `name=value` each.
+      command: what people type, with `{}` for what it is to do, as `command_line` gives it.
+      polling: how to follow it; None if not at all.
 
     Returns:
       The exit code: as of a run on this machine, or 0 if it is not followed.
@@ -109,23 +109,25 @@ def submit(
       ConfigError: a parameter cannot be used, or Kubeflow refuses a call.
       InternalError: Kubeflow failed, or was not to be reached for too long.
     """
-    parameters = parse_parameters(compiled, given)
+    values = parse_parameters(compiled, parameters)
     version = ensure_version(kubeflow, compiled)
-    run = start_run(kubeflow, settings_of(config), version, parameters)
+    run = start_run(kubeflow, settings_of(config), version, values)
     console = RunConsole(sys.stdout)
-    what = "uploaded" if version.is_new else "uploaded before"
-    console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({what})")
-    status = f"{how.format(f'status {run}')}"
-    if pace is None:
+    when = "uploaded" if version.is_new else "uploaded before"
+    console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({when})")
+    status = command.format(f"status {run}")
+    if polling is None:
         typer.echo(f"it goes on by itself: {status}")
         return EXIT_PUSHED
-    follower = Follower(kubeflow, compiled, run, console, pace)
+    follower = Follower(kubeflow, compiled, run, console, polling)
     try:
         state = follower.follow()
-        return follower.conclude(state, [f"every word of a step: {how.format(f'logs {run}')}"])
+        return follower.show_outcome(
+            state, [f"every word of a step: {command.format(f'logs {run}')}"]
+        )
     except KeyboardInterrupt:
         console.stop()
-        terminate = how.format(f"terminate {run}")
+        terminate = command.format(f"terminate {run}")
         typer.echo(f"the run goes on; look at it: {status}\nor end it: {terminate}")
         return EXIT_INTERRUPTED
     except ScopelineError as error:
@@ -204,7 +206,7 @@ def _check_image(config: PipelineConfig, allow_latest: bool) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Sends what is said to a file, which stays only where something broke."""
+    """Sends all output to a file, which is kept only if something broke."""
     descriptor, name = tempfile.mkstemp(prefix="scopeline-compile-", suffix=".log")
     os.close(descriptor)
     log = Path(name)

@@ -12,7 +12,7 @@ from pipeline.layout import Layout
 OUTPUT = "output"
 """The folder of a volume below which everything is written."""
 SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod's own
-"""What stands in for a volume's folder where there is none: lost with the pod."""
+"""The folder that is used without a volume; it is lost with the pod."""
 
 
 def settings_of(config: PipelineConfig) -> KubeflowSettings:
@@ -31,7 +31,7 @@ def cluster_layout(config: PipelineConfig, is_elsewhere: bool = False) -> Layout
 
     Args:
       config: checked for Kubeflow.
-      is_elsewhere: whether this is no pod of the pipeline, and the files cannot be seen.
+      is_elsewhere: whether this process is outside of the cluster and cannot see the files.
     """
     root = settings_of(config).pipeline_root
     remote = root if root is not None and is_remote(root) else None

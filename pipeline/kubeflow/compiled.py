@@ -1,4 +1,4 @@
-"""What compiling a config for Kubeflow Pipelines gives, and what its steps say in their logs."""
+"""A compiled pipeline, and the lines in the logs of its steps that are for programs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.records.summary import RunSummary, State, Status
 SETUP = "Begin"
 """The step that checks data and stores, and reads the spans that are new."""
 FINALIZE = "Conclude"
-"""The step that sums up, whatever became of the others."""
+"""The step that writes the summary, also if others failed."""
 REPORT_MARK = "scopeline-report: "
 """Begins the line of a step's log that is for programs."""
 SUMMARY_MARK = "scopeline-summary: "
 """Begins the line of the last step's log that holds the run's whole summary."""
 PROGRESS_MARK = "scopeline-progress: "
-"""Begins the lines of a step's log that say how far it has come."""
+"""Begins the lines of a step's log that hold its progress."""
 _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
 
@@ -49,7 +49,7 @@ class CompiledPipeline:
 
 
 class StepReport(BaseModel):
-    """What a step says of itself at its end, in one line of its log."""
+    """How a step ended, in one line of its log."""
 
     step: str
     """The id of its node, `SETUP` or `FINALIZE`."""
@@ -58,7 +58,7 @@ class StepReport(BaseModel):
     detail: str = ""
     """One line for people; the error if it failed."""
     is_shown: bool = True
-    """Whether people want to know: not of resolvers."""
+    """Whether people are shown it: resolvers are not."""
     status: Status | None = None
     """What the run's status becomes, if it failed."""
     execution: int | None = None
@@ -66,7 +66,7 @@ class StepReport(BaseModel):
 
 
 class StepProgress(BaseModel):
-    """How far a step has come, as it says itself, in one line of its log."""
+    """How far a step has come, in one line of its log."""
 
     message: str
     """For people: `epoch 3 of 12`."""
@@ -76,22 +76,22 @@ class StepProgress(BaseModel):
 
 
 def read_report(log: str) -> StepReport | None:
-    """The last report in a step's log; None if it did not come to one."""
+    """The last report in a step's log; None if there is none."""
     return _read_last(log, REPORT_MARK, StepReport)
 
 
 def read_summary(log: str) -> RunSummary | None:
-    """The run's summary in the log of `FINALIZE`; None if it did not come to one."""
+    """The run's summary in the log of `FINALIZE`; None if there is none."""
     return _read_last(log, SUMMARY_MARK, RunSummary)
 
 
 def read_progress(log: str) -> StepProgress | None:
-    """How far a step had come when it last said so; None if it never did."""
+    """The last progress in a step's log; None if there is none."""
     return _read_last(log, PROGRESS_MARK, StepProgress)
 
 
 def without_marked(log: bytes) -> bytes:
-    """A log without the lines that are for programs, which may have come amid others."""
+    """A log without what is for programs, which may follow other text in its line."""
     return _MARKED.sub(b"", log)
 
 

@@ -1,7 +1,7 @@
 """Looks for new data where a volume is mounted, and submits a run if one is due.
 
-What decides is what decides for local schedules; only that a run is submitted, not started here.
-The clock is Kubeflow's own: a recurring run.
+It decides as the local scheduler does, but submits a run instead of starting it here. Runs by the
+clock are not its task: Kubeflow starts them itself, by a recurring run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.schedule.history import read_history
 from trainer_module.errors import ConfigError
 
 RECENT_RUNS = 50
-"""So many may be under way at most."""
+"""How many of the latest runs are searched for one that is under way."""
 Submit = Callable[[dict[str, ParameterValue]], str]
 """Starts a run with parameters, and gives its id."""
 
@@ -60,14 +60,14 @@ def check(
         ledger cannot be used.
     """
     scheduled = _without_clock(config)
-    layout = _enter(config)
+    layout = _change_to_volume(config)
     event_log = EventLog(layout.event_log)
     runs = list(islice(runs_of(kubeflow, config), RECENT_RUNS))
     for run in runs:
         if run.state not in ENDED:
             return f"nothing to do: run {run.run_id} is under way"
     if runs and once:
-        _settle(scheduled, event_log, runs[0])
+        _record_lost_end(scheduled, event_log, runs[0])
     decision = decide(scheduled, layout, event_log, now)
     if not once:
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"
@@ -91,8 +91,8 @@ def _without_clock(config: PipelineConfig) -> PipelineConfig:
     return seen_from_pods(config).model_copy(update={"schedule": timeless})
 
 
-def _enter(config: PipelineConfig) -> Layout:
-    """Goes where relative paths of the config begin.
+def _change_to_volume(config: PipelineConfig) -> Layout:
+    """Changes to the folder at which relative paths of the config begin.
 
     Raises:
       ConfigError: the volume is not mounted here.
@@ -112,14 +112,14 @@ def _enter(config: PipelineConfig) -> Layout:
     return layout
 
 
-def _settle(config: PipelineConfig, event_log: EventLog, run: kfp_api.V2beta1Run) -> None:
+def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V2beta1Run) -> None:
     """Writes down the end of a run that could not do so itself: killed, or never started."""
     run_id, state = run.run_id, run.state
     if event_log.events(EventKind.FINISHED, EventKind.FAILED, run=run_id):
         return
     history = read_history(event_log)
     if history.due is None and history.started is None:
-        return  # It was of another volume.
+        return  # The run was of another volume: this ledger knows nothing of it.
     message = f"run {run_id} on Kubeflow ended as {state.lower()}, and left no word"
     event_log.record(EventKind.FAILED, message, run=run_id, exit_code=EXIT_FAILED, how="ended")
     notify(config, Occasion.FAILED, message, {"how": "ended"}, event_log, run=run_id)

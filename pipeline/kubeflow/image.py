@@ -32,7 +32,7 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class ImageReference:
-    """What an image is called: `registry.example.com:5000/team/scopeline:0.1.0`."""
+    """The name of an image: `registry.example.com:5000/team/scopeline:0.1.0`."""
 
     name: str
     """The registry, where there is one, and the repository in it."""
@@ -70,11 +70,11 @@ def code_hash() -> str:
 
 
 def check_image(image: str, allow_latest: bool = False) -> list[str]:
-    """Looks at the image of a config before anything is compiled for it.
+    """Checks the image of a config before anything is compiled for it.
 
     Args:
       image: what the config says.
-      allow_latest: whether a tag that moves is taken.
+      allow_latest: whether a tag is accepted whose image changes.
 
     Returns:
       Warnings: why the image may not hold the code of this checkout.
@@ -110,7 +110,7 @@ def check_image(image: str, allow_latest: bool = False) -> list[str]:
 
 
 class _UnknownError(Exception):
-    """Nobody here knows what is in an image; the message says why."""
+    """What an image holds cannot be found out here; the message says why."""
 
 
 def _read_code_label(image: str) -> str:

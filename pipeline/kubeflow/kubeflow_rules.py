@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from components.example_gen.paths import is_remote
 from components.trainer.cluster.kubernetes.pod_settings import LABEL
+from pipeline.component_ids import ComponentId
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.kubeflow import DEFAULT_RESOURCES, Target
 from pipeline.config.loading import load_config
@@ -26,14 +27,7 @@ from pipeline.kubeflow.vertex_rules import check_for_vertex
 
 COMPONENTS = (
     SETUP,
-    "ExampleGen",
-    "StatisticsGen",
-    "SchemaGen",
-    "ExampleValidator",
-    "Transform",
-    "Trainer",
-    "Evaluator",
-    "Pusher",
+    *ComponentId,
     FINALIZE,
 )
 TASKS = ("chief", "worker", "ps")

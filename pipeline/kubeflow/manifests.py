@@ -1,4 +1,4 @@
-"""Objects of Kubernetes that a config asks for beside its runs: what looks for new data."""
+"""The manifest of the CronJob that looks for new data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN_FOLDER = "/var/run/secrets/kubeflow/pipelines"  # noqa: S105
 TOKEN_AUDIENCE = "pipelines.kubeflow.org"  # noqa: S105
 TOKEN_SECONDS = 7200
 CHECK_SECONDS = 900
-"""How long one look may take; compiling takes half a minute of it."""
+"""How long one check may take; compiling takes half a minute of it."""
 LONGEST_NAME = 52
 """Characters: a CronJob's name, which its Jobs add a time to."""
 LARGEST_CONFIG = 2**20
@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
-    """What looks on the cluster whether a run is due, and submits it.
+    """The objects that check on the cluster whether a run is due, and submit it.
 
     Args:
       config: one with `kubeflow` and `schedule`.
@@ -62,18 +62,18 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
         )
     name = object_name(config.name)
     file_name = f"{config.name}.yaml"
-    about = _metadata(name, settings)
+    metadata = _metadata(name, settings)
     objects: list[Object] = [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": about,
+            "metadata": metadata,
             "data": {file_name: config_text},
         },
         {
             "apiVersion": "batch/v1",
             "kind": "CronJob",
-            "metadata": about,
+            "metadata": metadata,
             "spec": _cron_job(config, settings, name, file_name),
         },
     ]
@@ -92,7 +92,7 @@ def object_name(pipeline: str) -> str:
 
 
 def poll_cron(poll: timedelta) -> str:
-    """The cron expression that comes evenly, and at least as often as asked, or every minute."""
+    """The cron expression with even intervals, at most `poll` long, but at least a minute."""
     minutes = int(poll.total_seconds()) // 60
     if minutes < 60:
         step = _largest_divisor(60, minutes)
@@ -121,18 +121,18 @@ def _cron_job(
 ) -> Object:
     schedule = config.schedule_or_default
     job = {
-        # The next firing is the retry.
+        # The next check of the schedule is the retry.
         "backoffLimit": 0,
         "activeDeadlineSeconds": CHECK_SECONDS,
         "template": {
-            # A sidecar would outlive the check, and the Job never end.
+            # A sidecar would go on after the check, so the Job would never end.
             "metadata": {"labels": {"sidecar.istio.io/inject": "false"}},
             "spec": _pod(settings, name, f"{CONFIG_FOLDER}/{file_name}"),
         },
     }
     return {
         "schedule": poll_cron(schedule.poll),
-        # Two at once could submit the same run.
+        # Two checks at once could submit the same run twice.
         "concurrencyPolicy": "Forbid",
         "startingDeadlineSeconds": 300,
         "successfulJobsHistoryLimit": 1,
@@ -146,8 +146,8 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
     placement = settings.resources_of("default")
     pod: Object = {
         "restartPolicy": "Never",
-        # By this token kfp's client finds out that it is in a cluster, where no endpoint says more.
-        "automountServiceAccountToken": settings.endpoint is None or _is_of_here(settings),
+        # Without an endpoint, kfp's client takes this token as the sign that it is in a cluster.
+        "automountServiceAccountToken": settings.endpoint is None or _is_port_forward(settings),
         "serviceAccountName": settings.service_account,
         "imagePullSecrets": [{"name": secret} for secret in settings.image_pull_secrets],
         "nodeSelector": placement.node_selector,
@@ -163,8 +163,8 @@ def _pod(settings: KubeflowSettings, name: str, config_path: str) -> Object:
     return {key: value for key, value in pod.items() if value not in (None, [], {})}
 
 
-def _is_of_here(settings: KubeflowSettings) -> bool:
-    """Whether the endpoint is a port-forward's: in a pod, that is the pod itself."""
+def _is_port_forward(settings: KubeflowSettings) -> bool:
+    """Whether the endpoint is this machine, as of a port-forward: for a pod that is itself."""
     return urlsplit(settings.endpoint or "").hostname in ("localhost", "127.0.0.1", "::1")
 
 
@@ -180,9 +180,9 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
         "image": settings.image,
         "command": [
             *("python", "-m", "kubeflow_runner", "check", "--once", "--config", config_path),
-            *(("--set", "kubeflow.endpoint=null") if _is_of_here(settings) else ()),
+            *(("--set", "kubeflow.endpoint=null") if _is_port_forward(settings) else ()),
         ],
-        # Where relative paths of the config begin.
+        # Relative paths of the config begin here.
         "workingDir": folder,
         "env": [
             *({"name": name, "value": value} for name, value in environment.items()),

@@ -1,6 +1,6 @@
 """One step of a run, in a container: `python -m pipeline.kubeflow.step begin|run|conclude`.
 
-Exit code: 0 done, 1 the step failed; its last line on the screen is for `kubeflow_runner.py`.
+Exit code: 0 done, 1 the step failed. The last line of its log is for `kubeflow_runner.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from pydantic import ValidationError
 
 from components.trainer.cluster.local.fork_server import serving
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -34,10 +35,11 @@ Work = Callable[[RunConsole], StepReport]
 
 def main() -> None:
     """Runs the step that the arguments name."""
-    # A pod that is deleted, or ran into its time-out, says so and deletes what it made elsewhere.
+    # So a pod that is deleted, or exceeds its time-out, writes its report and deletes its workers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments = _parser().parse_args()
-    sys.exit({"begin": _begin, "run": _run, "conclude": _conclude}[arguments.command](arguments))
+    commands = {"begin": _set_up_run, "run": _run_node, "conclude": _finalize_run}
+    sys.exit(commands[arguments.command](arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,26 +61,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _begin(arguments: argparse.Namespace) -> int:
+def _set_up_run(arguments: argparse.Namespace) -> int:
     config = _read_config(SETUP, arguments.config)
 
     def work(console: RunConsole) -> StepReport:
-        from pipeline.kubeflow.steps.setup import Parameters, begin
+        from pipeline.kubeflow.steps.setup import Parameters, set_up_run
 
         parameters = Parameters(arguments.epochs, arguments.strategy, arguments.span)
-        begin(config, parameters, arguments.run_id, arguments.code, console)
+        set_up_run(config, parameters, arguments.run_id, arguments.code, console)
         return StepReport(step=SETUP, state=State.RAN, seconds=0)
 
     return _execute(config, SETUP, arguments.run_id, work)
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    # Importing TFX takes seconds, in which nothing is to be said yet.
-    from pipeline.kubeflow.steps.node import TRAINER, read_name
+def _run_node(arguments: argparse.Namespace) -> int:
+    # The command line is parsed before TFX is imported, which takes seconds.
+    from pipeline.kubeflow.steps.node import read_node_id
 
-    name = read_name(arguments.node)
+    name = read_node_id(arguments.node)
     # Forked before anything is read from an object store, which has threads.
-    with serving() if name == TRAINER else nullcontext():
+    with serving() if name == ComponentId.TRAINER else nullcontext():
         return _run_named(name, arguments)
 
 
@@ -100,13 +102,13 @@ def _run_named(name: str, arguments: argparse.Namespace) -> int:
     return _execute(record.config, name, arguments.run_id, work)
 
 
-def _conclude(arguments: argparse.Namespace) -> int:
+def _finalize_run(arguments: argparse.Namespace) -> int:
     config = _read_config(FINALIZE, arguments.config)
 
     def work(console: RunConsole) -> StepReport:
-        from pipeline.kubeflow.steps.finalize import conclude
+        from pipeline.kubeflow.steps.finalize import finalize_run
 
-        summary = conclude(config, arguments.run_id, console)
+        summary = finalize_run(config, arguments.run_id, console)
         console.write(SUMMARY_MARK + summary.model_dump_json())
         return StepReport(step=FINALIZE, state=State.RAN, seconds=0, is_shown=False)
 
@@ -127,7 +129,7 @@ def _read_config(name: str, packed: str) -> PipelineConfig:
 
 
 def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
-    """Does a step's work; whatever comes of it, the report says it in a file and in the log.
+    """Does a step's work, and writes its report into a file and the log, also if it fails.
 
     Returns:
       The exit code.
@@ -141,18 +143,18 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         files.root.mkdir(parents=True, exist_ok=True)
         with captured(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
-            _forget(run_root(layout), run_id, name)
+            _delete_report(run_root(layout), run_id, name)
             try:
                 report = work(console)
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 logger.exception("%s ended early", name)
-                report = _failure(config, name, error)
+                report = _describe_failure(config, name, error)
             finally:
                 console.stop()
             report = report.model_copy(update={"seconds": round(time.time() - started, 3)})
             if report.state is State.FAILED:
                 console.finished(name, report.state, report.seconds, report.detail)
-            _write(run_root(layout), run_id, report)
+            _write_report(run_root(layout), run_id, report)
             console.write(REPORT_MARK + report.model_dump_json())
     except OSError as error:
         sys.exit(
@@ -160,18 +162,18 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             "user and group 1000: can they write the volume, and is there room on it?"
         )
     except Exception as error:
-        # Of an object store, say, which TensorFlow has errors of its own for.
+        # TensorFlow raises errors of its own for object stores.
         sys.exit(f"{name}: {run_root(layout)}: cannot be used ({type(error).__name__}: {error})")
     return EXIT_FAILED if report.state is State.FAILED else EXIT_PUSHED
 
 
-def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
+def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
     """The report of a step that failed."""
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
-        # Nobody sits before it: whoever is told of failures is told of this one.
+        # As a failure, so that it is notified of: nobody interrupts a pod at a keyboard.
         status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"
     elif isinstance(error, ScopelineError):
-        # Whether or not TFX could be imported.
+        # Needs no TFX, whose import may be what failed.
         unusable = isinstance(error, (ConfigError, DataError))
         status, message = (Status.UNUSABLE if unusable else Status.FAILED), str(error)
     else:
@@ -182,15 +184,15 @@ def _failure(config: PipelineConfig, name: str, error: BaseException) -> StepRep
     return StepReport(step=name, state=State.FAILED, seconds=0, detail=message, status=status)
 
 
-def _forget(root: str, run_id: str, name: str) -> None:
-    """What an earlier attempt at the step has said."""
+def _delete_report(root: str, run_id: str, name: str) -> None:
+    """Deletes the report of an earlier attempt at the step."""
     from pipeline.kubeflow.steps.run_folder import RunFolder
 
-    RunFolder(root, run_id).forget_report(name)
+    RunFolder(root, run_id).delete_report(name)
 
 
-def _write(root: str, run_id: str, report: StepReport) -> None:
-    """Where the last step of the run finds it."""
+def _write_report(root: str, run_id: str, report: StepReport) -> None:
+    """Writes the report where the last step of the run reads it."""
     from pipeline.kubeflow.steps.run_folder import RunFolder
 
     RunFolder(root, run_id).write_report(report)

@@ -27,7 +27,7 @@ from pipeline.kubeflow.api.errors import (
 from trainer_module.errors import ConfigError, DataError, InternalError
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30
-"""Of one attempt; urllib3 makes a few."""
+"""Limits of one attempt to connect and to read; urllib3 makes several attempts."""
 PAGE_SIZE = 100
 _NEWEST_FIRST = "created_at desc"
 _LOG = "/apis/v1alpha1/runs/{run_id}/nodes/{node_id}/log"
@@ -35,14 +35,14 @@ _ERROR_BEGINS = b'{"error_'
 
 
 class NoLogError(DataError):
-    """A log cannot be read: its pod is gone, say."""
+    """A log cannot be read, because its pod is gone for example."""
 
 
 class Kubeflow:
-    """A Kubeflow Pipelines that has answered; every method raises as `explained` does."""
+    """An installation of Kubeflow Pipelines; every method raises as `explained` does."""
 
     def __init__(self, connection: Any, endpoint: str, namespace: str | None) -> None:
-        """Begins to use a connection; `connect` makes one.
+        """Wraps a connection that works; `connect` makes one.
 
         Args:
           connection: a generated API client, which has the credentials.
@@ -71,9 +71,9 @@ class Kubeflow:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         connection = find_api(settings)
         shown = shown_endpoint(connection.configuration.host)
-        ask = kfp_api.HealthzServiceApi(connection).healthz_service_get_healthz_with_http_info
+        method = kfp_api.HealthzServiceApi(connection).healthz_service_get_healthz_with_http_info
         try:
-            health = _call(shown, "ask for its health", ask)
+            health = _call(shown, "ask for its health", method)
         except NotFoundError:
             raise ConfigError(
                 f"{shown}: this is no API of Kubeflow Pipelines 2.5 or newer (404); {WHERE}"
@@ -201,8 +201,8 @@ class Kubeflow:
     def delete(self, recurring: str) -> None:
         """Deletes a recurring run.
 
-        The runs that it started stay from Kubeflow 2.16 on; older ones, which do not know how to
-        leave them, delete their pods, those of a run under way as well.
+        From Kubeflow 2.16 on the runs that it started stay. Older versions delete their pods, also
+        those of a run that is under way.
         """
         method = self._recurring.recurring_run_service_delete_recurring_run_with_http_info
         self._call(
@@ -210,7 +210,7 @@ class Kubeflow:
         )
 
     def log(self, run_id: str, pod: str) -> Iterator[bytes]:
-        """What a step has said until now, in pieces.
+        """The log of a pod so far, in pieces.
 
         Raises:
           NoLogError: the pod is gone, or the API does not read logs.
@@ -238,7 +238,7 @@ class Kubeflow:
             if first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
                 raise NoLogError(f"the log of {pod} cannot be read: {self.endpoint} gives a page")
             if first.startswith(_ERROR_BEGINS):
-                # The API has said 200 before it looks for the pod.
+                # The API sends status 200 before it looks for the pod.
                 body = first + b"".join(pieces)
                 raise NoLogError(f"the log of {pod} cannot be read: {message_of(body)}")
             yield first
@@ -247,16 +247,16 @@ class Kubeflow:
     def _in_namespace(self) -> dict[str, str]:
         return {} if self._namespace is None else {"namespace": self._namespace}
 
-    def _call(self, doing: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        return _call(self.endpoint, doing, method, *values, **options)
+    def _call(self, action: str, method: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        return _call(self.endpoint, action, method, *values, **options)
 
     def _all(
-        self, doing: str, method: Callable[..., Any], items: str, **options: Any
+        self, action: str, method: Callable[..., Any], items: str, **options: Any
     ) -> Iterator[Any]:
         """The items of all pages."""
         token = ""
         while True:
-            page = self._call(doing, method, page_token=token, page_size=PAGE_SIZE, **options)
+            page = self._call(action, method, page_token=token, page_size=PAGE_SIZE, **options)
             yield from getattr(page, items) or []
             token = page.next_page_token
             if not token:
@@ -264,10 +264,10 @@ class Kubeflow:
 
 
 def _call(
-    endpoint: str, doing: str, method: Callable[..., Any], *values: Any, **options: Any
+    endpoint: str, action: str, method: Callable[..., Any], *values: Any, **options: Any
 ) -> Any:
     """Makes a call that answers JSON; gives the answer's model."""
-    with explained(endpoint, doing):
+    with explained(endpoint, action):
         answer, _, headers = method(
             *values, _request_timeout=(CONNECT_SECONDS, READ_SECONDS), **options
         )

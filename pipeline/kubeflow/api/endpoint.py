@@ -1,4 +1,4 @@
-"""Where Kubeflow Pipelines is, and as whom it is talked to: as kfp's own client finds out."""
+"""Where Kubeflow Pipelines is, and with which credentials: both as kfp's own client finds them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class _Connection(Client):
-    """kfp's client for what it knows of endpoints and credentials."""
+    """kfp's client, used only for how it finds endpoints and credentials."""
 
     def get_kfp_healthz(self, sleep_duration: int = 0) -> kfp_api.V2beta1GetHealthzResponse:
-        """Not asked for by its constructor, which would try for half a minute, and talk."""
+        """Replaces the call of the constructor, which would retry for half a minute and print."""
         return kfp_api.V2beta1GetHealthzResponse(multi_user=False)
 
     @property
     def api_client(self) -> Any:
-        """What its calls go through."""
+        """The generated client that makes the calls."""
         return self._run_api.api_client
 
 
 def find_api(settings: KubeflowSettings) -> Any:
-    """A generated API client with the endpoint and the credentials that kfp finds; asks nothing.
+    """A generated API client with the endpoint and the credentials that kfp finds; makes no call.
 
     Args:
       settings: name the endpoint, or leave it to the environment, the cluster or kubectl's file.
 
     Raises:
-      ConfigError: nothing says where the API is, or the token is none.
+      ConfigError: nothing says where the API is, or the token is not one.
     """
     endpoint = settings.endpoint or os.environ.get(ENDPOINT_VARIABLE)
     in_pod = Path(os.environ.get("KF_PIPELINES_SA_TOKEN_PATH", _POD_TOKEN)).is_file()
@@ -63,7 +63,10 @@ def find_api(settings: KubeflowSettings) -> Any:
 
 
 def _token() -> str | None:
-    """The token of the environment; what is none would be named by the error that it causes."""
+    """The token of the environment.
+
+    Text that cannot be a token is refused here: the HTTP library's error would show it.
+    """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigError(f"{TOKEN_VARIABLE}: this is no token; one has no spaces in it")

@@ -1,4 +1,4 @@
-"""What Kubeflow's API answers when it does not do what it is asked, in one sentence each."""
+"""The errors of Kubeflow's API, each with one sentence for people."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ WHERE = (
     f"`kubeflow.endpoint`, or the variable {ENDPOINT_VARIABLE}, names the API of Kubeflow "
     "Pipelines, such as http://localhost:8888 of a port-forward"
 )
-"""What to do where something else answers, or nothing."""
+"""What to check if something else answers, or nothing does."""
 _BUSY = (429, 502, 503, 504)
-_LONGEST = 300
-"""Characters of the server's own words."""
+_MESSAGE_CHARACTERS = 300
+"""The most that is shown of a server's message."""
 
 
 class UnavailableError(ConfigError):
@@ -61,12 +61,12 @@ def shown_endpoint(url: str) -> str:
 
 
 @contextmanager
-def explained(endpoint: str, doing: str) -> Iterator[None]:
+def explained(endpoint: str, action: str) -> Iterator[None]:
     """Turns what a call raises into a sentence.
 
     Args:
       endpoint: the address, as people may see it.
-      doing: what the call does, as an infinitive: `list runs`.
+      action: what the call does, as an infinitive: `list runs`.
 
     Raises:
       UnavailableError: nothing answers, or something in between says that it is busy.
@@ -78,7 +78,7 @@ def explained(endpoint: str, doing: str) -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise _from_status(endpoint, doing, error) from None
+        raise _from_status(endpoint, action, error) from None
     except urllib3.exceptions.HTTPError as error:
         reason = _reason(error)
         raise UnavailableError(
@@ -87,7 +87,7 @@ def explained(endpoint: str, doing: str) -> Iterator[None]:
     except (ValueError, TypeError, AttributeError) as error:
         # What kfp's models raise for an answer of another shape.
         raise InternalError(
-            f"{endpoint}: cannot {doing}: the answer is not what Kubeflow Pipelines 2.5 or newer "
+            f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines 2.5 or newer "
             f"gives ({_shorten(str(error))})"
         ) from None
 
@@ -103,27 +103,29 @@ def check_json(endpoint: str, headers: object) -> None:
         )
 
 
-def _from_status(endpoint: str, doing: str, error: ApiException) -> ConfigError | InternalError:
+def _from_status(endpoint: str, action: str, error: ApiException) -> ConfigError | InternalError:
     """The sentence for an answer that is not a success."""
-    status, said = error.status, message_of(error.body)
-    says = f": {said}" if said else ""
+    status, message = error.status, message_of(error.body)
+    detail = f": {message}" if message else ""
     if status in _BUSY:
-        return UnavailableError(f"{endpoint}: cannot {doing} now ({status} {error.reason}){says}")
+        return UnavailableError(
+            f"{endpoint}: cannot {action} now ({status} {error.reason}){detail}"
+        )
     if status == 401:
         return ConfigError(
-            f"{endpoint}: does not accept who you are (401){says}; "
+            f"{endpoint}: does not accept who you are (401){detail}; "
             f"{TOKEN_VARIABLE} takes a token that is valid there"
         )
     if status == 403:
-        return ConfigError(f"{endpoint}: you may not {doing} (403){says}")
+        return ConfigError(f"{endpoint}: you may not {action} (403){detail}")
     if status == 404:
-        return NotFoundError(f"{endpoint}: cannot {doing}: there is no such thing (404){says}")
+        return NotFoundError(f"{endpoint}: cannot {action}: there is no such thing (404){detail}")
     if status == 409:
-        return ConflictError(f"{endpoint}: cannot {doing}: there is one already (409){says}")
+        return ConflictError(f"{endpoint}: cannot {action}: there is one already (409){detail}")
     if 300 <= status < 500:
-        return ConfigError(f"{endpoint}: cannot {doing} ({status} {error.reason}){says}")
+        return ConfigError(f"{endpoint}: cannot {action} ({status} {error.reason}){detail}")
     return ServerFailedError(
-        f"{endpoint}: Kubeflow Pipelines failed to {doing} ({status} {error.reason}){says}"
+        f"{endpoint}: Kubeflow Pipelines failed to {action} ({status} {error.reason}){detail}"
     )
 
 
@@ -140,9 +142,9 @@ def message_of(body: str | bytes | None) -> str:
 
 
 def _shorten(text: str) -> str:
-    """The first line, as long as a line may be."""
+    """The first line that is not empty, cut to `_MESSAGE_CHARACTERS`."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+    return line if len(line) <= _MESSAGE_CHARACTERS else line[: _MESSAGE_CHARACTERS - 3] + "..."
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:

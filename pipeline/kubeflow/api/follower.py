@@ -1,4 +1,4 @@
-"""Follows a run on Kubeflow to its end, on the same screen as a run on this machine."""
+"""Follows a run on Kubeflow to its end, on the same console as a run on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import kfp_server_api as kfp_api
 
+from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError
 from pipeline.kubeflow.api.errors import UnavailableError
@@ -41,15 +42,14 @@ _STATES = {
     FAILED: State.FAILED,
     CANCELED: State.FAILED,
 }
-_LAST_LOOKS = 3
-"""Kubeflow tells that a run has ended a moment before it tells so of its last step."""
-_TRAINER = "Trainer"
-_REST = 10
-"""A log can only be read whole: so many times as long as that took, it is not read again."""
+_LAST_POLLS = 3
+"""Kubeflow reports the end of a run a moment before that of its last step."""
+_LOG_PAUSE_FACTOR = 10
+"""A log can only be read whole, so after reading it for a second it is left alone for ten."""
 
 
 class Follower:
-    """Draws a run that goes on elsewhere."""
+    """Shows a run on Kubeflow until it ends."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Follower:
         compiled: CompiledPipeline,
         run_id: str,
         console: RunConsole,
-        pace: Polling,
+        polling: Polling,
     ) -> None:
         """Prepares to follow.
 
@@ -65,24 +65,24 @@ class Follower:
           kubeflow: where it runs.
           compiled: what runs.
           run_id: of the run.
-          console: where to draw.
-          pace: how often to look.
+          console: shows the run.
+          polling: how often Kubeflow is asked.
         """
         self._kubeflow = kubeflow
         self._compiled = compiled
         self._run_id = run_id
         self._console = console
-        self._pace = pace
-        self._shown: set[str] = set()
-        self._drawn = ""
+        self._polling = polling
+        self._ended: set[str] = set()
+        self._current = ""
         self._progress: StepProgress | None = None
-        self._next_look = 0.0
-        self._without_log: NoLogError | None = None
+        self._next_log_read = 0.0
+        self._log_error: NoLogError | None = None
         self.summary: RunSummary | None = None
-        """What `FINALIZE` says, when it has."""
+        """The run's summary, from the log of `FINALIZE`; None until that has ended."""
 
     def follow(self) -> str:
-        """Draws the run until it has ended.
+        """Shows the run until it has ended.
 
         Returns:
           How it ended, a state of Kubeflow's.
@@ -92,28 +92,28 @@ class Follower:
           ConfigError: it refuses to answer.
           InternalError: the run takes longer than it is followed, or Kubeflow failed.
         """
-        began = time.monotonic()
+        began, timeout = time.monotonic(), self._polling.timeout
         while True:
-            run = self._pace.patiently(lambda: self._kubeflow.run(self._run_id))
-            self._draw(run)
+            run = self._polling.retry(lambda: self._kubeflow.run(self._run_id))
+            self._show(run)
             if run.state in ENDED:
-                return self._finish(run)
-            if self._pace.timeout is not None and time.monotonic() - began > self._pace.timeout:
-                raise InternalError(f"the run has not ended within {self._pace.timeout:.0f} s")
-            time.sleep(self._pace.poll)
+                return self._await_last_step(run)
+            if timeout is not None and time.monotonic() - began > timeout:
+                raise InternalError(f"the run has not ended within {timeout:.0f} s")
+            time.sleep(self._polling.interval)
 
-    def _finish(self, run: kfp_api.V2beta1Run) -> str:
-        """Looks until the last step has ended as well."""
-        for _ in range(_LAST_LOOKS):
-            if FINALIZE in self._shown:
+    def _await_last_step(self, run: kfp_api.V2beta1Run) -> str:
+        """Shows the run until its last step has ended as well; returns the run's state."""
+        for _ in range(_LAST_POLLS):
+            if FINALIZE in self._ended:
                 break
-            time.sleep(self._pace.poll)
-            run = self._pace.patiently(lambda: self._kubeflow.run(self._run_id))
-            self._draw(run)
+            time.sleep(self._polling.interval)
+            run = self._polling.retry(lambda: self._kubeflow.run(self._run_id))
+            self._show(run)
         self._console.stop()
         return str(run.state)
 
-    def conclude(self, state: str, hints: list[str]) -> int:
+    def show_outcome(self, state: str, hints: list[str]) -> int:
         """Shows the outcome.
 
         Args:
@@ -121,14 +121,14 @@ class Follower:
           hints: what to look at next.
 
         Returns:
-          The exit code, as of a run on this machine; that of a failure where nobody knows, as the
-          run's own summary cannot be read.
+          The exit code, as of a run on this machine; that of a failure if the run's summary cannot
+          be read.
         """
         if self.summary is not None:
             self._console.conclude(self.summary, hints)
             return self.summary.status.exit_code
-        why = self._without_log or "its last step did not come to one"
-        lines = [f"the run {state.lower()}; its summary cannot be read: {why}"]
+        reason = self._log_error or "its last step did not come to one"
+        lines = [f"the run {state.lower()}; its summary cannot be read: {reason}"]
         if state == CANCELED:
             lines = ["the run was terminated"]
         elif state == SUCCEEDED:
@@ -137,48 +137,48 @@ class Follower:
             self._console.write(line)
         return EXIT_FAILED
 
-    def _draw(self, run: kfp_api.V2beta1Run) -> None:
-        """Draws what has changed."""
+    def _show(self, run: kfp_api.V2beta1Run) -> None:
+        """Shows what has changed since the last call."""
         steps = read_steps(run)
         running: dict[str, Step] = {}
         for task, node in self._compiled.steps.items():
             step = steps.get(task)
-            if step is None or node in self._shown:
+            if step is None or node in self._ended:
                 continue
             if step.has_ended:
-                self._shown.add(node)
-                self._drawn = ""
-                self._finished(node, step)
+                self._ended.add(node)
+                self._current = ""
+                self._show_end(node, step)
             elif node != FINALIZE:
                 running[node] = step
         if running:
-            node = _foremost(running)
-            if node != self._drawn:
-                self._drawn, self._progress, self._next_look = node, None, 0.0
+            node = _choose_step(running)
+            if node != self._current:
+                self._current, self._progress, self._next_log_read = node, None, 0.0
                 self._console.started(node)
-            self._draw_progress(running[node])
+            self._show_progress(running[node])
 
-    def _draw_progress(self, step: Step) -> None:
-        """Draws how far a step says it has come, if it has come further."""
+    def _show_progress(self, step: Step) -> None:
+        """Shows how far a step has come by its log, if that has changed."""
         began = time.monotonic()
-        if began < self._next_look:
+        if began < self._next_log_read:
             return
         try:
             progress = read_progress(read_tail(self._kubeflow, self._run_id, step))
         except (NoLogError, UnavailableError):
-            # Its container may only be about to start; and it goes on unseen as well.
+            # Its container may not have started yet, and a run does not need to be seen.
             progress = None
-        self._next_look = time.monotonic() + _REST * (time.monotonic() - began)
+        self._next_log_read = time.monotonic() + _LOG_PAUSE_FACTOR * (time.monotonic() - began)
         if progress is not None and progress != self._progress:
             self._progress = progress
             self._console.emit(record_of(progress))
 
-    def _finished(self, node: str, step: Step) -> None:
-        """Draws a step that ended, by its own report where it came to one."""
+    def _show_end(self, node: str, step: Step) -> None:
+        """Shows that a step has ended, by the report in its log where there is one."""
         try:
-            log = self._pace.patiently(lambda: read_tail(self._kubeflow, self._run_id, step))
+            log = self._polling.retry(lambda: read_tail(self._kubeflow, self._run_id, step))
         except NoLogError as error:
-            log, self._without_log = "", error
+            log, self._log_error = "", error
         if node == FINALIZE:
             self.summary = read_summary(log)
             return
@@ -186,27 +186,30 @@ class Follower:
         failed = step.state in (FAILED, CANCELED)
         if report is None or (failed and report.state is not State.FAILED):
             state, seconds = _STATES[step.state], step.seconds(datetime.now(UTC))
-            detail = _why(step, log) if failed else ""
+            detail = _explain_failure(step, log) if failed else ""
             self._console.finished(node, state, seconds, detail)
         elif report.is_shown or failed:
             self._console.finished(node, report.state, report.seconds, report.detail)
 
 
-def _foremost(running: dict[str, Step]) -> str:
-    """The step to draw, as there is room for one of those that run at the same time."""
+def _choose_step(running: dict[str, Step]) -> str:
+    """The step to show of those that run at the same time: the console has room for one.
+
+    That is the Trainer, which takes longest, or else the one that began last.
+    """
 
     def rank(node: str) -> tuple[bool, datetime]:
-        return node == _TRAINER, running[node].started or datetime.min.replace(tzinfo=UTC)
+        return node == ComponentId.TRAINER, running[node].started or datetime.min.replace(tzinfo=UTC)
 
     return max(reversed(running), key=rank)
 
 
-def _why(step: Step, log: str) -> str:
-    """What is known of a failure that the step itself did not report."""
+def _explain_failure(step: Step, log: str) -> str:
+    """Why a step failed that wrote no report into its log."""
     if step.state == CANCELED:
         return "it was terminated"
     if not step.pods:
         return "it could not be started"
-    said = without_marked(log.encode()).decode().splitlines()
-    last = next((line.strip() for line in reversed(said) if line.strip()), "")
+    lines = without_marked(log.encode()).decode().splitlines()
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f"it ended without a report; its last words: {last}" if last else "it was killed"

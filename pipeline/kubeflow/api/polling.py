@@ -1,4 +1,4 @@
-"""How often Kubeflow is asked, and for how long it may not answer."""
+"""How often Kubeflow is asked about a run, and for how long a call is repeated."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Answer = TypeVar("Answer")
 class Polling:
     """How a run is followed; all in seconds."""
 
-    poll: float = 3.0
-    """Between two looks at it."""
-    patience: float = 300.0
-    """For so long Kubeflow may not answer."""
+    interval: float = 3.0
+    """Between two calls that read the run."""
+    retry_seconds: float = 300.0
+    """How long a call is repeated while Kubeflow does not answer."""
     timeout: float | None = None
-    """For so long it is followed; it goes on by itself."""
+    """How long the run is followed at most; it goes on by itself after that."""
 
-    def patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Asks again, ever more slowly, while Kubeflow does not answer.
+    def retry(self, call: Callable[[], Answer]) -> Answer:
+        """Makes a call, and repeats it ever more slowly while Kubeflow does not answer.
 
         Raises:
-          UnavailableError, ServerFailedError: it has not for too long.
+          UnavailableError, ServerFailedError: there was no answer for `retry_seconds`.
         """
-        until = time.monotonic() + self.patience
-        wait = self.poll
+        deadline = time.monotonic() + self.retry_seconds
+        wait = self.interval
         while True:
             try:
-                return ask()
+                return call()
             except (UnavailableError, ServerFailedError):
-                if time.monotonic() + wait > until:
+                if time.monotonic() + wait > deadline:
                     raise
                 time.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)

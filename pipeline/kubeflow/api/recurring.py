@@ -1,4 +1,4 @@
-"""The recurring run of a pipeline: what is there is made what the config says."""
+"""The recurring run of a pipeline: shows it, and changes it to what the config says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_CONCURRENCY = "1"
 
 @dataclass(frozen=True)
 class Recurring:
-    """A recurring run, as far as configs decide about it."""
+    """The properties of a recurring run that a config decides."""
 
     cron: str
     """Six fields, as Kubeflow has them: seconds first."""
@@ -48,9 +48,9 @@ class Recurring:
             "version": (self.version, wanted.version),
             "experiment": (self.experiment, wanted.experiment),
             "service account": (self.service_account, wanted.service_account),
-            "enabled": (_yes(self.enabled), _yes(wanted.enabled)),
+            "enabled": (_yes_or_no(self.enabled), _yes_or_no(wanted.enabled)),
             "runs at a time": (self.max_concurrency, wanted.max_concurrency),
-            "catches up": (_yes(self.catches_up), _yes(wanted.catches_up)),
+            "catches up": (_yes_or_no(self.catches_up), _yes_or_no(wanted.catches_up)),
             "parameters": (self.parameters, wanted.parameters),
         }
         return [
@@ -109,9 +109,9 @@ def apply(
 ) -> None:
     """Makes the pipeline's recurring run what the config says, after saying what differs.
 
-    There is no call that changes one, so another takes its place. It begins disabled, and the two
-    change places by two calls that follow each other; whatever was interrupted, the next `apply`
-    puts right.
+    No call changes a recurring run, so a new one replaces it. The new one is created disabled;
+    then the old one is disabled and the new one enabled. If that is interrupted, the next `apply`
+    completes it.
 
     Args:
       kubeflow: where.
@@ -130,7 +130,7 @@ def apply(
         replace(item, experiment=settings.experiment) if item.experiment == experiment else item
         for item in list_recurring(kubeflow, config.name)
     ]
-    # Where the config names no account, Kubeflow has filled in one of its own.
+    # If the config names no account, Kubeflow has filled in its default.
     account = settings.service_account or (there[-1].service_account if there else "")
     wanted = Recurring(cron, compiled.version, settings.experiment, account)
     right = next((item for item in there if not item.differences(wanted)), None)
@@ -139,9 +139,9 @@ def apply(
     if dry_run or (right and not wrong):
         return
     if right is None:
-        right = _like(wanted, there)
+        right = _find_disabled(wanted, there)
         new = right.id if right else _create(kubeflow, settings, compiled, wanted)
-        _change_places([item.id for item in wrong if item.enabled], new, kubeflow)
+        _enable_instead([item.id for item in wrong if item.enabled], new, kubeflow)
     _delete(kubeflow, config, [item for item in wrong if item is not right], say)
     say("done")
 
@@ -152,7 +152,7 @@ def show(kubeflow: Kubeflow, name: str, say: Say) -> None:
     if not there:
         say(f"{name}: there is no recurring run")
     for item in there:
-        say(_line(item))
+        say(_describe(item))
 
 
 def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) -> None:
@@ -161,7 +161,7 @@ def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) 
     if not there:
         say(f"{config.name}: there is no recurring run; nothing to do")
     for item in there:
-        say(f"- {_line(item)}")
+        say(f"- {_describe(item)}")
     if there and not dry_run:
         _delete(kubeflow, config, there, say)
 
@@ -169,7 +169,7 @@ def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) 
 def _delete(
     kubeflow: Kubeflow, config: PipelineConfig, unwanted: list[Recurring], say: Say
 ) -> None:
-    """Deletes recurring runs, but for those of which a run is under way: they are disabled."""
+    """Deletes recurring runs; those of which a run is under way are only disabled."""
     if not unwanted:
         return
     running = {run.recurring_run_id for run in runs_of(kubeflow, config) if run.state not in ENDED}
@@ -183,8 +183,8 @@ def _delete(
         say(f"  {item.id} is disabled; the next call deletes it, as a run of it is under way")
 
 
-def _like(wanted: Recurring, there: list[Recurring]) -> Recurring | None:
-    """One that is as it should be but disabled: an earlier `apply` was interrupted, say."""
+def _find_disabled(wanted: Recurring, there: list[Recurring]) -> Recurring | None:
+    """One that differs only in being disabled, as an interrupted `apply` leaves it."""
     enabled = {item.id: replace(item, enabled=True) for item in there}
     return next((item for item in there if not enabled[item.id].differences(wanted)), None)
 
@@ -211,8 +211,8 @@ def _create(
     )
 
 
-def _change_places(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
-    """Enables a recurring run instead of others; where that fails, the first of them again."""
+def _enable_instead(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
+    """Enables a recurring run instead of others; if that fails, enables the first of them again."""
     disabled = []
     try:
         for old in enabled:
@@ -220,7 +220,7 @@ def _change_places(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
             disabled.append(old)
         kubeflow.enable(new)
     except BaseException:
-        # It may be enabled, although the answer was lost: never two at a time.
+        # The new one may be enabled although the answer was lost, and two must never be.
         with contextlib.suppress(ScopelineError):
             if disabled:
                 kubeflow.disable(new)
@@ -231,39 +231,39 @@ def _change_places(enabled: list[str], new: str, kubeflow: Kubeflow) -> None:
 def _say_plan(
     name: str, wanted: Recurring, right: Recurring | None, wrong: list[Recurring], say: Say
 ) -> None:
-    """Says what is there, and what will be."""
+    """Says what differs and what will be changed."""
     if right is not None and not wrong:
         say(f"{name}: the recurring run is as the config says; nothing to do")
         return
     say(f"{name}:")
     for item in wrong:
-        say(f"- {_line(item)}")
+        say(f"- {_describe(item)}")
     if right is not None:
-        say(f"  {_line(right)}")
+        say(f"  {_describe(right)}")
         return
-    say(f"+ {_line(wanted)}")
+    say(f"+ {_describe(wanted)}")
     for line in wrong[-1].differences(wanted) if wrong else []:
         say(f"    {line}")
 
 
-def _line(item: Recurring) -> str:
+def _describe(item: Recurring) -> str:
     state = "" if item.enabled else ", disabled"
     return f"{item.cron}  {item.version}{state}" + (f"  ({item.id})" if item.id else "")
 
 
-def _yes(value: bool) -> str:
+def _yes_or_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
 def _read(kubeflow: Kubeflow, item: Any) -> Recurring:
-    """A recurring run as the API gives it."""
+    """Reads a recurring run from the API's answer."""
     reference = item.pipeline_version_reference
     version = reference.pipeline_version_id
     schedule = item.trigger.cron_schedule if item.trigger else None
     parameters = (item.runtime_config.parameters if item.runtime_config else None) or {}
     return Recurring(
         cron=schedule.cron if schedule else "",
-        # Without one, Kubeflow runs the newest.
+        # A recurring run without a version runs the newest one.
         version=(version and kubeflow.version_name(reference.pipeline_id, version)) or "",
         experiment=item.experiment_id or "",
         service_account=item.service_account or "",

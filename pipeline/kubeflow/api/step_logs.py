@@ -12,13 +12,13 @@ from pipeline.kubeflow.api.tasks import ENDED, Step, read_steps
 from pipeline.kubeflow.compiled import without_marked
 from trainer_module.errors import ConfigError
 
-TAIL = 4 << 20
-"""Bytes of a log's end that are kept; the reports are there."""
+TAIL_BYTES = 4 << 20
+"""How much of a log's end is kept: the reports of steps are there."""
 Write = Callable[[bytes], None]
 
 
 def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
-    """What a step has said until now, in pieces.
+    """The log of a step so far, in pieces.
 
     Args:
       kubeflow: where it runs.
@@ -26,7 +26,7 @@ def stream_log(kubeflow: Kubeflow, run: str, step: Step) -> Iterator[bytes]:
       step: of the run.
 
     Raises:
-      NoLogError: no name that its pod may have is that of one.
+      NoLogError: it has no pod, or the logs of none of its possible pods can be read.
     """
     reason = NoLogError(f"the log of `{step.name}` cannot be read: it has no pod")
     for pod in step.pods:
@@ -47,15 +47,15 @@ def read_tail(kubeflow: Kubeflow, run: str, step: Step) -> str:
     kept = bytearray()
     for piece in stream_log(kubeflow, run, step):
         kept += piece
-        if len(kept) > 2 * TAIL:
-            del kept[:-TAIL]
-    return kept[-TAIL:].decode(errors="replace")
+        if len(kept) > 2 * TAIL_BYTES:
+            del kept[:-TAIL_BYTES]
+    return kept[-TAIL_BYTES:].decode(errors="replace")
 
 
 class LogReader:
-    """Writes the logs of a run's steps, each piece once, but for the lines that are for programs.
+    """Writes the logs of a run's steps, each line once and when it is complete.
 
-    A line is written when it has come to its end.
+    Lines that are for programs are left out.
     """
 
     def __init__(self, kubeflow: Kubeflow, run: str, step: str | None, write: Write) -> None:
@@ -71,8 +71,8 @@ class LogReader:
         self._run = run
         self._step = step
         self._write = write
-        self._read: dict[tuple[str, ...], int] = {}
-        self._held: dict[tuple[str, ...], bytes] = {}
+        self._bytes_read: dict[tuple[str, ...], int] = {}
+        self._partial_lines: dict[tuple[str, ...], bytes] = {}
         self._done: set[tuple[str, ...]] = set()
         self._current = ""
 
@@ -84,24 +84,24 @@ class LogReader:
           NoLogError: the log of the only step cannot be read.
         """
         steps = read_steps(self._kubeflow.run(self._run))
-        for step in self._chosen(steps):
-            self._show(step, is_final=True)
+        for step in self._select(steps):
+            self._write_new(step, is_final=True)
         self._check_found(steps)
 
-    def follow(self, pace: Polling) -> None:
+    def follow(self, polling: Polling) -> None:
         """Writes what there is, and what is added until the run has ended; raises as `show`."""
         while True:
-            run = pace.patiently(lambda: self._kubeflow.run(self._run))
+            run = polling.retry(lambda: self._kubeflow.run(self._run))
             steps = read_steps(run)
-            for step in self._chosen(steps):
+            for step in self._select(steps):
                 has_ended = step.has_ended or run.state in ENDED
-                pace.patiently(lambda step=step, end=has_ended: self._show(step, end))  # type: ignore[misc]
+                polling.retry(lambda step=step, end=has_ended: self._write_new(step, end))  # type: ignore[misc]
             if run.state in ENDED:
                 self._check_found(steps)
                 return
-            time.sleep(pace.poll)
+            time.sleep(polling.interval)
 
-    def _chosen(self, steps: dict[str, Step]) -> list[Step]:
+    def _select(self, steps: dict[str, Step]) -> list[Step]:
         wanted = self._step and self._step.lower()
         return [step for step in steps.values() if step.pods and wanted in (None, step.name)]
 
@@ -114,38 +114,38 @@ class LogReader:
                 f"{hint}"
             )
 
-    def _show(self, step: Step, is_final: bool) -> None:
-        """Writes what is new of one step; the API has no way to ask for just that."""
+    def _write_new(self, step: Step, is_final: bool) -> None:
+        """Writes what is new of one step; the API always sends the whole log."""
         if step.pods in self._done:
             return
-        skip = self._read.get(step.pods, 0)
+        skip = self._bytes_read.get(step.pods, 0)
         try:
             for piece in stream_log(self._kubeflow, self._run, step):
                 new, skip = piece[skip:], max(0, skip - len(piece))
-                self._read[step.pods] = self._read.get(step.pods, 0) + len(new)
-                self._pass_on(step, new)
+                self._bytes_read[step.pods] = self._bytes_read.get(step.pods, 0) + len(new)
+                self._write_lines(step, new)
         except NoLogError as error:
-            # Its container may only be about to start.
+            # Its container may not have started yet.
             if is_final:
-                self._pass_on(step, b"", is_end=True)
+                self._write_lines(step, b"", is_end=True)
                 if self._step is not None:
                     raise
-                self._pass_on(step, f"{error}\n".encode())
+                self._write_lines(step, f"{error}\n".encode())
         if is_final:
-            self._pass_on(step, b"", is_end=True)
+            self._write_lines(step, b"", is_end=True)
             self._done.add(step.pods)
 
-    def _pass_on(self, step: Step, new: bytes, is_end: bool = False) -> None:
-        """Writes the lines that are whole."""
-        text = self._held.pop(step.pods, b"") + new
+    def _write_lines(self, step: Step, new: bytes, is_end: bool = False) -> None:
+        """Writes the lines that are complete, and keeps the rest for the next call."""
+        text = self._partial_lines.pop(step.pods, b"") + new
         end = len(text) if is_end else text.rfind(b"\n") + 1
-        self._held[step.pods] = text[end:]
+        self._partial_lines[step.pods] = text[end:]
         if shown := without_marked(text[:end]):
-            self._head(step.name)
+            self._write_heading(step.name)
             self._write(shown)
 
-    def _head(self, name: str) -> None:
-        """Says whose lines follow, where there are several."""
+    def _write_heading(self, name: str) -> None:
+        """Writes the step's name above its lines, if several steps are read."""
         if self._step is None and name != self._current:
             self._current = name
             self._write(f"== {name}\n".encode())

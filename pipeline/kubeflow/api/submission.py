@@ -20,7 +20,7 @@ from trainer_module.errors import ConfigError
 from trainer_module.strategies import STRATEGIES
 
 MOST_RUNS = 1000
-"""So many are looked through for the latest one of a pipeline."""
+"""How many runs are searched for the latest one of a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Version:
 
     @property
     def reference(self) -> kfp_api.V2beta1PipelineVersionReference:
-        """How runs name it."""
+        """As runs refer to it."""
         return kfp_api.V2beta1PipelineVersionReference(
             pipeline_id=self.pipeline, pipeline_version_id=self.version
         )
@@ -122,7 +122,7 @@ def start_run(
       kubeflow: where.
       settings: the experiment and the account of the run.
       version: what runs.
-      parameters: those that have not their default.
+      parameters: those that differ from their defaults.
 
     Returns:
       The run's id.

@@ -1,9 +1,9 @@
-"""What Kubeflow tells of a run's steps: their states, and the pods whose logs say more.
+"""The states of a run's steps, and the names of their pods.
 
 Kubeflow runs on Argo Workflows and lists its nodes: below the node of a step there is one called
-`executor`, and below that one for each attempt where steps are retried. Only the ids of nodes'
-children are told, not the names of pods. But an id ends in a hash of the node's full name, by which
-the nodes are found here; and so does the name of its pod.
+`executor`, and below that one for each attempt if steps are retried. The API gives the ids of a
+node's children, but no names of pods. An id ends in a hash of the node's full name, and the name of
+its pod ends in the same hash, so both are found here by hashing the names that are possible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXECUTOR = re.compile(r"\.([^.]+)\.executor(?:\((\d+)\))?$")
 _ON_EXIT = ".onExit"
 _MOST_ATTEMPTS = 30
 _TEMPLATES = ("retry-system-container-impl", "system-container-impl")
-"""Of the containers of steps with and without retries: part of their pods' names."""
+"""Argo's templates of steps with and without retries; part of their pods' names."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def read_steps(run: kfp_api.V2beta1Run) -> dict[str, Step]:
         elif name.endswith(_DRIVER) and task.state == FAILED:
             # What Kubeflow runs before a step; the step itself then never begins.
             steps.append(_step(name.removesuffix(_DRIVER), task, ()))
-    begun = datetime.min.replace(tzinfo=UTC)
-    return {step.name: step for step in sorted(steps, key=lambda step: step.started or begun)}
+    earliest = datetime.min.replace(tzinfo=UTC)
+    return {step.name: step for step in sorted(steps, key=lambda step: step.started or earliest)}
 
 
 def _step(name: str, task: Any, pods: tuple[str, ...]) -> Step:
@@ -77,7 +77,7 @@ def _step(name: str, task: Any, pods: tuple[str, ...]) -> Step:
 
 
 def _moment(time: datetime | None) -> datetime | None:
-    """A time; None where the API gives the beginning of its calendar for none."""
+    """A time; None for 1970, which the API gives where there is no time."""
     return time if time is not None and time.year > 1970 else None
 
 
@@ -92,12 +92,12 @@ def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
     latest: dict[str, tuple[int, tuple[str, ...]]] = {}
     unvisited, known = [(workflow, _hash(workflow))], {workflow}
     while unvisited:
-        parent, begun = unvisited.pop()
+        parent, parent_hash = unvisited.pop()
         # A hook that runs at the end is not always listed among the children.
         if not parent.endswith(_ON_EXIT):
-            unvisited.append((parent + _ON_EXIT, _hash(_ON_EXIT, begun)))
+            unvisited.append((parent + _ON_EXIT, _hash(_ON_EXIT, parent_hash)))
         for part in parts:
-            name, value = parent + part, _hash(part, begun)
+            name, value = parent + part, _hash(part, parent_hash)
             node = f"{workflow}-{value}"
             if node not in ids or name in known:
                 continue
@@ -111,9 +111,14 @@ def _find_pods(tasks: list[Any]) -> dict[str, tuple[str, ...]]:
     return {step: pods for step, (_, pods) in latest.items()}
 
 
-def _hash(text: str, begun: int = 0x811C9DC5) -> int:
-    """32-bit FNV-1a, which Argo Workflows names nodes by; of what a text was begun with, too."""
-    value = begun
+def _hash(text: str, prefix_hash: int = 0x811C9DC5) -> int:
+    """The 32-bit FNV-1a hash, by which Argo Workflows names nodes.
+
+    Args:
+      text: what is hashed.
+      prefix_hash: the hash of the text that stands before it; default: that of no text.
+    """
+    value = prefix_hash
     for byte in text.encode():
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
     return value

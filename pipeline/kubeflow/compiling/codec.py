@@ -1,4 +1,4 @@
-"""Packs what a step is told into one argument of its container, and unpacks it."""
+"""Packs a config or a node into one argument of a container, and unpacks it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import gzip
 from trainer_module.errors import ConfigError
 
 MAX_BYTES = 60_000
-"""Of a packed argument: Linux takes 131,071 bytes, and a whole pipeline is one object of
-Kubernetes, which takes 1.5 MB."""
+"""The most that a packed argument may take. Linux allows 131,071 bytes, and all arguments together
+are in one object of Kubernetes, which may take 1.5 MB."""
 
 
 def pack(content: bytes) -> str:
@@ -18,10 +18,10 @@ def pack(content: bytes) -> str:
 
 
 def pack_argument(content: bytes, name: str) -> str:
-    """Packs what a container is told.
+    """Packs an argument of a container.
 
     Args:
-      content: what a step is told.
+      content: the argument.
       name: the step, for the message.
 
     Raises:
@@ -38,5 +38,5 @@ def pack_argument(content: bytes, name: str) -> str:
 
 
 def unpack(packed: str) -> bytes:
-    """What `pack` packed."""
+    """The content that `pack` packed."""
     return gzip.decompress(base64.urlsafe_b64decode(packed))

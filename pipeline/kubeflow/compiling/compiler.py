@@ -5,13 +5,14 @@ caching, spans and warm starts are TFX's, not those of Kubeflow.
 """
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kfp import compiler, dsl, kubernetes
+from kfp.pipeline_spec import pipeline_spec_pb2
 
 from components.trainer.cluster.kubernetes.pod_settings import Resources
+from pipeline.component_ids import ComponentId
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
@@ -22,15 +23,14 @@ from pipeline.kubeflow.image import code_hash
 from pipeline.run_context import resolve_elsewhere
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
-"""Of every container; -P: whatever lies in the folder that it starts in hides no module."""
+"""The command of every container. With -P, no module of the folder that it starts in is imported
+instead of one of the image."""
 RETRY_SECONDS = 10
 """The wait before a step is tried again; it doubles each time."""
-KFP_LONGEST = "backoffMaxDuration: 3600s"
-"""What kfp writes, whatever it is told beyond. Argo counts it from the first attempt's start: no
-later one may begin after it, nor live on."""
-GIVEN_BY_KUBEFLOW = {"SCOPELINE_POD_NAME": "metadata.name"}
-"""Of its pod, which a cluster of pods that it starts belongs to."""
-NOT_FOR_STEPS: Any = {
+POD_FIELDS = {"SCOPELINE_POD_NAME": "metadata.name"}
+"""Environment variables of the Trainer that hold fields of its own pod: the worker pods that it
+starts are owned by that pod."""
+KEYS_NO_STEP_READS: Any = {
     "kubeflow": {"endpoint", "namespace", "experiment"},
     "schedule": {"cron", "timezone", "on_new_data", "poll", "retry", "timeout"},
 }
@@ -43,25 +43,26 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
       config: checked for Kubeflow.
 
     Raises:
-      ConfigError: a step would have to be told too much.
+      ConfigError: the arguments of a container would be too long.
     """
     layout = cluster_layout(config, is_elsewhere=True)
     graph = compile_graph(resolve_elsewhere(config, layout))
     nodes = cut(graph)
     upstream = {n.pipeline_node.node_info.id: n.pipeline_node.upstream_nodes for n in graph.nodes}
-    told = pack_argument(_tell(config).encode(), "the config")
+    packed_config = pack_argument(_config_for_steps(config).encode(), "the config")
     kubeflow = settings_of(config)
 
-    def body(epochs: int, strategy: str, span: str) -> None:
-        conclude = _step(kubeflow, FINALIZE, ["conclude", "--config", told])
-        with dsl.ExitHandler(_finish(conclude, kubeflow, FINALIZE)):
-            begin = _first_step(kubeflow, told)(
+    def steps_of_a_run(epochs: int, strategy: str, span: str) -> None:
+        finalize = _make_task(kubeflow, FINALIZE, ["conclude", "--config", packed_config])
+        with dsl.ExitHandler(_configure(finalize, kubeflow, FINALIZE)):
+            setup = _setup_component(kubeflow, packed_config)(
                 run_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER, epochs=epochs, strategy=strategy, span=span
             )
-            tasks = {SETUP: _finish(begin, kubeflow, SETUP)}
+            tasks = {SETUP: _configure(setup, kubeflow, SETUP)}
             for node, packed in nodes.items():
-                task = _step(kubeflow, node, ["run", "--root", run_root(layout), "--node", packed])
-                tasks[node] = _finish(task, kubeflow, node)
+                arguments = ["run", "--root", run_root(layout), "--node", packed]
+                task = _make_task(kubeflow, node, arguments)
+                tasks[node] = _configure(task, kubeflow, node)
                 task.after(*(tasks[before] for before in (upstream[node] or [SETUP])))
 
     defaults: dict[str, ParameterValue] = {
@@ -69,16 +70,11 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
         "strategy": config.train.strategy.kind,
         "span": "",
     }
-    body.__defaults__ = tuple(defaults.values())
+    steps_of_a_run.__defaults__ = tuple(defaults.values())
     steps = {task_name(name): name for name in (SETUP, *nodes, FINALIZE)}
-    text = _to_yaml(config.name, body)
-    text = text.replace(KFP_LONGEST, f"backoffMaxDuration: {_longest(kubeflow)}s")
-    return CompiledPipeline(config.name, text, steps, defaults)
-
-
-def _tell(config: PipelineConfig) -> str:
-    """The config, but for what is no step's business: who compiles from elsewhere gets the same."""
-    return config.model_dump_json(by_alias=True, exclude_unset=True, exclude=NOT_FOR_STEPS)
+    pipeline = dsl.pipeline(name=config.name)(steps_of_a_run)
+    _allow_all_attempts(pipeline.pipeline_spec, kubeflow)
+    return CompiledPipeline(config.name, _to_yaml(pipeline), steps, defaults)
 
 
 def task_name(node: str) -> str:
@@ -86,8 +82,16 @@ def task_name(node: str) -> str:
     return node.lower()
 
 
-def _step(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.PipelineTask:
-    """A container that is told the run's id, besides what is known now."""
+def _config_for_steps(config: PipelineConfig) -> str:
+    """The config without the keys that only a client reads.
+
+    So everybody who compiles the config gets the same bytes, whatever their endpoint is.
+    """
+    return config.model_dump_json(by_alias=True, exclude_unset=True, exclude=KEYS_NO_STEP_READS)
+
+
+def _make_task(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.PipelineTask:
+    """A container whose arguments are known now, but for the id of the run."""
 
     def container(run_id: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -100,26 +104,28 @@ def _step(kubeflow: KubeflowSettings, name: str, arguments: list[str]) -> dsl.Pi
     return dsl.container_component(container)(run_id=dsl.PIPELINE_JOB_ID_PLACEHOLDER)
 
 
-def _first_step(kubeflow: KubeflowSettings, told: str) -> dsl.base_component.BaseComponent:
-    """The one step that is told the pipeline's parameters."""
+def _setup_component(
+    kubeflow: KubeflowSettings, packed_config: str
+) -> dsl.base_component.BaseComponent:
+    """The container of the first step, the only one that gets the pipeline's parameters."""
 
-    def begin(run_id: str, epochs: int, strategy: str, span: str) -> dsl.ContainerSpec:
+    def container(run_id: str, epochs: int, strategy: str, span: str) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
             image=kubeflow.image,
             command=list(COMMAND),
             args=[
-                *("begin", "--config", told, "--code", code_hash(), "--run-id", run_id),
+                *("begin", "--config", packed_config, "--code", code_hash(), "--run-id", run_id),
                 *("--epochs", epochs, "--strategy", strategy, "--span", span),
             ],
         )
 
-    begin.__name__ = task_name(SETUP)
-    return dsl.container_component(begin)
+    container.__name__ = task_name(SETUP)
+    return dsl.container_component(container)
 
 
-def _finish(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> dsl.PipelineTask:
-    """Says where and how a step runs."""
-    # TFX knows better what has changed.
+def _configure(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> dsl.PipelineTask:
+    """Sets where and how a step runs; returns the task."""
+    # TFX's cache decides what runs again: it also compares the data and the code.
     task.set_caching_options(False)
     if kubeflow.retries:
         task.set_retry(
@@ -136,31 +142,25 @@ def _finish(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) -> ds
     if kubeflow.image_pull_secrets:
         kubernetes.set_image_pull_secrets(task, list(kubeflow.image_pull_secrets))
     kubernetes.set_timeout(task, int(kubeflow.timeout.total_seconds()))
-    if name == "Trainer":
-        for variable, path in GIVEN_BY_KUBEFLOW.items():
+    if name == ComponentId.TRAINER:
+        for variable, path in POD_FIELDS.items():
             kubernetes.use_field_path_as_env(task, variable, path)
-    # The first step reads the older spans.
-    reads = name == SETUP and SETUP not in kubeflow.resources
-    _give(task, kubeflow.resources_of("ExampleGen" if reads else name))
+    # The first step reads the older spans, as ExampleGen reads the newest one.
+    reads_like_example_gen = name == SETUP and SETUP not in kubeflow.resources
+    _set_resources(task, kubeflow.resources_of(ComponentId.EXAMPLE_GEN if reads_like_example_gen else name))
     return task
 
 
-def _longest(kubeflow: KubeflowSettings) -> int:
-    """Seconds from a step's first attempt to the end of its last one."""
-    attempts = kubeflow.retries + 1
-    return attempts * int(kubeflow.timeout.total_seconds()) + RETRY_SECONDS * 2**attempts
-
-
-def _give(task: dsl.PipelineTask, resources: Resources) -> None:
+def _set_resources(task: dsl.PipelineTask, resources: Resources) -> None:
     amounts = (
         (task.set_cpu_request, resources.cpu),
         (task.set_cpu_limit, resources.cpu_limit),
         (task.set_memory_request, resources.memory),
         (task.set_memory_limit, resources.memory_limit),
     )
-    for give, amount in amounts:
+    for set_amount, amount in amounts:
         if amount is not None:
-            give(amount)
+            set_amount(amount)
     if resources.accelerator is not None:
         task.set_accelerator_type(resources.accelerator.type)
         task.set_accelerator_limit(resources.accelerator.count)
@@ -172,9 +172,27 @@ def _give(task: dsl.PipelineTask, resources: Resources) -> None:
         )
 
 
-def _to_yaml(name: str, body: Callable[[int, str, str], None]) -> str:
-    """Kfp writes to files alone."""
+def _allow_all_attempts(
+    specification: pipeline_spec_pb2.PipelineSpec, kubeflow: KubeflowSettings
+) -> None:
+    """Gives each step the time that all of its attempts may take.
+
+    kfp limits `backoff_max_duration` to an hour. Argo counts it from the start of the first attempt
+    and neither begins an attempt after it nor lets one go on, so it has to cover every attempt and
+    the waits between them.
+    """
+    attempts = kubeflow.retries + 1
+    timeout = int(kubeflow.timeout.total_seconds())
+    seconds = attempts * timeout + RETRY_SECONDS * 2**attempts
+    for component in (specification.root, *specification.components.values()):
+        for task in component.dag.tasks.values():
+            if task.HasField("retry_policy"):
+                task.retry_policy.backoff_max_duration.seconds = seconds
+
+
+def _to_yaml(pipeline: dsl.base_component.BaseComponent) -> str:
+    """The YAML of a pipeline, by way of a file: kfp writes nowhere else."""
     with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
         path = Path(folder) / "pipeline.yaml"
-        compiler.Compiler().compile(dsl.pipeline(name=name)(body), str(path))
+        compiler.Compiler().compile(pipeline, str(path))
         return path.read_text()

@@ -22,6 +22,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 
 from components.trainer.cluster.kubernetes.pod_settings import Resources
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph import create_pipeline
 from pipeline.kubeflow.cluster_layout import cluster_layout, settings_of
@@ -30,7 +31,6 @@ from pipeline.run_context import resolve_elsewhere
 from pipeline.runs.training import trainer_options
 from trainer_module.errors import ConfigError
 
-_TRAINER = "Trainer"
 _GIGABYTE = 10**9
 _ResourceSpec = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec
 
@@ -49,7 +49,7 @@ def compile_for_vertex(config: PipelineConfig) -> str:
     problems = list(check_for_vertex(config))
     if problems:
         raise ConfigError("\n".join(map(str, problems)))
-    # Version 2.1 of the schema: with 2.0 TFX's executors would not see what the driver found out.
+    # Version 2.1 of the schema: with 2.0 TFX's executors would not see the driver's results.
     runner = KubeflowV2DagRunner(
         KubeflowV2DagRunnerConfig(
             default_image=settings_of(config).image, use_pipeline_spec_2_1=True
@@ -59,25 +59,25 @@ def compile_for_vertex(config: PipelineConfig) -> str:
     context = resolve_elsewhere(config, layout)
     pipeline = create_pipeline(context, baseline_strategy=LatestBlessedModelStrategy)
     job: dict[str, Any] = runner.run(pipeline, write_out=False)
-    _equip(job["pipelineSpec"], config)
+    _complete_specification(job["pipelineSpec"], config)
     return json.dumps(job, indent=2, sort_keys=True) + "\n"
 
 
-def _equip(spec: dict[str, Any], config: PipelineConfig) -> None:
-    """Gives every container what the config says of it, and every step its retries.
+def _complete_specification(spec: dict[str, Any], config: PipelineConfig) -> None:
+    """Adds variables and resources to every container, and retries to every step.
 
-    TFX's runner has no way to say most of it, and leaves out what it has for ExampleGens.
+    TFX's runner offers no way to set most of it, and leaves out for ExampleGens what it offers.
     """
     kubeflow = settings_of(config)
     executors = spec["deploymentSpec"]["executors"]
     for name, task in spec["root"]["dag"]["tasks"].items():
         executor = executors[spec["components"][task["componentRef"]["name"]]["executorLabel"]]
         if "container" not in executor:
-            continue  # Resolvers are Vertex AI's own work.
+            continue  # Vertex AI runs resolvers itself.
         task["retryPolicy"] = {"maxRetryCount": kubeflow.retries}
         container = executor["container"]
         variables = kubeflow.environment | (
-            trainer_options(config.train).to_environment() if name == _TRAINER else {}
+            trainer_options(config.train).to_environment() if name == ComponentId.TRAINER else {}
         )
         if variables:
             container["env"] = [{"name": k, "value": v} for k, v in sorted(variables.items())]

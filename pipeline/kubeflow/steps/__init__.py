@@ -1,1 +1,1 @@
-"""What the containers of a run do: begin, run one TFX node each, conclude."""
+"""The steps of a run, one container each: set-up, one step for each TFX node, and the end."""

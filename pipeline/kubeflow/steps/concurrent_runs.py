@@ -1,4 +1,4 @@
-"""Other runs of a pipeline that may be under way: on Kubeflow nothing keeps them apart."""
+"""Whether other runs of a pipeline are under way: on Kubeflow no lock keeps them apart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 
 _STEPS_IN_A_ROW = 3
-"""So many steps may well take their whole time-out in one run."""
+"""How many time-outs of a step one run is taken to last at most."""
 
 
 def is_alone(config: PipelineConfig, layout: Layout, run_id: str) -> bool:
-    """Whether, by the ledger, no other run is under way; False where there is none to ask.
+    """Whether the ledger knows of no other run that is under way; False without a ledger.
 
     Args:
-      config: of the pipeline; a run that was killed without a word counts for some time-outs.
+      config: of the pipeline; a run that never recorded its end counts for some time-outs.
       layout: of the pipeline.
-      run_id: the run that asks.
+      run_id: the run that does not count.
     """
     if not layout.is_kept:
         return False

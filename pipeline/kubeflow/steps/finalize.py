@@ -1,4 +1,4 @@
-"""The last step of a run, whatever became of the others: sums up, and tells who wants to know."""
+"""The last step of a run, also of one that failed: summary, ledger, notifications, clean-up."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN
-from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span
+from pipeline.data.location import DataLocation
+from pipeline.run_context import RunContext
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, StepReport
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
@@ -18,7 +19,6 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
-from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
 from pipeline.versions.retention import delete_expired
@@ -26,28 +26,28 @@ from pipeline.versions.retention import delete_expired
 logger = logging.getLogger(__name__)
 
 
-def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
-    """Sums a run up: `summary.json`, the ledger, notifications, and what is to be deleted.
+def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
+    """Writes `summary.json` and the ledger, sends notifications, and deletes what has expired.
 
     Args:
-      told: the config as it was compiled.
+      compiled_config: the config as it was compiled.
       run_id: of the run.
       console: shows the run as a local one.
 
     Returns:
       The summary.
     """
-    layout = cluster_layout(told)
+    layout = cluster_layout(compiled_config)
     folder = RunFolder(run_root(layout), run_id)
     layout.run(run_id).root.mkdir(parents=True, exist_ok=True)
-    console.begin(f"{told.name}, run {run_id}")
-    if (summary := _concluded_before(layout, run_id)) is not None:
+    console.begin(f"{compiled_config.name}, run {run_id}")
+    if (summary := _read_finished_summary(layout, run_id)) is not None:
         console.conclude(summary, [])
         return summary
-    record = folder.read_record()
-    context = (record or _unbegun(told)).context(layout)
-    observer = _make_observer(record or _unbegun(told), context, run_id, console)
-    failed = _replay(record, folder, observer)
+    record = folder.read_record() or _record_without_setup(compiled_config)
+    context = record.context(layout)
+    observer = _make_observer(record, context, run_id, console)
+    failed = _report_components(record, folder, observer)
     if failed is None:
         observer.restore_served_version()
         observer.conclude(None)
@@ -58,39 +58,47 @@ def conclude(told: PipelineConfig, run_id: str, console: RunConsole) -> RunSumma
         component = None if failed.step == SETUP else failed.step
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         observer.settle(failed.status or Status.FAILED, error)
-    if is_alone(told, layout, run_id):
+    if is_alone(compiled_config, layout, run_id):
         delete_expired(context.config, layout, EventLog(layout.event_log), context.connection)
     console.conclude(observer.summary, [])
     return observer.summary
 
 
-def _replay(
-    record: RunRecord | None, folder: RunFolder, observer: RunObserver
+def _report_components(
+    record: RunRecord, folder: RunFolder, observer: RunObserver
 ) -> StepReport | None:
-    """Tells the recorder of every component that came to its end; gives the step that failed."""
-    reports, unread = {SETUP: folder.read_report(SETUP)}, None
-    for name in record.nodes if record else []:
+    """Passes the end of every component to the observer.
+
+    Returns:
+      The report of the step that failed; None if none did.
+    """
+    reports, unreadable = {SETUP: folder.read_report(SETUP)}, None
+    for name in record.nodes:
         reports[name] = folder.read_report(name)
         report = reports[name]
         if report is not None and report.is_shown:
-            unread = _tell(observer, report) or unread
-    said = [report for report in reports.values() if report is not None]
-    failed = next((report for report in said if report.state is State.FAILED), None)
-    silent = next((name for name, report in reports.items() if report is None), None)
-    if failed is not None or (silent is None and unread is None):
+            unreadable = _report_component(observer, report) or unreadable
+    found = [report for report in reports.values() if report is not None]
+    failed = next((report for report in found if report.state is State.FAILED), None)
+    missing = next((name for name, report in reports.items() if report is None), None)
+    if failed is not None or (missing is None and unreadable is None):
         return failed
-    if silent is None:
-        return unread
+    if missing is None:
+        return unreadable
     return StepReport(
-        step=silent,
+        step=missing,
         state=State.FAILED,
         seconds=0,
         detail="it left no word: its pod was killed, perhaps out of memory or time, or never ran",
     )
 
 
-def _tell(observer: RunObserver, report: StepReport) -> StepReport | None:
-    """Tells the recorder of a component; gives a report of failure if that cannot be read."""
+def _report_component(observer: RunObserver, report: StepReport) -> StepReport | None:
+    """Passes the end of a component to the observer.
+
+    Returns:
+      A report of failure if the component's results cannot be read; else None.
+    """
     observer.started(report.step)
     try:
         observer.finished(report.step, report.state, report.seconds, report.execution)
@@ -109,16 +117,18 @@ def _make_observer(
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
-    run_events.started()  # Where no step came so far.
-    observer = RunObserver(context, layout.run(run_id), console, run_events, record.began)
+    run_events.started()  # For the ledger, if the first step did not get so far.
+    observer = RunObserver(
+        context, layout.run(run_id), console, run_events, record.began
+    )
     observer.summary.notes = list(record.notes)
     return observer
 
 
-def _unbegun(told: PipelineConfig) -> RunRecord:
-    """What is known of a run whose first step failed."""
+def _record_without_setup(compiled_config: PipelineConfig) -> RunRecord:
+    """The record of a run whose first step wrote none."""
     return RunRecord(
-        config=told,
+        config=compiled_config,
         because=BECAUSE,
         began=time.time(),
         window=None,
@@ -133,8 +143,8 @@ def _unbegun(told: PipelineConfig) -> RunRecord:
     )
 
 
-def _concluded_before(layout: Layout, run_id: str) -> RunSummary | None:
-    """The summary, if an earlier attempt at this step came to its end but for saying so."""
+def _read_finished_summary(layout: Layout, run_id: str) -> RunSummary | None:
+    """The summary, if an earlier attempt at this step has written everything."""
     path = layout.run(run_id).summary
     ended = EventLog(layout.event_log).events(EventKind.FINISHED, EventKind.FAILED, run=run_id)
     return RunSummary.model_validate_json(path.read_text()) if ended and path.exists() else None

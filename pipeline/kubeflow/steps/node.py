@@ -16,43 +16,40 @@ from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.steps.progress import ProgressLines
 from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
+from pipeline.component_ids import ComponentId
 from pipeline.records.summary import RunSummary, State
-from pipeline.run_context import RunContext
 from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
 from pipeline.runs.console import RunConsole
+from pipeline.run_context import RunContext
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.progress import PROGRESS_LOGGER
 
-TRAINER = "Trainer"
-
-
-def read_name(packed: str) -> str:
-    """The id of the node that a step is told to run."""
+def read_node_id(packed: str) -> str:
+    """The id of the node in a step's argument."""
     pipeline = pipeline_pb2.Pipeline.FromString(unpack(packed))
     return str(pipeline.nodes[0].pipeline_node.node_info.id)
 
 
 def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -> StepReport:
-    """Runs a node, or finds that this run has done so already.
+    """Runs a node, or takes the result of an earlier attempt of the same run.
 
     Args:
       packed: the pipeline of this one node.
-      record: what the run began with.
+      record: what the first step wrote.
       run_id: of the run; a second attempt goes on with the execution of the first.
-      console: where people look.
+      console: shows the run.
 
     Returns:
-      What became of it, and what it found, in one line.
+      Its state, and what it found in one line.
 
     Raises:
       ConfigError: the code of the image knows no such node.
       ComponentFailedError: its inputs could not be resolved.
       Exception: as the component raised it.
     """
-    context, name = record.context(cluster_layout(record.config)), read_name(packed)
-    config = context.config
+    context, name = record.context(cluster_layout(record.config)), read_node_id(packed)
     try:
         single = make_concrete(packed, record.nodes)
     except KeyError:
@@ -62,9 +59,9 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
         ) from None
     (node,) = compiled_nodes(single, run_id, connection=context.connection)
     console.started(name)
-    if name == TRAINER:
+    if name == ComponentId.TRAINER:
         scope = "" if record.is_alone else run_id
-        prepare_training(config.train, _pods(config), scope)
+        prepare_training(record.config.train, _pod_settings(record.config), scope)
     progress = logging.getLogger(PROGRESS_LOGGER)
     handlers = (console, ProgressLines(console))
     for handler in handlers:
@@ -80,7 +77,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     seconds = time.monotonic() - started
     detail = ""
     if not node.is_system:
-        state, detail = _find(context, record, run_id, name, state, execution)
+        state, detail = _summarize(context, record, run_id, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -92,7 +89,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     )
 
 
-def _find(
+def _summarize(
     context: RunContext,
     record: RunRecord,
     run_id: str,
@@ -100,7 +97,7 @@ def _find(
     state: State,
     execution: int | None,
 ) -> tuple[State, str]:
-    """What became of a component, and what it found, in one line."""
+    """The state of a component, and what it found in one line."""
     config = context.config
     folder = RunFolder(run_root(context.layout), run_id)
     results = ArtifactReader(context.connection, config)
@@ -118,8 +115,8 @@ def _find(
     return SummaryBuilder(config, results, summary).of(name, state)
 
 
-def _pods(config: PipelineConfig) -> PodSettings | None:
-    """What the pods of a cluster are given, where one trains."""
+def _pod_settings(config: PipelineConfig) -> PodSettings | None:
+    """The settings of a training cluster's pods; None if no pods train."""
     if config.train.cluster_or_default.launcher != "kubernetes":
         return None
     kubeflow = settings_of(config)

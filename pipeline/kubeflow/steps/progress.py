@@ -1,4 +1,4 @@
-"""How a step tells, in its log, how far it has come, and how that gets to a screen elsewhere."""
+"""The progress of a step as lines of its log, and back to what a console elsewhere shows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pipeline.kubeflow.compiled import PROGRESS_MARK, StepProgress
 from pipeline.runs.console import RunConsole
 
 REPORT_SECONDS = 2
-"""Progress is a line of the log at most this often."""
+"""The least time between two lines of progress."""
 
 
 class ProgressLines(logging.Handler):
-    """Writes the progress that a component reports into the step's log, for programs."""
+    """Writes a component's progress into the step's log, for `kubeflow_runner.py` to read."""
 
     def __init__(self, console: RunConsole) -> None:
-        """Begins to write.
+        """Prepares to write.
 
         Args:
           console: that of the step, whose lines are its log.
@@ -42,5 +42,5 @@ class ProgressLines(logging.Handler):
 
 
 def record_of(progress: StepProgress) -> logging.LogRecord:
-    """What the component logged, as a screen takes it."""
+    """The log record that the component made, as a console takes it."""
     return logging.makeLogRecord({"msg": progress.message, **progress.model_dump()})

@@ -1,4 +1,4 @@
-"""What the steps of one run tell each other: files on the shared volume or in an object store."""
+"""The files by which the steps of a run exchange data, on a volume or in an object store."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pydantic import BaseModel, ValidationError
 from tfx.dsl.io import fileio
 
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span, Window
+from pipeline.data.location import DataLocation
 from pipeline.ingestion import Ingestion
+from pipeline.layout import Layout
+from pipeline.run_context import RunContext
 from pipeline.kubeflow.compiled import StepReport
 from pipeline.kubeflow.compiling.nodes import NodeValues
-from pipeline.layout import Layout
 from pipeline.records.run_events import SpanStates
-from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 
 
 class RunRecord(BaseModel):
-    """What a run began with."""
+    """What the first step decided, for the steps after it."""
 
     config: PipelineConfig
-    """With the pipeline's parameters."""
+    """With the run's parameters."""
     because: str
     began: float
     """Seconds since 1970."""
@@ -34,7 +34,7 @@ class RunRecord(BaseModel):
     """The spans that are trained on; data without spans counts as one."""
     states: SpanStates
     notes: list[str]
-    """What people should know of the window."""
+    """Remarks on the window, for people."""
     ingestion: Ingestion | None
     """How files become examples; None for a run that has not begun."""
     location: DataLocation
@@ -61,7 +61,7 @@ class RunFolder:
     """The files of one run."""
 
     def __init__(self, root: str, run_id: str) -> None:
-        """Names them.
+        """Names the files; reads and writes nothing.
 
         Args:
           root: the folder, or URI, of the pipeline.
@@ -70,11 +70,11 @@ class RunFolder:
         self._folder = posixpath.join(root, "runs", run_id)
 
     def write_record(self, record: RunRecord) -> None:
-        """Writes down what the run began with."""
+        """Writes the record of the first step."""
         self._write("begun.json", record.model_dump_json(by_alias=True))
 
     def read_record(self) -> RunRecord | None:
-        """What the run began with; None if it has not got so far."""
+        """The record of the first step; None if it has not written one."""
         text = self._read("begun.json")
         try:
             return None if text is None else RunRecord.model_validate_json(text)
@@ -86,22 +86,22 @@ class RunFolder:
             ) from None
 
     def write_report(self, report: StepReport) -> None:
-        """Writes down how a step ended, whatever an earlier attempt at it came to."""
+        """Writes how a step ended, in the place of an earlier attempt's report."""
         self._write(f"steps/{report.step}.json", report.model_dump_json())
 
-    def forget_report(self, step: str) -> None:
-        """Deletes what an earlier attempt at a step has said, as another one begins."""
+    def delete_report(self, step: str) -> None:
+        """Deletes the report of an earlier attempt at a step, as another one begins."""
         path = posixpath.join(self._folder, f"steps/{step}.json")
         if fileio.exists(path):
             fileio.remove(path)
 
     def read_report(self, step: str) -> StepReport | None:
-        """How a step ended; None if it did not say."""
+        """How a step ended; None if it wrote no report."""
         text = self._read(f"steps/{step}.json")
         return None if text is None else StepReport.model_validate_json(text)
 
     def _write(self, name: str, text: str) -> None:
-        """Whole, or not at all."""
+        """Writes a file that is complete as soon as it is there."""
         path = posixpath.join(self._folder, name)
         fileio.makedirs(posixpath.dirname(path))
         scratch = f"{path}.{uuid.uuid4().hex}.tmp"

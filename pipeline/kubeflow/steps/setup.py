@@ -1,4 +1,4 @@
-"""The first step of a run: checks data and stores, reads the spans that are new."""
+"""The first step of a run: checks data and stores, reads new spans, writes the run's record."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
-from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
+from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from trainer_module.errors import ConfigError
 
@@ -35,7 +35,7 @@ BECAUSE = "on Kubeflow"
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a run can be given."""
+    """The parameters of a run."""
 
     epochs: int
     strategy: str
@@ -43,26 +43,30 @@ class Parameters:
     """The span to end at; empty: the newest."""
 
 
-def begin(
-    told: PipelineConfig, parameters: Parameters, run_id: str, code: str, console: RunConsole
+def set_up_run(
+    compiled_config: PipelineConfig,
+    parameters: Parameters,
+    run_id: str,
+    code: str,
+    console: RunConsole,
 ) -> None:
-    """Finds out what the run works on, and writes it down for the other steps.
+    """Decides what the run works on, and writes that down for the other steps.
 
-    A second attempt at it finds what the first one wrote, and does nothing.
+    A second attempt does nothing if the first one has written the record.
 
     Args:
-      told: the config as it was compiled.
+      compiled_config: the config as it was compiled.
       parameters: of the run.
       run_id: of the run.
       code: the hash of the code that compiled the pipeline.
-      console: where people look.
+      console: shows the run.
 
     Raises:
       ConfigError: config, parameters, secrets or the metadata cannot be used.
       DataError: there is no data, or the window has a gap.
       ComponentFailedError: an older span of the window cannot be read.
     """
-    config = _apply(told, parameters)
+    config = _apply_parameters(compiled_config, parameters)
     layout = cluster_layout(config)
     folder = RunFolder(run_root(layout), run_id)
     if folder.read_record() is not None:
@@ -70,15 +74,17 @@ def begin(
     notes = _compare_code(code)
     _make_output(layout)
     check_secrets(config)
-    _check(config)
+    _check_config(config)
     check_store(config, layout)
     request = RunRequest(BECAUSE, parameters.span or None, through_name="the parameter span,")
     context = resolve_run(config, layout, request)
-    folder.write_record(_look(context, run_id, notes, console))
+    folder.write_record(_make_record(context, run_id, notes, console))
 
 
-def _look(context: RunContext, run_id: str, notes: list[str], console: RunConsole) -> RunRecord:
-    """Reads what is new but for the newest span, and compiles the graph with what is known now."""
+def _make_record(
+    context: RunContext, run_id: str, notes: list[str], console: RunConsole
+) -> RunRecord:
+    """Reads the new spans but for the newest, which ExampleGen reads, and compiles the graph."""
     config, layout, window = context.config, context.layout, context.window
     began, event_log = time.time(), EventLog(layout.event_log)
     data = list(context.data)
@@ -108,20 +114,20 @@ def _look(context: RunContext, run_id: str, notes: list[str], console: RunConsol
     )
 
 
-def _apply(told: PipelineConfig, parameters: Parameters) -> PipelineConfig:
-    """The config with a run's parameters, and the metadata that pods reach.
+def _apply_parameters(compiled_config: PipelineConfig, parameters: Parameters) -> PipelineConfig:
+    """The config with a run's parameters and the address of the metadata in the cluster.
 
     Raises:
       ConfigError: a parameter cannot be used.
     """
     train: dict[str, Any] = {"epochs": parameters.epochs}
-    if parameters.strategy != told.train.strategy.kind:
+    if parameters.strategy != compiled_config.train.strategy.kind:
         train["strategy"] = parameters.strategy
-    if parameters.span and not has_spans(told.data):
+    if parameters.span and not has_spans(compiled_config.data):
         raise ConfigError(
             f"the parameter span is {parameters.span!r}, but data.path has no spans; leave it empty"
         )
-    values = told.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values = compiled_config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     values["train"] = values.get("train", {}) | train
     try:
         return seen_from_pods(PipelineConfig.model_validate(values))
@@ -133,7 +139,7 @@ def _apply(told: PipelineConfig, parameters: Parameters) -> PipelineConfig:
         ) from None
 
 
-def _check(config: PipelineConfig) -> None:
+def _check_config(config: PipelineConfig) -> None:
     """Checks what could not be checked where the pipeline was compiled: files, and parameters.
 
     Raises:
@@ -145,7 +151,7 @@ def _check(config: PipelineConfig) -> None:
 
 
 def _compare_code(compiled_from: str) -> list[str]:
-    """What people should know of the code in the image."""
+    """A note for people if the code in the image is not that of who compiled; else none."""
     if compiled_from == code_hash():
         return []
     note = (
@@ -157,7 +163,7 @@ def _compare_code(compiled_from: str) -> list[str]:
 
 
 def _make_output(layout: Layout) -> None:
-    """Makes the pipeline's folder now: later, a step would have worked for nothing.
+    """Makes the pipeline's folder, so that a step does not fail only when it writes its results.
 
     Raises:
       ConfigError: nothing can be written there.

@@ -17,14 +17,14 @@ from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.errors import UnavailableError
 from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.step_logs import TAIL
+from pipeline.kubeflow.api.step_logs import TAIL_BYTES
 from pipeline.kubeflow.api.submission import ensure_version, start_run
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.records.summary import State
 from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, InternalError
 
-QUICK = Polling(poll=0.01, patience=2)
+QUICK = Polling(interval=0.01, retry_seconds=2)
 FRAMES = [
     Frame("PENDING"),
     Frame("RUNNING", {"begin": "RUNNING"}),
@@ -43,7 +43,7 @@ def server() -> Iterator[KfpServer]:
 
 
 def follow(
-    server: KfpServer, folder: Path, play: Play, pace: Polling = QUICK
+    server: KfpServer, folder: Path, play: Play, polling: Polling = QUICK
 ) -> tuple[int, list[str]]:
     """The exit code of a run, and what was shown."""
     server.play = play
@@ -51,8 +51,8 @@ def follow(
     kubeflow = Kubeflow.connect(settings)
     run = start_run(kubeflow, settings, ensure_version(kubeflow, COMPILED), {})
     stream = io.StringIO()
-    follower = Follower(kubeflow, COMPILED, run, RunConsole(stream), pace)
-    code = follower.conclude(follower.follow(), ["and a hint"])
+    follower = Follower(kubeflow, COMPILED, run, RunConsole(stream), polling)
+    code = follower.show_outcome(follower.follow(), ["and a hint"])
     return code, stream.getvalue().splitlines()
 
 
@@ -160,7 +160,7 @@ def test_kubeflow_is_away_for_good(server: KfpServer, tmp_path: Path) -> None:
     server.trouble("GET /runs/", *[Answer(503, "no upstream", "text/plain")] * 99)
     began = time.monotonic()
     with pytest.raises(UnavailableError, match=r"cannot read the run .* now \(503 .*no upstream"):
-        follow(server, tmp_path, Play(FRAMES, LOGS), Polling(poll=0.05, patience=0.4))
+        follow(server, tmp_path, Play(FRAMES, LOGS), Polling(interval=0.05, retry_seconds=0.4))
     assert 0.1 < time.monotonic() - began < 5
 
 
@@ -172,12 +172,12 @@ def test_what_is_not_passing_is_not_waited_for(server: KfpServer, tmp_path: Path
 
 def test_a_run_that_takes_too_long(server: KfpServer, tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="the run has not ended within 0 s"):
-        follow(server, tmp_path, Play(FRAMES[:2], LOGS), Polling(poll=0.01, timeout=0.1))
+        follow(server, tmp_path, Play(FRAMES[:2], LOGS), Polling(interval=0.01, timeout=0.1))
 
 
 def test_of_a_long_log_the_end_is_read(server: KfpServer, tmp_path: Path) -> None:
     long = "x" * 999 + "\n"
-    said = long * (3 * TAIL // len(long)) + LOGS["trainer"]
+    said = long * (3 * TAIL_BYTES // len(long)) + LOGS["trainer"]
     code, lines = follow(server, tmp_path, Play(FRAMES, {**LOGS, "trainer": said}))
     assert code == 0
     assert "  Trainer           ran         4.2 s  12 epochs, best 9" in lines

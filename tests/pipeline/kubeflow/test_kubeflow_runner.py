@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 Shown = tuple[int, str, str]
 Run = Callable[..., Shown]
 HOW = "python kubeflow_runner.py {} --config digits.yaml"
-QUICK = Polling(poll=0.01, patience=1)
+QUICK = Polling(interval=0.01, retry_seconds=1)
 PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
     Frame("SUCCEEDED", DONE),

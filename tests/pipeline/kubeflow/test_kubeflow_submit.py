@@ -27,7 +27,7 @@ from trainer_module.errors import ConfigError, InternalError
 ROOT = Path(__file__).parents[3]
 TOKEN = "a-secret-token"  # noqa: S105
 HOW = "python kubeflow_runner.py {} --config digits.yaml"
-QUICK = Polling(poll=0.01, patience=1)
+QUICK = Polling(interval=0.01, retry_seconds=1)
 PLAY = [
     Frame("RUNNING", {"begin": "SUCCEEDED", "trainer": "RUNNING"}),
     Frame("SUCCEEDED", DONE),
@@ -83,7 +83,7 @@ def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
     server.play = Play(PLAY, LOGS)
     server.trouble("GET /runs/", *[Answer(503, "away", "text/plain")] * 99)
     with pytest.raises(InternalError) as found:
-        submit(server, tmp_path, [], Polling(poll=0.05, patience=0.2))
+        submit(server, tmp_path, [], Polling(interval=0.05, retry_seconds=0.2))
     [run] = server.runs
     assert "now (503 Service Unavailable): away\n" in str(found.value)
     assert str(found.value).endswith(f"\nthe run goes on: {HOW.format(f'status {run}')}")
@@ -100,7 +100,7 @@ from pipeline.kubeflow.api.polling import Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 config = load(Path.cwd(), sys.argv[3])
 kubeflow = Kubeflow.connect(settings_of(config))
-sys.exit(commands.submit(kubeflow, config, COMPILED, [], sys.argv[4], Polling(poll=0.05)))
+sys.exit(commands.submit(kubeflow, config, COMPILED, [], sys.argv[4], Polling(interval=0.05)))
 """
 
 

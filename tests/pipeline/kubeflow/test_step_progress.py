@@ -34,7 +34,7 @@ EPOCHS = [
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[KfpServer]:
     monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 0)
-    monkeypatch.setattr(follower, "_REST", 0)
+    monkeypatch.setattr(follower, "_LOG_PAUSE_FACTOR", 0)
     with KfpServer() as server:
         yield server
 
@@ -74,7 +74,7 @@ def follow(
     run = start_run(kubeflow, settings, ensure_version(kubeflow, COMPILED), {})
     stream = stream or io.StringIO()
     follower.Follower(
-        kubeflow, COMPILED, run, RunConsole(stream), Polling(poll=0.01, patience=2)
+        kubeflow, COMPILED, run, RunConsole(stream), Polling(interval=0.01, retry_seconds=2)
     ).follow()
     return [" ".join(shown.split()) for shown in stream.getvalue().splitlines()]
 
@@ -175,7 +175,7 @@ def test_a_log_that_takes_long_to_read_is_read_rarely(
             time.sleep(0.2)
             return super().log(pod)
 
-    monkeypatch.setattr(follower, "_REST", 100)
+    monkeypatch.setattr(follower, "_LOG_PAUSE_FACTOR", 100)
     frame = Frame("RUNNING", {"trainer": "RUNNING"})
     follow(server, tmp_path, Long([frame] * 8 + [Frame("SUCCEEDED", frame.steps)], LOGS))
     logs = [call for call in server.calls if call.endswith("/log")]

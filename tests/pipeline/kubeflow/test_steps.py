@@ -240,8 +240,10 @@ def test_old_runs_are_not_deleted_while_another_is_under_way(tmp_path: Path, cap
 
 
 def test_metadata_that_went_away_does_not_keep_a_run_from_its_end(
-    tmp_path: Path, capfd: Any
+    tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # TFX tries ten times for each component, with a pause after each.
+    monkeypatch.setattr("tfx.orchestration.metadata._MAX_INIT_RETRY", 1)
     pod = Pod(tmp_path, capfd)
     pod.begin()
     record = json.loads(pod.record.read_text())
@@ -263,7 +265,7 @@ def test_metadata_that_went_away_does_not_keep_a_run_from_its_end(
 
 def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
     for error in (KeyboardInterrupt(), SystemExit(143)):
-        report = step._failure(Pod(tmp_path, capfd).config, "Trainer", error)
+        report = step._describe_failure(Pod(tmp_path, capfd).config, "Trainer", error)
         assert (report.status, report.detail) == (
             Status.FAILED,
             "it was stopped: by somebody, or by its time-out",

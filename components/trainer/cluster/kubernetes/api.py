@@ -1,65 +1,74 @@
-"""The few calls of the Kubernetes API that a launcher needs, on plain dictionaries."""
+"""The calls of the Kubernetes API that a launcher needs, by the official client.
+
+Objects are read and written as dictionaries, as they stand in YAML. The client's own models are of
+version 26, which TFX asks for: they drop fields that they do not know, such as a Job's
+`podReplacementPolicy`, and refuse answers that lack a field which was required then. The dynamic
+client would first ask the server what it has, by calls that nothing repeats while it is away.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
 import logging
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from enum import Enum
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import urllib3
-import yaml
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from kubernetes.watch import Watch
 
+from components.trainer.cluster.kubernetes.connection import configure
 from trainer_module.errors import ConfigError, TrainingError
 
 logger = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 RBAC_MANIFEST = "deploy/kubernetes/trainer-rbac.yaml"
-PATIENCE_SECONDS = 300.0
-"""How long an API server may not answer: it is away for minutes while it is upgraded."""
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_TIMEOUTS = (5.0, 30.0)
-_LOG_TIMEOUTS = (5.0, 300.0)
-"""A log that is silent for so long is asked for anew: its connection may be dead."""
+RETRY_SECONDS = 300.0
+"""How long a call is repeated: an API server is away for minutes while it is upgraded."""
+WATCH_SECONDS = 10
+"""How long one request for changes lasts; the next one goes on where it ended."""
+NETWORK_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
+_CONNECT_SECONDS = 5.0
+_READ_SECONDS = 30.0
+_LOG_READ_SECONDS = 300.0
+"""A log that is silent for so long is asked for again, as its connection may be dead."""
+_WATCH_READ_SECONDS = WATCH_SECONDS + 10.0
 _PAUSE_SECONDS = 1.0
-_MAY_GO_AWAY = {408, 409, 429, 500, 502, 503, 504}
-"""With 409 a server also says that it was asked at a bad moment: while it counts a quota anew."""
-_NETWORK_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
+_TEMPORARY_STATUSES = {408, 409, 429, 500, 502, 503, 504}
+"""409 is among them because a server answers it while it updates a quota."""
 _USER = re.compile(r'User "([^"]+)" cannot')
 _MANIFEST_ACCOUNT = "system:serviceaccount:{}:pipeline-runner"
 """The subject that the manifest names, in the namespace that it is applied to."""
 
 
-class ResourceKind(Enum):
-    """A kind of object, as its URLs name it."""
+class ResourceKind(StrEnum):
+    """A kind of object, as rules of roles and `kubectl` name it."""
 
-    POD = ("/api/v1", "pods", "pods")
-    SERVICE = ("/api/v1", "services", "services")
-    JOB = ("/apis/batch/v1", "jobs", "jobs.batch")
+    POD = "pods"
+    SERVICE = "services"
+    JOB = "jobs.batch"
 
-    @property
-    def resource(self) -> str:
-        """As rules of roles and `kubectl` name it."""
-        return self.value[2]
 
-    def path(self, namespace: str, name: str = "", sub: str = "") -> str:
-        """The path of its collection, of one object, or of a part of that."""
-        group, plural, _ = self.value
-        parts = [group, "namespaces", namespace, plural, name, sub]
-        return "/".join(part for part in parts if part)
+class Listing(NamedTuple):
+    """Objects at one moment."""
+
+    items: list[Object]
+    version: str
+    """The resource version, from which on changes can be watched."""
+
+
+class WatchEndedError(Exception):
+    """Changes may have been missed, so the objects have to be listed again."""
 
 
 class KubernetesApi:
-    """Calls that are repeated while the server does not answer, and explain what it refuses."""
+    """Repeats calls while the server does not answer, and explains what it refuses."""
 
     def __init__(self) -> None:
         """Finds the server: in the cluster that this process runs in, or by KUBECONFIG.
@@ -68,48 +77,97 @@ class KubernetesApi:
           ConfigError: neither describes a server.
         """
         configuration = client.Configuration()
-        self.namespace = _configure(configuration)
+        self.namespace = configure(configuration)
         """Where everything lives: that of this pod, or of the kubeconfig."""
-        # Repeated here, where the time is limited.
+        # `_call` repeats instead: urllib3 limits the number of attempts, not the time.
         configuration.retries = False
         self._client = client.ApiClient(configuration)
+        core, batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)
+        self._methods: dict[tuple[str, ResourceKind], Callable[..., Any]] = {
+            ("get", ResourceKind.POD): core.read_namespaced_pod,
+            ("list", ResourceKind.POD): core.list_namespaced_pod,
+            ("delete", ResourceKind.POD): core.delete_namespaced_pod,
+            ("create", ResourceKind.SERVICE): core.create_namespaced_service,
+            ("list", ResourceKind.SERVICE): core.list_namespaced_service,
+            ("delete", ResourceKind.SERVICE): core.delete_namespaced_service,
+            ("create", ResourceKind.JOB): batch.create_namespaced_job,
+            ("list", ResourceKind.JOB): batch.list_namespaced_job,
+            ("patch", ResourceKind.JOB): batch.patch_namespaced_job,
+            ("delete", ResourceKind.JOB): batch.delete_namespaced_job,
+        }
 
     def create(self, kind: ResourceKind, body: Object) -> None:
-        """Creates an object; one of its name is taken for the answer to a call that was lost."""
+        """Creates an object; one of its name is taken for the result of a call that was lost."""
         try:
-            self._call("POST", kind, body=body)
+            self._call("create", kind, body=body)
         except _ExistsError:
             return
 
-    def get(self, kind: ResourceKind, name: str) -> Object | None:
-        """An object; None if there is none."""
+    def get_pod(self, name: str) -> Object | None:
+        """A pod; None if there is none."""
         try:
-            return self._call("GET", kind, name)
+            return self._call("get", ResourceKind.POD, name=name)
         except _GoneError:
             return None
 
-    def list(self, kind: ResourceKind, selector: str) -> list[Object]:
+    def list(self, kind: ResourceKind, selector: str) -> Listing:
         """All objects whose labels match."""
-        found: list[Object] = self._call("GET", kind, query={"labelSelector": selector})["items"]
-        return found
+        found = self._call("list", kind, label_selector=selector)
+        return Listing(found["items"], found["metadata"]["resourceVersion"])
 
     def delete(self, kind: ResourceKind, name: str) -> None:
         """Deletes an object with what belongs to it, unless it is gone already."""
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         try:
-            self._call("DELETE", kind, name, body=body)
+            self._call("delete", kind, name=name, propagation_policy="Background")
         except _GoneError:
             return
 
-    def patch(self, kind: ResourceKind, name: str, changes: Object) -> None:
-        """Changes fields of an object, unless it is gone."""
+    def patch_job(self, name: str, changes: Object) -> None:
+        """Changes fields of a Job, unless it is gone."""
         try:
-            self._call("PATCH", kind, name, body=changes)
+            self._call("patch", ResourceKind.JOB, name=name, body=changes)
         except _GoneError:
             return
+
+    def watch_pods(self, selector: str, version: str) -> Iterator[tuple[str, Object]]:
+        """The changes of pods whose labels match, as they come, for `WATCH_SECONDS`.
+
+        Args:
+          selector: of the labels.
+          version: the resource version after which changes count.
+
+        Yields:
+          `ADDED`, `MODIFIED` or `DELETED`, and the pod as it is then.
+
+        Raises:
+          ConfigError: this account may not watch pods, or Kubernetes refuses it.
+          WatchEndedError: the connection broke, or the version is too old.
+        """
+        # With this type, the client keeps to dictionaries.
+        changes = Watch(return_type="object").stream(
+            self._methods["list", ResourceKind.POD],
+            namespace=self.namespace,
+            label_selector=selector,
+            resource_version=version,
+            timeout_seconds=WATCH_SECONDS,
+            _request_timeout=(_CONNECT_SECONDS, _WATCH_READ_SECONDS),
+        )
+        try:
+            for change in changes:
+                yield change["type"], change["object"]
+        except ApiException as error:
+            if error.status == 410 or error.status in _TEMPORARY_STATUSES:
+                raise WatchEndedError(f"HTTP {error.status}: {_message(error)}") from None
+            raise self._explain(error, f"watch {ResourceKind.POD}") from None
+        except (*NETWORK_ERRORS, ValueError, LookupError) as error:
+            raise WatchEndedError(str(error) or type(error).__name__) from None
 
     def read_log(self, pod: str, container: str, since: str | None, follow: bool) -> Iterator[str]:
         """The lines of a container's log, each with its time, as they come.
+
+        The client's `read_namespaced_pod_log` knows no `sinceTime`, by which a log is read on after
+        its connection broke, and `Watch` fails at a character whose bytes come in two pieces and
+        loses a last line that does not end.
 
         Args:
           pod: its name.
@@ -124,12 +182,20 @@ class KubernetesApi:
         query = {"container": container, "timestamps": "true", "follow": str(follow).lower()}
         query |= {"sinceTime": since} if since else {}
         try:
-            response = self._request(
-                "GET", ResourceKind.POD, pod, "log", query, None, _LOG_TIMEOUTS
+            response = self._client.call_api(
+                "/api/v1/namespaces/{namespace}/pods/{name}/log",
+                "GET",
+                path_params={"namespace": self.namespace, "name": pod},
+                query_params=list(query.items()),
+                header_params={"Accept": "*/*"},
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=(_CONNECT_SECONDS, _LOG_READ_SECONDS),
             )
         except ApiException as error:
             if error.status in (401, 403):
-                raise self._explain(error, "GET", ResourceKind.POD, pod, "log") from None
+                raise self._explain(error, "get pods/log") from None
             raise
         unread = b""
         try:
@@ -141,87 +207,62 @@ class KubernetesApi:
         finally:
             response.close()
 
-    def _call(
-        self,
-        method: str,
-        kind: ResourceKind,
-        name: str = "",
-        query: Mapping[str, str] | None = None,
-        body: Object | None = None,
-    ) -> Any:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _call(self, verb: str, kind: ResourceKind, **arguments: Any) -> Any:
+        """Calls a method of the client until the server answers, and returns the answer's JSON."""
+        deadline = time.monotonic() + RETRY_SECONDS
         warned = False
         while True:
             try:
-                response = self._request(method, kind, name, "", query, body, _TIMEOUTS)
+                response = self._methods[verb, kind](
+                    namespace=self.namespace,
+                    _preload_content=False,
+                    _request_timeout=(_CONNECT_SECONDS, _READ_SECONDS),
+                    **arguments,
+                )
                 return json.loads(response.data)
             except ApiException as error:
-                if error.status not in _MAY_GO_AWAY or _exists(error):
-                    raise self._explain(error, method, kind, name) from None
-                what = f"HTTP {error.status}: {_message(error)}"
-            except _NETWORK_ERRORS as error:
-                what = str(error) or type(error).__name__
+                if error.status not in _TEMPORARY_STATUSES or _exists(error):
+                    is_named = "name" in arguments
+                    raise self._explain(error, f"{verb} {kind}", is_named) from None
+                reason = f"HTTP {error.status}: {_message(error)}"
+            except NETWORK_ERRORS as error:
+                reason = str(error) or type(error).__name__
             except ValueError:
-                what = "its answer is no JSON"
+                reason = "its answer is no JSON"
             if time.monotonic() > deadline:
                 raise TrainingError(
                     f"the Kubernetes API at {self._client.configuration.host} has not answered for "
-                    f"{PATIENCE_SECONDS:g} s ({what}); see whether the cluster is well."
+                    f"{RETRY_SECONDS:g} s ({reason}); see whether the cluster is well."
                 )
             if not warned:
-                logger.warning("The Kubernetes API does not answer (%s); asked again.", what)
+                logger.warning("The Kubernetes API does not answer (%s); asked again.", reason)
             warned = True
             time.sleep(_PAUSE_SECONDS)
 
-    def _request(
-        self,
-        method: str,
-        kind: ResourceKind,
-        name: str,
-        sub: str,
-        query: Mapping[str, str] | None,
-        body: Object | None,
-        timeouts: tuple[float, float],
-    ) -> Any:
-        content = "merge-patch+json" if method == "PATCH" else "json"
-        return self._client.call_api(
-            kind.path(self.namespace, name, sub),
-            method,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "*/*", "Content-Type": f"application/{content}"},
-            body=body,
-            auth_settings=["BearerToken"],
-            _return_http_data_only=True,
-            _preload_content=False,
-            _request_timeout=timeouts,
-        )
-
-    def _explain(
-        self, error: ApiException, method: str, kind: ResourceKind, name: str, sub: str = ""
-    ) -> Exception:
+    def _explain(self, error: ApiException, action: str, is_named: bool = False) -> Exception:
+        """The error for an answer that does not change when the call is repeated."""
         message = _message(error)
-        if error.status == 404 and name:
+        if error.status == 404 and is_named:
             return _GoneError(message)
         if _exists(error):
             return _ExistsError(message)
-        what = f"{_verb(method, name)} {kind.resource}{f'/{sub}' if sub else ''}"
         if error.status == 403 and (user := _USER.search(message)):
-            return ConfigError(self._explain_rights(user[1], what))
+            return ConfigError(self._explain_rights(user[1], action))
         if error.status == 401:
             host = self._client.configuration.host
             return ConfigError(f"the Kubernetes API at {host} does not accept the account's token.")
         return ConfigError(
-            f"Kubernetes refuses to {what} in namespace {self.namespace} "
+            f"Kubernetes refuses to {action} in namespace {self.namespace} "
             f"(HTTP {error.status}): {message}"
         )
 
-    def _explain_rights(self, user: str, what: str) -> str:
+    def _explain_rights(self, user: str, action: str) -> str:
         """What to do where an account lacks a right."""
         is_named = user == _MANIFEST_ACCOUNT.format(self.namespace)
         how = "" if is_named else f", with {user.rpartition(':')[2]} as its subject"
         return (
-            f"{user} may not {what} in namespace {self.namespace}; a role with the rights that the "
-            f"trainer needs is in {RBAC_MANIFEST}; apply it{how}: "
+            f"{user} may not {action} in namespace {self.namespace}; a role with the rights that "
+            f"the trainer needs is in {RBAC_MANIFEST}; apply it{how}: "
             f"`kubectl apply --namespace {self.namespace} --filename {RBAC_MANIFEST}`."
         )
 
@@ -234,46 +275,20 @@ class _ExistsError(Exception):
     """There is such an object."""
 
 
-def _configure(configuration: client.Configuration) -> str:
-    """Fills in where the server is and who asks; returns the namespace that goes with it."""
-    try:
-        if os.environ.get("KUBERNETES_SERVICE_HOST"):
-            config.load_incluster_config(client_configuration=configuration)
-            configuration.proxy = None  # The server is inside of the cluster.
-            return _NAMESPACE_FILE.read_text().strip()
-        # The client itself has read the variable when it was imported.
-        file = os.environ.get("KUBECONFIG") or None
-        config.load_kube_config(file, client_configuration=configuration)
-        _, context = config.list_kube_config_contexts(file)
-        return context["context"].get("namespace") or "default"
-    except (config.ConfigException, yaml.YAMLError, OSError) as error:
-        raise ConfigError(
-            "train.cluster.launcher is kubernetes, but this process neither runs in a cluster nor "
-            f"does KUBECONFIG lead to one ({str(error).rstrip('.')}); compile the pipeline with "
-            "kubeflow_runner.py, or use the launcher local."
-        ) from None
-
-
-def _verb(method: str, name: str) -> str:
-    if method == "GET":
-        return "get" if name else "list"
-    return {"POST": "create", "DELETE": "delete", "PATCH": "patch"}[method]
-
-
 def _exists(error: ApiException) -> bool:
     """Whether the server refuses to create what is there already."""
-    return error.status == 409 and _body(error).get("reason") == "AlreadyExists"
+    return error.status == 409 and _status_of(error).get("reason") == "AlreadyExists"
 
 
 def _message(error: ApiException) -> str:
-    """What the server says, in a line."""
-    return str(_body(error).get("message") or error.reason)
+    """The server's message, or the standard words for its HTTP status."""
+    return str(_status_of(error).get("message") or error.reason)
 
 
-def _body(error: ApiException) -> Object:
-    """The Status object that an answer holds; empty if it holds none."""
+def _status_of(error: ApiException) -> Object:
+    """The Status object in an answer; empty where a proxy answered, say."""
     try:
         body = json.loads(error.body)
-    except (ValueError, TypeError):  # Of whoever stands between.
+    except (ValueError, TypeError):
         return {}
     return body if isinstance(body, dict) else {}

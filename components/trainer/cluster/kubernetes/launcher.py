@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from components.trainer.cluster.kubernetes.objects import (
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from components.trainer.cluster.kubernetes.pod_state import PodState
 from components.trainer.cluster.kubernetes.pod_task import PodTask
+from components.trainer.cluster.kubernetes.pod_watch import PodWatch
 from components.trainer.cluster.launcher import Cluster, ClusterTask, TaskSpec
 from trainer_module.errors import ConfigError, ScopelineError
 
@@ -28,29 +28,28 @@ logger = logging.getLogger(__name__)
 
 POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
 """The name of the pod that this process runs in; default: HOSTNAME, which may be cut off."""
-_LOOK_SECONDS = 1.0
-_RENEW_SECONDS = 60.0
 _GONE_SECONDS = 120.0
 """How long deleted pods may take to end."""
-_JOIN_SECONDS = 2.0
+_POLL_SECONDS = 0.5
 
 
 class KubernetesLauncher:
     """Starts the tasks of each type as an Indexed Job.
 
-    A task that is started again alone is told what it was told first: a Job's pods do not change.
+    A task that is started again alone gets the payload of its first start: a Job's pod template
+    cannot be changed.
 
-    What it makes is deleted by `stop_all`. Should this process be killed before, as it is where
-    Kubeflow terminates a run, the next attempt of the training deletes it. Without one, the Jobs
-    and their pods end LEASE_SECONDS after they were last extended, and all objects go with that of
-    this process's pod, which may be kept for days after the pod has ended.
+    What it makes is deleted by `stop_all`. If this process is killed before, as it is when Kubeflow
+    terminates a run, the next attempt of the training deletes it. Without a next attempt, the Jobs
+    and their pods end LEASE_SECONDS after they were last extended. All objects are deleted with the
+    object of this process's pod, which may be kept for days after the pod has ended.
     """
 
     def __init__(self, pods: PodSettings, identity: str) -> None:
         """Finds the cluster.
 
         Args:
-          pods: what the pods are given.
+          pods: the settings of the pods.
           identity: the same for every attempt of a training, and for no other; what an earlier
             attempt has left is deleted before tasks start.
 
@@ -67,7 +66,7 @@ class KubernetesLauncher:
         self._is_first = True
 
     def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
-        """Names that the tasks will have in the cluster; what had others is gone then.
+        """Names that the tasks will have in the cluster, new ones each time.
 
         Raises:
           ConfigError: this account may not do what it takes, or Kubernetes refuses it.
@@ -80,7 +79,7 @@ class KubernetesLauncher:
         if account := pod.get("spec", {}).get("serviceAccountName"):
             defaults = {"service_account": self._pods.service_account or account}
             self._pods = self._pods.model_copy(update=defaults)
-        self._gang = Gang.of(self._training, self._api.namespace, self._refer_to(pod))
+        self._gang = Gang.of(self._training, self._api.namespace, self._make_owner_reference(pod))
         self._expected = {}
         for task in tasks:
             self._expected[task.type] = self._expected.get(task.type, 0) + 1
@@ -96,7 +95,7 @@ class KubernetesLauncher:
         task = self._watch.add(spec.task)
         specs = self._specs.setdefault(spec.task.type, [])
         if len(specs) == self._expected[spec.task.type]:
-            return task  # The Job makes a pod in the place of the one that is gone.
+            return task  # The Job replaces the pod that is gone.
         specs.append(spec)
         if len(specs) == self._expected[spec.task.type]:
             workers = self._expected.get("worker", 0)
@@ -123,7 +122,7 @@ class KubernetesLauncher:
                 "--selector %s",
                 *(error, self._api.namespace, self._gang.selector),
             )
-        # Not earlier: whoever interrupts this calls it again.
+        # Last, because `stop_all` is called again if it was interrupted.
         self._gang = None
 
     @property
@@ -139,29 +138,32 @@ class KubernetesLauncher:
         """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
         deleted = []
         for kind in (ResourceKind.JOB, ResourceKind.SERVICE):
-            for item in self._api.list(kind, selector):
+            for item in self._api.list(kind, selector).items:
                 self._api.delete(kind, item["metadata"]["name"])
                 deleted += [item["metadata"]["name"]] if kind is ResourceKind.JOB else []
         deadline = time.monotonic() + _GONE_SECONDS
-        told: set[str] = set()
-        while pods := [PodState.of(pod) for pod in self._api.list(ResourceKind.POD, selector)]:
+        requested: set[str] = set()
+        while pods := self._list_pods(selector):
             for pod in pods:
-                if pod.uid not in told and not pod.is_deleted:
+                if pod.uid not in requested and not pod.is_deleted:
                     self._api.delete(ResourceKind.POD, pod.name)
-                told.add(pod.uid)
+                requested.add(pod.uid)
             if time.monotonic() > deadline:
                 names = ", ".join(pod.name for pod in pods)
                 logger.warning("These pods do not end, their nodes may be lost: %s", names)
                 break
-            time.sleep(_LOOK_SECONDS / 2)
+            time.sleep(_POLL_SECONDS)
         return deleted
+
+    def _list_pods(self, selector: str) -> list[PodState]:
+        return [PodState.of(pod) for pod in self._api.list(ResourceKind.POD, selector).items]
 
     def _find_own_pod(self) -> dict[str, Any]:
         """The pod that this process runs in; empty if there is none."""
         name = os.environ.get(POD_NAME_VARIABLE) or os.environ.get("HOSTNAME", "")
-        return (self._api.get(ResourceKind.POD, name) if name else None) or {}
+        return (self._api.get_pod(name) if name else None) or {}
 
-    def _refer_to(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+    def _make_owner_reference(self, pod: dict[str, Any]) -> dict[str, Any] | None:
         """A reference to the pod with whose object everything is to be deleted."""
         if not pod:
             logger.warning(
@@ -172,68 +174,3 @@ class KubernetesLauncher:
             return None
         metadata = pod["metadata"]
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-
-
-class PodWatch:
-    """Looks at the pods of a gang each second, and extends the time of its Jobs."""
-
-    def __init__(self, api: KubernetesApi) -> None:
-        self._api = api
-        self._tasks: list[PodTask] = []
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
-        # Jobs count from when they are created, which is later: so none ends too early.
-        self._began = time.monotonic()
-
-    def add(self, task: ClusterTask) -> PodTask:
-        """A place for which a pod is awaited."""
-        before = [t.state.uid for t in self._tasks if t.task == task and t.state]
-        added = PodTask(self._api, task, frozenset(before), self._check)
-        self._tasks.append(added)
-        return added
-
-    def is_alive(self) -> bool:
-        """Whether it has begun, and not ended."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def begin(self, gang: Gang, kinds: Sequence[str]) -> None:
-        """Begins to look at the pods of a gang, whose Jobs were just created."""
-        self._thread = threading.Thread(
-            target=self._run, args=[gang, kinds], name="pods", daemon=True
-        )
-        self._thread.start()
-
-    def end(self) -> None:
-        """Looks no more."""
-        self._stopped.set()
-        for task in self._tasks:
-            task.leave()
-        if self._thread:
-            self._thread.join(_JOIN_SECONDS)
-
-    def _check(self) -> None:
-        if self._error:
-            raise self._error
-
-    def _run(self, gang: Gang, kinds: Sequence[str]) -> None:
-        renewed = self._began
-        try:
-            while not self._stopped.is_set():
-                states = [
-                    PodState.of(pod) for pod in self._api.list(ResourceKind.POD, gang.selector)
-                ]
-                for task in list(self._tasks):
-                    task.observe(states)
-                if time.monotonic() - renewed > _RENEW_SECONDS:
-                    renewed = time.monotonic()
-                    self._renew(gang, kinds, renewed - self._began)
-                self._stopped.wait(_LOOK_SECONDS)
-        except Exception as error:  # Whoever waits for the tasks raises it.
-            self._error = error
-
-    def _renew(self, gang: Gang, kinds: Sequence[str], seconds: float) -> None:
-        """Lets the Jobs live on, as their launcher does: should it be killed, they end."""
-        deadline = {"spec": {"activeDeadlineSeconds": int(seconds) + LEASE_SECONDS}}
-        for kind in kinds:
-            self._api.patch(ResourceKind.JOB, gang.job_name(kind), deadline)

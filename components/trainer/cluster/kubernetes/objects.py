@@ -16,28 +16,29 @@ from components.trainer.cluster.launcher import Cluster, ClusterTask, TaskSpec
 Object = dict[str, Any]
 
 TRAINING_LABEL = "scopeline/training"
-"""Of all objects of a training, of an earlier attempt as well."""
+"""The label of all objects of a training, also of its earlier attempts."""
 GANG_LABEL = "scopeline/gang"
-"""Of the objects of tasks that were started together."""
+"""The label of the objects of tasks that were started together."""
 TASK_LABEL = "scopeline/task"
-"""The task's type."""
+"""The label with the task's type."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
 POD_PROCESS = "components.trainer.cluster.kubernetes.pod"
 """What the container runs, with the task's module."""
 POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
-"""A folder that each pod has for itself."""
+"""A folder that each pod has to itself."""
 LEASE_SECONDS = 420
-"""Jobs end so long after their launcher last extended them, should it have died.
+"""How long after its launcher last extended it a Job ends.
 
-A launcher that lives extends them each minute, and waits five more for an API that does not answer.
+A launcher that lives extends its Jobs each minute, and repeats that for five more minutes while the
+API does not answer. So Jobs end only if their launcher has died.
 """
 _FIRST_PORT = 2222
 _TTL_SECONDS = 600
 _GRACE_SECONDS = 1
-# A Job that has used up its limit kills the other pods before they have said what they saw. A pod
-# that failed is replaced after 10 s at the earliest; by then its gang has been deleted, or the pod
-# is awaited.
+# So high that no Job reaches it: at its limit a Job kills the other pods, whose logs may hold the
+# cause of the failure. A pod that failed is replaced after 10 s at the earliest; by then its gang
+# has been deleted, or the new pod is awaited.
 _BACKOFF_LIMIT = 1000
 
 
@@ -119,11 +120,11 @@ def make_job(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: 
     Args:
       gang: what it belongs to.
       specs: the tasks, in the order of their indices.
-      pods: what all pods are given.
-      workers: tasks of the whole gang that compute.
+      pods: the settings of all pods.
+      workers: how many workers the whole gang has.
 
     Raises:
-      ConfigError: the tasks are told more than an environment variable may hold.
+      ConfigError: the payloads are more than an environment variable may hold.
     """
     kind = specs[0].task.type
     return {
@@ -135,14 +136,14 @@ def make_job(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: 
             "completions": len(specs),
             "parallelism": len(specs),
             "backoffLimit": _BACKOFF_LIMIT,
-            # Two pods of one index would share a name.
+            # Otherwise two pods of one index could share a name for a while.
             "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": LEASE_SECONDS,
             "ttlSecondsAfterFinished": _TTL_SECONDS,
             "template": {
                 "metadata": {
                     "labels": {**gang.labels, TASK_LABEL: kind},
-                    # A sidecar never ends, and would stand between the tasks.
+                    # A sidecar never ends, and would intercept the tasks' connections.
                     "annotations": {"sidecar.istio.io/inject": "false"},
                 },
                 "spec": _pod_spec(gang, specs, pods, workers),
@@ -190,10 +191,10 @@ def _pod_spec(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers:
 def _environment(resources: Resources, workers: int) -> dict[str, str]:
     environment = {"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}  # noqa: S108 - as above
     if resources.cpu_limit:
-        # TensorFlow would take all cores of the node for its own.
+        # TensorFlow would start threads for all cores of the node.
         cores = str(cores_of(resources.cpu_limit))
         environment |= {"TF_NUM_INTRAOP_THREADS": cores, "OMP_NUM_THREADS": cores}
-        # These also wait for other tasks; too few are a deadlock.
+        # These threads also wait for other tasks: with too few of them all tasks would block.
         environment["TF_NUM_INTEROP_THREADS"] = str(max(workers + 1, int(cores)))
     return environment
 

@@ -4,60 +4,58 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import http.client
 import os
 import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-import urllib3
 from kubernetes.client.exceptions import ApiException
 
-from components.trainer.cluster.kubernetes.api import KubernetesApi
+from components.trainer.cluster.kubernetes.api import NETWORK_ERRORS, KubernetesApi
 from components.trainer.cluster.kubernetes.objects import CONTAINER
 from components.trainer.cluster.kubernetes.pod_protocol import split_line
 from components.trainer.cluster.launcher import TAIL_LINES, TaskEvent
 from trainer_module.errors import ConfigError
 
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*(Z|[-+]\d\d:\d\d) ?(.*)", re.DOTALL)
-_BREAKS = (ApiException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError)
 _PAUSE_SECONDS = 0.5
 
 
 class LogWindow:
     """Tells lines that were read before a connection broke from those that are new.
 
-    The API gives a log from a second on. So the lines of the last two seconds are remembered: two,
-    as the times of standard output and standard error may be out of order by a little.
+    The API can give a log from a certain second on, so the lines of the last seconds come again.
+    Those of two seconds are remembered, because lines of standard output and of standard error may
+    be slightly out of order.
     """
 
     def __init__(self) -> None:
         self._seconds: collections.deque[tuple[int, collections.Counter[str]]] = collections.deque()
-        self._again: collections.Counter[str] = collections.Counter()
+        self._repeated: collections.Counter[str] = collections.Counter()
 
     @property
     def since(self) -> str | None:
-        """From when on to read; None is from the beginning."""
+        """The time from which on to read; None is from the beginning."""
         if not self._seconds:
             return None
         return f"{datetime.fromtimestamp(self._seconds[0][0], UTC):%Y-%m-%dT%H:%M:%SZ}"
 
     def reconnect(self) -> None:
-        """Is told that the log comes again, from `since` on."""
-        self._again = collections.Counter()
+        """Prepares for the log to come again, from `since` on."""
+        self._repeated = collections.Counter()
         for _, lines in self._seconds:
-            self._again += lines
+            self._repeated += lines
 
     def is_new(self, second: int, line: str) -> bool:
-        """Whether a line, with its time, was not there before.
+        """Whether a line was not read before; remembers it.
 
         Args:
-          second: since the epoch.
-          line: with its time.
+          second: the line's time, since the epoch.
+          line: with its time, as the API gives it.
         """
-        if self._again[line] > 0:
-            self._again[line] -= 1
+        if self._repeated[line] > 0:
+            self._repeated[line] -= 1
             return False
         if not self._seconds or second > self._seconds[-1][0]:
             self._seconds.append((second, collections.Counter()))
@@ -97,37 +95,37 @@ class PodLog(threading.Thread):
         return list(self._tail)
 
     def stop(self) -> None:
-        """Lets the thread end, once the connection says something."""
+        """Lets the thread end, at the next line or the end of the connection."""
         self._stopped.set()
 
     def run(self) -> None:
         """Reads until the container has ended, and all that it wrote has come."""
         while not self._stopped.is_set():
             was_over = self._is_over()
-            is_whole = self._read(follow=not was_over)
-            if was_over and is_whole:
+            is_complete = self._read(follow=not was_over)
+            if was_over and is_complete:
                 return
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _read(self, follow: bool) -> bool:
-        """Reads as far as the connection goes; whether that may be all."""
+        """Reads until the connection ends; returns whether that may be the end of the log."""
         self._window.reconnect()
         try:
             for line in self._api.read_log(self._pod, CONTAINER, self._window.since, follow):
                 if self._stopped.is_set():
                     return True
-                self._take(line)
+                self._handle_line(line)
         except ConfigError as error:
             self.error = error
             self._stopped.set()
-        except _BREAKS as error:
-            # The pod is gone, and its log with it.
+        except (ApiException, *NETWORK_ERRORS) as error:
+            # With 404 the pod is gone, and its log with it.
             return isinstance(error, ApiException) and error.status == 404
         return True
 
-    def _take(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         stamped = _STAMPED.fullmatch(line)
-        # Else it is a word of whoever passes the log on.
+        # A line without a time is a message of the kubelet.
         if stamped:
             second = datetime.fromisoformat(stamped[1] + stamped[2]).timestamp()
             if not self._window.is_new(int(second), line):

@@ -1,4 +1,4 @@
-"""What a pod is given: typed settings that compiled pipelines and the launcher share."""
+"""The settings of a pod, which compiled pipelines and the launcher share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LabelName = Annotated[
         "such as `kubeflow-user`",
     ),
 ]
-"""Of a namespace or a container (RFC 1123 label)."""
+"""The name of a namespace or a container (RFC 1123 label)."""
 ObjectName = Annotated[
     str,
     _matching(
@@ -61,7 +61,7 @@ ObjectName = Annotated[
         "`pipeline-runner`",
     ),
 ]
-"""Of a secret, a claim or a service account (RFC 1123 subdomain)."""
+"""The name of a secret, a claim or a service account (RFC 1123 subdomain)."""
 Memory = Annotated[str, BeforeValidator(_check_memory)]
 Cpu = Annotated[str, BeforeValidator(_check_cpu)]
 VariableName = Annotated[
@@ -97,7 +97,7 @@ class Toleration(Settings):
 
 
 class Resources(Settings):
-    """What one container asks for, and where its pod may run."""
+    """What one container requests, and on which nodes its pod may run."""
 
     cpu: Cpu | None = None
     """Cores that are requested."""
@@ -126,7 +126,7 @@ class SecretKey(Settings):
 
 
 class PodSettings(Settings):
-    """What the pods of a cluster have in common; travels to the Trainer as JSON."""
+    """What the pods of a cluster have in common; passed to the Trainer as JSON."""
 
     image: str
     service_account: ObjectName | None = None

@@ -1,4 +1,4 @@
-"""What the status of a pod says about its task."""
+"""The state of a task, read from the status of its pod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.trainer.cluster.kubernetes.objects import CONTAINER, INDEX_ANNOT
 Object = dict[str, Any]
 
 _LOST = -signal.SIGKILL
-"""The status of a container that was ended from outside, however that was done."""
+"""The status of a container that something else ended, whatever its exit code is."""
 _HOPELESS = {"InvalidImageName", "ErrImageNeverPull"}
 _STUCK = {
     "ErrImagePull",
@@ -42,9 +42,9 @@ class PodState:
     remark: str
     """What keeps it from starting, or why it ended; empty if there is nothing to say."""
     is_stuck: bool
-    """Whether what keeps it from starting will hardly go away."""
+    """Whether what keeps it from starting seldom goes away by itself."""
     is_hopeless: bool
-    """Whether that cannot go away."""
+    """Whether what keeps it from starting cannot go away by itself."""
 
     @classmethod
     def of(cls, pod: Object) -> PodState:
@@ -95,9 +95,9 @@ def _loss(status: Object) -> str:
     """Why the pod was taken away, if it was."""
     for condition in status.get("conditions", []):
         if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
-            told = _join(condition.get("reason", ""), condition.get("message", ""))
-            return _join(status.get("reason", ""), status.get("message", "")) or told
-    # Of the pod, not of its container: Evicted, NodeShutdown, UnexpectedAdmissionError and others.
+            reason = _join(condition.get("reason", ""), condition.get("message", ""))
+            return _join(status.get("reason", ""), status.get("message", "")) or reason
+    # These are the pod's, not the container's: Evicted, NodeShutdown, UnexpectedAdmissionError.
     return _join(status.get("reason", ""), status.get("message", ""))
 
 
@@ -120,8 +120,8 @@ def _obstacle(name: str, status: Object, waiting: Object) -> str:
         return f"pod {name}: {_join(waiting['reason'], waiting.get('message', ''))}"
     for condition in status.get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            told = _join(condition.get("reason", ""), condition.get("message", ""))
-            return f"pod {name}: {told}"
+            reason = _join(condition.get("reason", ""), condition.get("message", ""))
+            return f"pod {name}: {reason}"
     if status.get("phase") == "Pending":
         return f"pod {name} is being created"
     return ""

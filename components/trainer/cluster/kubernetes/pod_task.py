@@ -18,7 +18,7 @@ from trainer_module.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 STUCK_SECONDS = 60.0
-"""How long a pod may be unable to start for a reason that hardly goes away."""
+"""How long a pod may be unable to start for a reason that seldom goes away by itself."""
 LOST_SECONDS = 60.0
 """How long a pod that was told to end may seem to run: its node may be gone."""
 _LOG_SECONDS = 15.0
@@ -43,7 +43,7 @@ class PodTask:
           api: where the pod is read and deleted.
           task: which place it has.
           others: unique ids of pods that had this place before.
-          check: raises an error if nobody looks after the pods any more.
+          check: raises the error because of which the pods are watched no more.
         """
         self.task = task
         self.began: float | None = None
@@ -53,15 +53,15 @@ class PodTask:
         self._others = others
         self._check = check
         self._log: PodLog | None = None
-        self._told: collections.deque[TaskEvent] = collections.deque()
-        self._loss = ""
+        self._own_events: collections.deque[TaskEvent] = collections.deque()
+        self._lost_remark = ""
         self._is_over = False
         self._ended: float | None = None
         self._stuck: float | None = None
         self._deleted: float | None = None
 
     def observe(self, states: Iterable[PodState]) -> None:
-        """Is told all pods that there are; calls come from one thread."""
+        """Takes the states of all pods of the gang; calls must not overlap."""
         mine = [s for s in states if (s.kind, s.index) == (self.task.type, self.task.index)]
         if self.state is None:
             new = [s for s in mine if s.uid not in self._others and not s.is_deleted]
@@ -70,11 +70,11 @@ class PodTask:
             uid = self.state.uid
             found = next((state for state in mine if state.uid == uid), None)
             if found is None:
-                self._lose(f"pod {self.state.name} was deleted")
+                self._mark_lost(f"pod {self.state.name} was deleted")
             else:
                 self.state = found
         if self.state is not None:
-            self._follow(self.state)
+            self._notice(self.state)
 
     def poll(self) -> int | None:
         """The exit status, or minus the signal that ended it; None while it runs.
@@ -86,14 +86,14 @@ class PodTask:
         if self._log and self._log.error:
             raise self._log.error
         status = self._status()
-        self._is_over = status is not None and self._log_is_read()
+        self._is_over = status is not None and self._log_is_complete()
         return status if self._is_over else None
 
     def events(self) -> list[TaskEvent]:
-        """What it said since the last call."""
-        queues = [self._told, *([self._log.events] if self._log else [])]
+        """Its events since the last call."""
+        queues = [self._own_events, *([self._log.events] if self._log else [])]
         events = [queue.popleft() for queue in queues for _ in range(len(queue))]
-        # Its log may be lost with its container, but no task ends with 0 that is not done.
+        # The log may be lost with the container; a task that ends with 0 is done all the same.
         if self._is_over and self._status() == 0:
             events.append(TaskEvent("done"))
         return events
@@ -104,8 +104,8 @@ class PodTask:
 
     def remark(self) -> str:
         """What keeps it from starting, or why it ended."""
-        if self._loss:
-            return self._loss
+        if self._lost_remark:
+            return self._lost_remark
         return self.state.remark if self.state else "no pod was created for it"
 
     def kill(self) -> None:
@@ -129,22 +129,23 @@ class PodTask:
     def _status(self) -> int | None:
         if self.state is not None and self.state.status is not None:
             return self.state.status
-        return -signal.SIGKILL if self._loss else None
+        return -signal.SIGKILL if self._lost_remark else None
 
-    def _lose(self, why: str) -> None:
+    def _mark_lost(self, why: str) -> None:
         if self._status() is None:
-            self._loss = why
+            self._lost_remark = why
 
-    def _log_is_read(self) -> bool:
-        """Whether nothing more comes of its log, or has not come for long."""
+    def _log_is_complete(self) -> bool:
+        """Whether the whole log was read, or the rest has not come for `_LOG_SECONDS`."""
         if self._log is None:
-            return self.state is None or not self.state.has_begun  # Else it is about to be read.
+            # A container that has begun has a log, which is about to be read.
+            return self.state is None or not self.state.has_begun
         if not self._log.is_alive():
             return True
         return self._ended is not None and time.monotonic() - self._ended > _LOG_SECONDS
 
-    def _follow(self, state: PodState) -> None:
-        """Reads the log from when there is one, and notices what takes too long."""
+    def _notice(self, state: PodState) -> None:
+        """Starts to read the log as soon as there is one, and notices what takes too long."""
         now = time.monotonic()
         if state.has_begun and self._log is None:
             self.began = now
@@ -158,12 +159,12 @@ class PodTask:
         elif state.is_deleted:
             self._deleted = self._deleted or now
             if now - self._deleted > LOST_SECONDS:
-                self._lose(f"pod {state.name} was told to end, but its node does not answer")
+                self._mark_lost(f"pod {state.name} was told to end, but its node does not answer")
         self._stuck = (self._stuck or now) if state.is_stuck else None
         if self._stuck and (state.is_hopeless or now - self._stuck > STUCK_SECONDS):
-            self._give_up(state)
+            self._report_stuck(state)
 
-    def _give_up(self, state: PodState) -> None:
-        if not self._told:
+    def _report_stuck(self, state: PodState) -> None:
+        if not self._own_events:
             error = ConfigError(f"{self.task.name} cannot start: {state.remark}")
-            self._told.append(TaskEvent("error", describe(error)))
+            self._own_events.append(TaskEvent("error", describe(error)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -26,6 +27,22 @@ _PATH = re.compile(
 )
 
 
+_EXPIRED = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Failure",
+    "message": "too old resource version",
+    "reason": "Expired",
+    "code": 410,
+}
+
+
+def _matches(selector: str, item: Object) -> bool:
+    key, _, value = selector.partition("=")
+    return item["metadata"]["labels"].get(key) == value
+
+
 def handler_of(kube: KubeServer) -> type[BaseHTTPRequestHandler]:
     """Answers the requests to a server."""
     return type("Handler", (_Handler,), {"server_of": kube})
@@ -44,6 +61,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: object) -> None:
         """Keeps quiet."""
+
+    def handle(self) -> None:
+        # Clients are killed while they read a log or changes.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            super().handle()
 
     def do_GET(self) -> None:
         self._answer("get")
@@ -70,9 +92,13 @@ class _Handler(BaseHTTPRequestHandler):
             if match is None:
                 raise _Refusal(404, f"no such path: {url.path}")
             parts = {key: value or "" for key, value in match.groupdict().items()}
+            verb = "watch" if query.get("watch") == "True" else verb
             resource = self._admit(verb, parts)
             if parts["sub"] == "log":
                 self._send_log(parts["name"], query)
+                return
+            if query.get("watch") == "True":
+                self._send_changes(query)
                 return
             self._send(200, self._do(verb, resource, parts["name"], query, body))
         except _Refusal as error:
@@ -86,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         resource = parts["plural"] + (f".{parts['group']}" if parts["group"] else "")
         told = f"{parts['plural']}/{parts['sub']}" if parts["sub"] else resource
         verb = "list" if verb == "get" and not parts["name"] else verb
-        self.server_of.used.add((verb, told))
+        self.server_of.used[verb, told] += 1
         is_home = parts["namespace"] == NAMESPACE
         if not is_home or not kube_checks.is_allowed(self.server_of.rules, verb, told):
             user = f"system:serviceaccount:{NAMESPACE}:{self.server_of.account}"
@@ -106,7 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
             if verb == "create":
                 return self._create(resource, body)
             if verb == "get" and not name:
-                return {"kind": "List", "items": self._select(resource, query["labelSelector"])}
+                items = self._select(resource, query["labelSelector"])
+                metadata = {"resourceVersion": str(cluster.version)}
+                return {"kind": "List", "metadata": metadata, "items": items}
             if resource == "pods" and verb == "get" and name in cluster.owners:
                 spec = {"serviceAccountName": self.server_of.account}
                 return {"metadata": {"name": name, "uid": cluster.owners[name]}, "spec": spec}
@@ -114,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return {"kind": "Status", "status": "Success"}
             found = cluster.objects.get(resource, {}).get(name)
             if verb == "patch" and found:
-                assert self.headers["Content-Type"] == "application/merge-patch+json"
+                assert self.headers["Content-Type"] == "application/strategic-merge-patch+json"
                 assert set(body["spec"]) == {"activeDeadlineSeconds"}, "the rest is immutable"
                 found["spec"].update(body["spec"])
                 return {"metadata": found["metadata"]}
@@ -135,13 +163,12 @@ class _Handler(BaseHTTPRequestHandler):
         return {"metadata": body["metadata"]}
 
     def _select(self, resource: str, selector: str) -> list[Object]:
-        key, _, value = selector.partition("=")
         cluster = self.server_of.cluster
         if resource == "pods":
-            items = [pod.describe() for pod in cluster.pods]
+            items = cluster.record()
         else:
             items = [{"metadata": o["metadata"]} for o in cluster.objects[resource].values()]
-        return [item for item in items if item["metadata"]["labels"].get(key) == value]
+        return [item for item in items if _matches(selector, item)]
 
     def _send(self, code: int, body: Object) -> None:
         encoded = json.dumps(body).encode()
@@ -150,6 +177,40 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(encoded)))
         self.end_headers()
         self.wfile.write(encoded)
+
+    def _send_changes(self, query: Mapping[str, str]) -> None:
+        """Sends what changes after a version, an event in each line, until the time is over."""
+        cluster = self.server_of.cluster
+        version = int(query["resourceVersion"])
+        deadline = time.monotonic() + int(query["timeoutSeconds"])
+        limit = cluster.cut_watches.pop(0) if cluster.cut_watches else None
+        sent = 0
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        while time.monotonic() < deadline:
+            with cluster.lock:
+                is_expired = version < cluster.oldest_version
+                changes = [change for change in cluster.changes if change.version > version]
+            if is_expired:
+                self._send_chunk(json.dumps({"type": "ERROR", "object": _EXPIRED}) + "\n")
+                break
+            for change in changes:
+                version = change.version
+                if _matches(query["labelSelector"], change.pod):
+                    line = json.dumps({"type": change.kind, "object": change.pod})
+                    if sent == limit:
+                        self._send_chunk(line[: len(line) // 2])
+                        self.close_connection = True
+                        return
+                    self._send_chunk(line + "\n")
+                    sent += 1
+            if time.monotonic() < cluster.refuse_until or sent == limit:
+                self.close_connection = True
+                return
+            time.sleep(0.02)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _send_log(self, name: str, query: Mapping[str, str]) -> None:
         cluster = self.server_of.cluster

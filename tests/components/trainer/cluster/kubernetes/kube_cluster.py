@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from kube_pod import Machine, Pod
 
@@ -17,6 +17,19 @@ Object = dict[str, Any]
 
 GRACE_SECONDS = 0.2
 _TICK_SECONDS = 0.02
+
+
+class Change(NamedTuple):
+    """A pod that was added, changed or deleted."""
+
+    version: int
+    kind: str
+    pod: Object
+
+
+def _without_version(pod: Object) -> Object:
+    metadata = {k: v for k, v in pod["metadata"].items() if k != "resourceVersion"}
+    return {**pod, "metadata": metadata}
 
 
 class KubeCluster:
@@ -42,6 +55,15 @@ class KubeCluster:
         """Seconds until a pod that failed is replaced; doubled each time."""
         self.doomed: set[str] = set()
         """Names of Jobs that get no pods any more."""
+        self.changes: list[Change] = []
+        """Of pods, oldest first."""
+        self.version = 1
+        """The resource version of the last change."""
+        self.oldest_version = 1
+        """Changes up to this version are forgotten."""
+        self.cut_watches: list[int] = []
+        """After so many changes connections of watches break, one after the other."""
+        self._described: dict[str, Object] = {}
         self._machine = machine
         self._failures: dict[str, list[float]] = {}
         self._known_hosts = ""
@@ -86,6 +108,32 @@ class KubeCluster:
                 pod.deleted = pod.deleted or time.monotonic()
             return bool(found)
 
+    def record(self) -> list[Object]:
+        """Gives a version to what has changed since the last call; returns the pods as they are."""
+        with self.lock:
+            now = {pod.uid: pod.describe() for pod in self.pods}
+            for uid in [uid for uid in self._described if uid not in now]:
+                self._add_change("DELETED", self._described.pop(uid))
+            for uid, pod in now.items():
+                before = self._described.get(uid)
+                if before is None or _without_version(before) != pod:
+                    self._described[uid] = self._add_change("MODIFIED" if before else "ADDED", pod)
+            return [self._described[uid] for uid in now]
+
+    def forget_changes(self) -> None:
+        """Keeps the latest state alone, as etcd does every few minutes."""
+        with self.lock:
+            self.record()
+            self.changes.clear()
+            self.oldest_version = self.version
+
+    def _add_change(self, kind: str, pod: Object) -> Object:
+        self.version += 1
+        metadata = {**pod["metadata"], "resourceVersion": str(self.version)}
+        versioned = {**pod, "metadata": metadata}
+        self.changes.append(Change(self.version, kind, versioned))
+        return versioned
+
     def end_owner(self, name: str) -> None:
         """Deletes a pod that owns others; the garbage collector then deletes those."""
         uid = self.owners.pop(name)
@@ -108,6 +156,7 @@ class KubeCluster:
                     self._care_for(pod)
                 for job in list(self.objects["jobs.batch"].values()):
                     self._reconcile(job)
+                self.record()
                 self._write_hosts()
 
     def _care_for(self, pod: Pod) -> None:

@@ -14,6 +14,7 @@ import pytest
 from kube_server import KubeServer
 
 from components.trainer.cluster import supervisor as supervisor_module
+from components.trainer.cluster.kubernetes import api as api_module
 from components.trainer.cluster.kubernetes import launcher as launcher_module
 from components.trainer.cluster.kubernetes.launcher import KubernetesLauncher
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
@@ -52,7 +53,8 @@ needs_pods = pytest.mark.skipif(
 def serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
     """A Kubernetes in which this process believes to run; its volume is the folder `data`."""
     patch.setattr(supervisor_module, "GRACE_SECONDS", 0.5)
-    patch.setattr(launcher_module, "_LOOK_SECONDS", 0.3)
+    patch.setattr(launcher_module, "_POLL_SECONDS", 0.1)
+    patch.setattr(api_module, "WATCH_SECONDS", 1)
     (folder / "data").mkdir()
     server = KubeServer(
         folder,

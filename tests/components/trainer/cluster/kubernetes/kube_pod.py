@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -131,7 +132,9 @@ class Pod:
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Ends all processes of the container."""
         if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, how)
+            # Its log's thread may have seen its end in this moment.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, how)
 
     def observe(self) -> None:
         """Notices that the container has ended."""

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import ThreadingHTTPServer
@@ -81,8 +82,8 @@ class KubeServer:
         self.account = "pipeline-runner"
         """Of the pod that the launcher believes to run in."""
         self.rules = manifest_rules()
-        self.used: set[tuple[str, str]] = set()
-        """Verb and resource of every request."""
+        self.used: Counter[tuple[str, str]] = Counter()
+        """How often each verb was used on each resource."""
         self.created: list[Object] = []
         # A checkout may itself be below /tmp.
         image_folders = [path for path in (ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]  # noqa: S108

@@ -134,3 +134,11 @@ def look_up(payload: Payload, channel: Channel) -> None:
     channel.send("ready")
     for _, address in own.peers:
         print("found", socket.gethostbyname(address.rpartition(":")[0]), flush=True)
+    (Path(payload["folder"]) / "found").touch()
+
+
+def finish_when_found(payload: Payload, channel: Channel) -> None:
+    """Keeps its name until a peer has looked it up: that of a pod that has ended is gone."""
+    while not (Path(payload["folder"]) / "found").exists():
+        time.sleep(0.02)
+    finish(payload, channel)

@@ -48,7 +48,7 @@ def test_api_that_does_not_answer_for_a_while_is_asked_again(
 
 
 def test_api_that_does_not_answer_at_all(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_module, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(api_module, "RETRY_SECONDS", 0.5)
     kube.refuse(60)
     with pytest.raises(TrainingError) as caught:
         run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
@@ -82,6 +82,7 @@ def test_object_that_exists_is_what_an_earlier_call_created(kube: KubeServer) ->
     [
         ("create", "jobs", "create jobs.batch"),
         ("list", "pods", "list pods"),
+        ("watch", "pods", "watch pods"),
         ("get", "pods/log", "get pods/log"),
     ],
 )

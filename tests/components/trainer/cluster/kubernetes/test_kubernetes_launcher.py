@@ -19,8 +19,7 @@ from kube_server import KubeServer
 from kube_tasks import spec, starts, workers
 
 from components.trainer.cluster.failures import TaskFailedError
-from components.trainer.cluster.kubernetes import launcher as launcher_module
-from components.trainer.cluster.kubernetes import objects
+from components.trainer.cluster.kubernetes import objects, pod_watch
 from components.trainer.cluster.kubernetes.launcher import KubernetesLauncher
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
 from components.trainer.cluster.supervisor import Policy
@@ -49,7 +48,7 @@ def test_gang_runs_to_its_end_and_leaves_nothing(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
-    gang = workers({"do": "look_up"}, {"do": "finish"}, folder=VOLUME)
+    gang = workers({"do": "look_up"}, {"do": "finish_when_found"}, folder=VOLUME)
     gang[0] = TaskSpec(gang[0].task, gang[0].module, gang[0].payload, {"GRPC_FAIL_FAST": "yes"})
     assert run(gang) == []
     assert kube.left == []
@@ -221,8 +220,7 @@ def test_pod_that_is_deleted_restarts_the_gang(kube: KubeServer, data: Path) -> 
     gang = workers({"do": "sleep_at_first"}, {"do": "sleep_at_first"}, folder=VOLUME)
 
     def delete() -> None:
-        wait_until(lambda: bool(starts(data, "worker1")))
-        time.sleep(1.5)  # Until the launcher has seen it.
+        wait_until(lambda: kube.used["get", "pods/log"] == 2)  # The launcher has seen both.
         kube.cluster.remove("pods", kube.pod("worker", 1).name)
 
     with meanwhile(delete):
@@ -234,9 +232,9 @@ def test_rights_are_those_of_the_manifest(
     kube: KubeServer, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a launcher ever does: none of its rights is missing, and none too many."""
-    monkeypatch.setattr(launcher_module, "_RENEW_SECONDS", 0.5)
+    monkeypatch.setattr(pod_watch, "_EXTEND_SECONDS", 0.5)
     monkeypatch.setattr(objects, "LEASE_SECONDS", 4)
-    monkeypatch.setattr(launcher_module, "LEASE_SECONDS", 4)
+    monkeypatch.setattr(pod_watch, "LEASE_SECONDS", 4)
     kube.cluster.backoff = 1.5
     gang = [
         spec(ClusterTask("chief", 0), "wait_for", VOLUME, waits_for=["worker0"]),
@@ -256,7 +254,7 @@ def test_rights_are_those_of_the_manifest(
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
-    assert kube.used == allowed
+    assert set(kube.used) == allowed
 
 
 def test_manifest_is_one_that_kubernetes_takes() -> None:
