@@ -11,6 +11,7 @@ from pathlib import Path
 
 import ml_metadata
 import pytest
+import warm
 from mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
 from ml_metadata.proto import metadata_store_pb2
 
@@ -188,7 +189,7 @@ def test_file_that_another_process_has_locked(
 
 def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path) -> None:
     file.write_bytes(b"is this a database?" * 300)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, ROOT / "local_runner.py", "run", "--output", tmp_path],
         capture_output=True,
         text=True,

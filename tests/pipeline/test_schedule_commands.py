@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from scheduled_days import Days, at
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Days:
 
 
 def scopeline(days: Days, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, str(ROOT / "local_runner.py"), *arguments, "--output", "output"],
         cwd=days.folder,
         capture_output=True,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import inspect
 import os
 import pickle
 import select
@@ -120,6 +121,8 @@ def main() -> None:
     for library in sys.argv[2:]:
         importlib.import_module(library)
     added = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    # It goes through all modules at its first call, for which Pydantic is enough.
+    inspect.getmodule(main.__code__)
     # What is never collected is never written to, and stays shared with the forked processes.
     gc.collect()
     gc.freeze()

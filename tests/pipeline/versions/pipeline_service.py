@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ml_metadata as mlmd
+import warm
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.versions import (
@@ -101,7 +102,7 @@ class Service:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         runner = [sys.executable, str(ROOT / "local_runner.py"), *arguments]
-        return subprocess.run(
+        return warm.run(
             [*runner, "--output", str(self.output)],
             capture_output=True,
             text=True,
