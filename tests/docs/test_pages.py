@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from pipeline.config.loading import load_config
+import kubeflow_runner
+import local_runner
+from pipeline.config.settings.loading import load_config
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 
 ROOT = Path(__file__).parents[2]
+APPS = {"local_runner": local_runner.app, "kubeflow_runner": kubeflow_runner.app}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -62,14 +65,9 @@ def test_fragments_on_the_data_page_fit_its_config(tmp_path: Path) -> None:
 def test_command_on_a_page_is_understood(command: str) -> None:
     words = command.split()
     place = next(i for i, word in enumerate(words) if word.endswith("_runner.py"))
-    runner, arguments = Path(words[place]).name, shlex.split(" ".join(words[place + 1 :]))
-    done = subprocess.run(
-        [sys.executable, ROOT / runner, *arguments, "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    runner, arguments = Path(words[place]).stem, shlex.split(" ".join(words[place + 1 :]))
+    done = CliRunner().invoke(APPS[runner], [*arguments, "--help"])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

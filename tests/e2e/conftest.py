@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 ROOT = Path(__file__).parents[2]
 RUNNER = ROOT / "local_runner.py"
@@ -31,13 +33,25 @@ class Project:
 
     def scopeline(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end."""
-        return subprocess.run(
+        return warm.run(
             self.command(*arguments), cwd=self.folder, capture_output=True, text=True, timeout=600
+        )
+
+    def cold(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs a command in a Python of its own, with nothing that the tests set for TensorFlow."""
+        names = os.environ.keys() - {"TF_USE_LEGACY_KERAS"}
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env={name: os.environ[name] for name in names},
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Starts a command; the caller ends it."""
-        return subprocess.Popen(
+        return warm.Popen(
             self.command(*arguments),
             cwd=self.folder,
             stdout=subprocess.PIPE,

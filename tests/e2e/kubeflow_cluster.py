@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,15 +61,17 @@ class Cluster:
         compiled: CompiledPipeline,
         on_start: OnStart | None = None,
         environment: Mapping[str, str] | None = None,
+        cold: Collection[str] = (),
     ) -> Executor:
         """Runs that pipeline."""
-        return self.executor_of(compiled.yaml, on_start, environment)
+        return self.executor_of(compiled.yaml, on_start, environment, cold)
 
     def executor_of(
         self,
         specification: str,
         on_start: OnStart | None = None,
         environment: Mapping[str, str] | None = None,
+        cold: Collection[str] = (),
     ) -> Executor:
         """Runs a pipeline's YAML; the image is this checkout with its environment."""
         return Executor(
@@ -86,6 +88,7 @@ class Cluster:
             secrets={"meta": {"password": PASSWORD}},
             claims={"scopeline": self.volume},
             on_start=on_start,
+            cold=cold,
         )
 
     @property

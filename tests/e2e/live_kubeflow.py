@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import warm
 from e2e.kubeflow_cluster import ROOT, Cluster, Run, check
 
 sys.path.insert(0, str(ROOT / "tests" / "pipeline" / "kubeflow"))
@@ -100,7 +101,7 @@ class LiveKubeflow(KfpServer):
         program = [sys.executable, str(ROOT / "kubeflow_runner.py"), command]
         desk = self.cluster.volume.parent / "desk"
         desk.mkdir(exist_ok=True)
-        return subprocess.run(
+        return warm.run(
             [*program, "--config", str(config), *options, *arguments],
             cwd=desk,
             capture_output=True,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from e2e.conftest import Project
 
 LONG = ("run", "--set", "train.epochs=400", "--set", "train.early_stopping={patience: 400}")
@@ -81,7 +82,7 @@ def test_rerun_goes_on_after_the_kill(project: Project, killed) -> None:
 def test_output_that_cannot_be_written_is_refused(project: Project) -> None:
     # /sys refuses new folders to everyone, root included.
     command = [*project.command("run")[:-1], "/sys/scopeline"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = warm.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "/sys/scopeline/digits: cannot write the output here" in done.stderr
     assert "--output" in done.stderr

@@ -22,8 +22,8 @@ COMPONENTS = [
 
 @pytest.fixture(scope="module")
 def first(project: Project) -> subprocess.CompletedProcess[str]:
-    """The first run: the command line without any argument but the output."""
-    return project.scopeline()
+    """The first run: without any argument but the output, in a Python of its own."""
+    return project.cold()
 
 
 def test_first_run_pushes_a_good_model(project: Project, first) -> None:

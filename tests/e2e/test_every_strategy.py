@@ -8,6 +8,7 @@ import socket
 import subprocess
 
 import pytest
+import warm
 from e2e.conftest import Project
 
 TWO_CPUS = "devices: [cpu:0, cpu:1]"
@@ -75,7 +76,7 @@ def test_a_device_that_is_not_there(project: Project, strategy: str, message: st
 
 
 def run_with(project: Project, tf_config: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         project.command("run", *arguments),
         cwd=project.folder,
         env={**os.environ, "TF_CONFIG": tf_config},
@@ -139,7 +140,7 @@ def test_two_runs_join_the_cluster_that_tf_config_names(project: Project) -> Non
     for index in (0, 1):
         task = {"type": "worker", "index": index}
         changes = [part for s in (*settings, f"name=machine{index}") for part in ("--set", s)]
-        process = subprocess.Popen(
+        process = warm.Popen(
             project.command("run", *changes),
             cwd=project.folder,
             env={

@@ -26,9 +26,13 @@ DIGITS = (ROOT / "configs" / "digits.yaml", "evaluate.thresholds={accuracy: {min
 
 @pytest.fixture(scope="module")
 def first(digits: Cluster) -> Run:
-    """Digits for two epochs; its Trainer is killed in the second."""
+    """Digits for two epochs; its Trainer is killed in the second.
+
+    A step of each kind starts a Python of its own.
+    """
     killing = kill_once(digits, "trainer", "epoch 2 of 2")
-    return digits.executor(digits.compile(*DIGITS), killing).run({"epochs": 2})
+    cold = ("begin", "transform", "conclude")
+    return digits.executor(digits.compile(*DIGITS), killing, cold=cold).run({"epochs": 2})
 
 
 def test_a_run_reaches_pusher_with_its_own_parameters(digits: Cluster, first: Run) -> None:

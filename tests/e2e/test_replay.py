@@ -12,6 +12,8 @@ from typing import Any
 
 import ml_metadata as mlmd
 import pytest
+import warm
+from e2e.warm_replay import WarmReplay
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.records.event_log import EventKind, LoggedEvent
@@ -68,7 +70,7 @@ class Played:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("replay")
-    played = Played(Replay(folder, ALL_DAYS, {QUIET}, POISONED, *SETTINGS))
+    played = Played(WarmReplay(folder, ALL_DAYS, {QUIET}, POISONED, *SETTINGS))
     for day in range(1, DAYS + 1):
         played.play(day)
     return played
@@ -171,7 +173,7 @@ def steps_to_reach(summary: dict[str, Any], auc: float) -> int:
 
 def ask(played: Played, *command: str) -> subprocess.CompletedProcess[str]:
     config = ROOT / "configs" / "taxi_daily.yaml"
-    done = subprocess.run(
+    done = warm.run(
         [
             *(sys.executable, str(ROOT / "local_runner.py"), *command),
             *("--config", str(config), "--output", str(played.replay.output)),

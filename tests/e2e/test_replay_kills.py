@@ -15,6 +15,7 @@ from pathlib import Path
 import ml_metadata as mlmd
 import psutil
 import pytest
+from e2e.warm_replay import WarmReplay
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.records.event_log import EventKind
@@ -37,7 +38,7 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
-    return Replay(tmp_path_factory.mktemp("killed"), max(30, DAYS), set(), None, *SETTINGS)
+    return WarmReplay(tmp_path_factory.mktemp("killed"), max(30, DAYS), set(), None, *SETTINGS)
 
 
 def kill_in(process: subprocess.Popen[str], seconds: float) -> None:

@@ -11,12 +11,13 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import warm
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 from kfp.pipeline_spec import pipeline_spec_pb2
 from kfp_pod import kill, run_pod
@@ -47,6 +48,7 @@ class Executor:
         secrets: Mapping[str, Mapping[str, str]] | None = None,
         claims: Mapping[str, Path] | None = None,
         on_start: OnStart | None = None,
+        cold: Collection[str] = (),
     ) -> None:
         """Reads the pipeline.
 
@@ -59,6 +61,7 @@ class Executor:
           claims: The namespace's volume claims, each with the folder that it is here. A pipeline
               must mount it at that very path.
           on_start: Called with task, attempt and process once a pod has started.
+          cold: Tasks that start a Python of their own; that of others has imported TFX.
 
         Raises:
           BackendError: The API server would refuse the pipeline.
@@ -68,6 +71,7 @@ class Executor:
         self.secrets = secrets or {}
         self.claims = claims or {}
         self.on_start = on_start
+        self.cold = cold
         self.workdir = workdir
         self.image_workdir = image_workdir
 
@@ -191,6 +195,7 @@ class Execution:
         secrets = self._secret_variables(config, parent)
         self._check_claims(config, parent)
         command = command_of(executor.container, component, record.inputs)
+        start = subprocess.Popen if record.name in self.cluster.cold else warm.Popen
         policy, began = task.retry_policy, time.monotonic()
         for number in range(policy.max_retry_count + 1):
             # Argo counts from the start of the first attempt; it does so here without its waits.
@@ -203,7 +208,7 @@ class Execution:
             folder = self.cluster.image_workdir or attempt.log_path.parent / "root"
             folder.mkdir(exist_ok=True)
             started = partial(self._started, record.name, number)
-            run_pod(attempt, folder, config.active_deadline_seconds, started)
+            run_pod(attempt, folder, config.active_deadline_seconds, started, start)
             if attempt.exit_code == 0:
                 return State.SUCCEEDED
         return State.FAILED

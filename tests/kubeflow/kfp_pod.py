@@ -17,10 +17,13 @@ once, so does the container, with all that still runs in it."""
 CANNOT_START = 128
 """The exit code of a container without its program."""
 
+Start = Callable[..., "subprocess.Popen[bytes]"]
 Started = Callable[["subprocess.Popen[bytes]"], None]
 
 
-def run_pod(attempt: Attempt, folder: Path, deadline: int, started: Started) -> None:
+def run_pod(
+    attempt: Attempt, folder: Path, deadline: int, started: Started, start: Start = subprocess.Popen
+) -> None:
     """Runs a pod to its end; one that takes longer than its deadline is stopped.
 
     Args:
@@ -28,10 +31,11 @@ def run_pod(attempt: Attempt, folder: Path, deadline: int, started: Started) -> 
       folder: The working directory.
       deadline: activeDeadlineSeconds; 0 for none.
       started: Called with the process.
+      start: Starts it.
     """
     with attempt.log_path.open("wb") as log:
         try:
-            process = subprocess.Popen(
+            process = start(
                 attempt.command,
                 env=attempt.environment,
                 cwd=folder,

@@ -199,7 +199,9 @@ def _choose_step(running: dict[str, Step]) -> str:
     """
 
     def rank(node: str) -> tuple[bool, datetime]:
-        return node == ComponentId.TRAINER, running[node].started or datetime.min.replace(tzinfo=UTC)
+        return node == ComponentId.TRAINER, running[node].started or datetime.min.replace(
+            tzinfo=UTC
+        )
 
     return max(reversed(running), key=rank)
 

@@ -147,7 +147,9 @@ def _configure(task: dsl.PipelineTask, kubeflow: KubeflowSettings, name: str) ->
             kubernetes.use_field_path_as_env(task, variable, path)
     # The first step reads the older spans, as ExampleGen reads the newest one.
     reads_like_example_gen = name == SETUP and SETUP not in kubeflow.resources
-    _set_resources(task, kubeflow.resources_of(ComponentId.EXAMPLE_GEN if reads_like_example_gen else name))
+    _set_resources(
+        task, kubeflow.resources_of(ComponentId.EXAMPLE_GEN if reads_like_example_gen else name)
+    )
     return task
 
 

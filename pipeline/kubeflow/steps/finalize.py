@@ -7,9 +7,8 @@ import time
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN
-from pipeline.data.spans import Span
 from pipeline.data.location import DataLocation
-from pipeline.run_context import RunContext
+from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, StepReport
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
@@ -19,6 +18,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
+from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
 from pipeline.versions.retention import delete_expired
@@ -118,9 +118,7 @@ def _make_observer(
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
     run_events.started()  # For the ledger, if the first step did not get so far.
-    observer = RunObserver(
-        context, layout.run(run_id), console, run_events, record.began
-    )
+    observer = RunObserver(context, layout.run(run_id), console, run_events, record.began)
     observer.summary.notes = list(record.notes)
     return observer
 

@@ -8,6 +8,7 @@ import time
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
 from pipeline.kubeflow.compiled import StepReport
@@ -16,15 +17,15 @@ from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.steps.progress import ProgressLines
 from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
-from pipeline.component_ids import ComponentId
 from pipeline.records.summary import RunSummary, State
+from pipeline.run_context import RunContext
 from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
 from pipeline.runs.console import RunConsole
-from pipeline.run_context import RunContext
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.progress import PROGRESS_LOGGER
+
 
 def read_node_id(packed: str) -> str:
     """The id of the node in a step's argument."""

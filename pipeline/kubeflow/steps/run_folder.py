@@ -9,14 +9,14 @@ from pydantic import BaseModel, ValidationError
 from tfx.dsl.io import fileio
 
 from pipeline.config.settings import PipelineConfig
-from pipeline.data.spans import Span, Window
 from pipeline.data.location import DataLocation
+from pipeline.data.spans import Span, Window
 from pipeline.ingestion import Ingestion
-from pipeline.layout import Layout
-from pipeline.run_context import RunContext
 from pipeline.kubeflow.compiled import StepReport
 from pipeline.kubeflow.compiling.nodes import NodeValues
+from pipeline.layout import Layout
 from pipeline.records.run_events import SpanStates
+from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 
 

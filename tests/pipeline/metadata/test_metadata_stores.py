@@ -11,15 +11,16 @@ from pathlib import Path
 
 import ml_metadata
 import pytest
+import warm
 from mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
 from ml_metadata.proto import metadata_store_pb2
 
-from pipeline.config.loading import load_config
-from pipeline.config.metadata_url import PASSWORD_VARIABLE
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings.loading import load_config
+from pipeline.config.settings.metadata_url import PASSWORD_VARIABLE
+from pipeline.config.settings.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata import store as metadata
-from pipeline.metadata.store import (
+from pipeline.metadata.store import store as metadata
+from pipeline.metadata.store.store import (
     check_store,
     connection_config,
     copy_to_sqlite,
@@ -193,7 +194,7 @@ def test_file_that_another_process_has_locked(
 
 def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path) -> None:
     file.write_bytes(b"is this a database?" * 300)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, ROOT / "local_runner.py", "run", "--output", tmp_path],
         capture_output=True,
         text=True,

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import ml_metadata as mlmd
+import warm
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.pusher.versions import (
+from components.pusher.executor.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
     free_version,
     list_versions,
     push_version,
 )
-from pipeline.config.loading import load_config
+from pipeline.config.settings.loading import load_config
 from pipeline.layout import Layout
-from pipeline.metadata.store import sqlite_connection
+from pipeline.metadata.store.store import sqlite_connection
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.rollback import RollbackRequest, roll_back
 
@@ -101,7 +102,7 @@ class Service:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         runner = [sys.executable, str(ROOT / "local_runner.py"), *arguments]
-        return subprocess.run(
+        return warm.run(
             [*runner, "--output", str(self.output)],
             capture_output=True,
             text=True,

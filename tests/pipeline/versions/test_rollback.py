@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm
 from pipeline_service import ROOT, Service
 
-from components.pusher.versions import free_version, push_version, read_provenance
+from components.pusher.executor.versions import free_version, push_version, read_provenance
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind
 from trainer_module.errors import ConfigError
@@ -121,7 +121,7 @@ def test_full_disk_leaves_the_old_version_in_service(service: Service) -> None:
         "sys.argv = sys.argv[1:]\n"
         "local_runner.main()\n"
     )
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", script, "scopeline", "rollback", "--output", str(service.output)],
         capture_output=True,
         text=True,
@@ -167,7 +167,7 @@ def test_killed_rollback_is_finished_by_the_same_command(
         "sys.argv = sys.argv[1:]\n"
         "local_runner.main()\n"
     )
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", script, "scopeline", *arguments, "--output", str(service.output)],
         capture_output=True,
         text=True,

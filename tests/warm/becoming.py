@@ -1,0 +1,196 @@
+"""How a forked process becomes the program that was ordered, as if Python had just started it."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import fcntl
+import importlib
+import importlib.machinery
+import io
+import os
+import random
+import runpy
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from warm.order import Kind, Order, Program
+
+CANNOT_FLUSH = 120
+"""Python's exit code where the last of the output could not be written."""
+
+
+def become(order: Order, descriptors: list[int], added: Mapping[str, str]) -> None:
+    """Makes this process what the order says, up to the program itself.
+
+    Args:
+      order: What to become.
+      descriptors: Those that came with the order.
+      added: Variables that the libraries set as they were imported.
+    """
+    if order.is_session:
+        os.setsid()
+    else:
+        # What is sent to a process group does not reach the zygote.
+        os.setpgid(0, 0)
+    _place(descriptors, order.ends)
+    os.chdir(order.cwd)
+    os.environ.clear()
+    os.environ.update({**added, **order.environment})
+    sys.orig_argv = list(order.argv)
+    sys.path[:0] = _search_path(order)
+    _open_streams(order.program.is_unbuffered)
+    _read_again()
+
+
+def _place(descriptors: list[int], ends: tuple[int, ...]) -> None:
+    """Gives descriptors the numbers that they are to have, and those alone."""
+    above = max(*ends, *descriptors) + 1
+    for descriptor, end in zip(
+        [_move(descriptor, above) for descriptor in descriptors], ends, strict=True
+    ):
+        os.dup2(descriptor, end)
+        os.close(descriptor)
+
+
+def _move(descriptor: int, above: int) -> int:
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
+    os.close(descriptor)
+    return moved
+
+
+def _search_path(order: Order) -> list[str]:
+    """What Python puts before its libraries."""
+    program = order.program
+    first = {
+        Kind.SCRIPT: os.path.dirname(os.path.realpath(program.name)),  # noqa: PTH120
+        Kind.MODULE: order.cwd,
+        Kind.CODE: "",
+    }
+    listed = order.environment.get("PYTHONPATH", "").split(os.pathsep)
+    given = [os.path.abspath(path) for path in listed if path]  # noqa: PTH100
+    return [*([] if program.is_safe_path else [first[program.kind]]), *given]
+
+
+def _open_streams(is_unbuffered: bool) -> None:
+    """Standard input and output anew; handlers of loggers hold standard error, which has no state.
+
+    The zygote has read nothing, and written nothing that was not flushed.
+    """
+    old = sys.stdout
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    output = open(1, "wb", buffering=0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(  # type: ignore[misc]
+        output,
+        encoding=old.encoding,
+        errors=old.errors,
+        line_buffering=not is_unbuffered and os.isatty(1),
+        write_through=is_unbuffered,
+    )
+
+
+def _read_again() -> None:
+    """What libraries found out when they were imported, and is another matter here."""
+    time.tzset()
+    tempfile.tempdir = None
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    importlib.invalidate_caches()
+
+
+def run(program: Program) -> NoReturn:
+    """Runs a program as Python does, and ends the process as Python does.
+
+    The interpreter is not taken down: that would only take time, and copy what is still shared.
+    """
+    code, is_interrupted = 0, False
+    try:
+        _run(program)
+    except SystemExit as end:
+        code = _exit_code(end)
+    except BaseException as error:
+        _shorten(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        code, is_interrupted = 1, isinstance(error, KeyboardInterrupt)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if not _flush():
+        code = CANNOT_FLUSH
+    if is_interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
+
+
+def _flush() -> bool:
+    """Writes what is left of the output; whether that went well for standard output."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    try:
+        if not sys.stdout.closed:
+            sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _run(program: Program) -> None:
+    """As `__main__`, whose module stays the one that libraries may hold."""
+    names = sys.modules["__main__"].__dict__
+    names.clear()
+    names.update(
+        __name__="__main__",
+        __doc__=None,
+        __package__=None,
+        __loader__=importlib.machinery.BuiltinImporter,
+        __spec__=None,
+        __annotations__={},
+        __builtins__=builtins,
+    )
+    if program.kind is Kind.MODULE:
+        sys.argv = ["-m", *program.arguments]
+        runpy._run_module_as_main(program.name)  # type: ignore[attr-defined]
+    elif program.kind is Kind.CODE:
+        sys.argv = ["-c", *program.arguments]
+        exec(compile(program.name, "<string>", "exec"), names)  # noqa: S102
+    else:
+        sys.argv = [program.name, *program.arguments]
+        _run_script(program.name, names)
+
+
+def _run_script(name: str, names: dict[str, Any]) -> None:
+    try:
+        text = Path(name).read_bytes()
+    except OSError as error:
+        path = os.path.abspath(name)  # noqa: PTH100
+        found = f"[Errno {error.errno}] {error.strerror}"
+        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: {found}\n")
+        sys.exit(2)
+    loader = importlib.machinery.SourceFileLoader("__main__", name)
+    names.update(__file__=name, __cached__=None, __loader__=loader)
+    exec(compile(text, name, "exec"), names)  # noqa: S102
+
+
+def _exit_code(end: SystemExit) -> int:
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _shorten(error: BaseException) -> None:
+    """Leaves the frames of this file out of an error's traceback."""
+    traceback = error.__traceback__
+    while traceback and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback

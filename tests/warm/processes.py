@@ -1,0 +1,226 @@
+"""Processes of this Python that begin with the libraries imported: `run` and `Popen`.
+
+They stand for those of `subprocess`. The first use starts a zygote (see `warm.zygote`), which
+imports for some seconds; from then on a process costs what it does itself. A command that is none
+of this Python, or asks for what a fork cannot give, starts as ever.
+
+Whose child a process is differs: the zygote's, not the test's. So does what the list of processes
+shows of it: the zygote's command line. What a program needs of a new interpreter, such as the
+order of its imports, is for tests that start it by `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, AnyStr
+
+from warm.order import ENDED, Kind, Order, Program, read_command, receive_news, send_order
+
+LIBRARIES = (
+    "tfx.components",
+    "tfx.orchestration.portable.launcher",
+    "tensorflow_model_analysis",
+    "tensorflow_transform",
+    "tf_keras",
+    "kfp",
+    "kubernetes",
+    "typer",
+    "pydantic",
+)
+"""What the command lines and steps spend their first seconds with."""
+HONOURED = {
+    *("stdin", "stdout", "stderr", "cwd", "env", "pass_fds", "start_new_session"),
+    *("text", "encoding", "errors", "bufsize", "universal_newlines"),
+}
+"""The options of `subprocess.Popen` that a process can have here."""
+_TESTS = Path(__file__).parents[1]
+_START = "from warm.zygote import main; main()"
+_END_SECONDS = 10
+_LOCK = threading.Lock()
+_address: str | None = None
+"""Of the zygote, once there is one."""
+
+
+class Popen(subprocess.Popen[AnyStr]):
+    """A process that the zygote forks, where it can."""
+
+    kinds: Sequence[Kind] = tuple(Kind)
+    """The programs that it forks."""
+    _news: socket.socket | None = None
+    """Where the zygote tells what becomes of the process; None if it is none of the zygote's."""
+
+    def __init__(self, args: Sequence[str | os.PathLike[str]], **options: Any) -> None:
+        """Starts it.
+
+        Args:
+          args: The command.
+          options: Those of `subprocess.Popen`.
+        """
+        self._options = options
+        self._environment = dict(os.environ if options.get("env") is None else options["env"])
+        self._program: Program | None = None
+        if options.keys() <= HONOURED and not isinstance(args, str | bytes):
+            program = read_command([os.fspath(word) for word in args], self._environment)
+            self._program = program if program and program.kind in self.kinds else None
+        super().__init__(args, **options)
+
+    def _execute_child(self, *given: Any) -> None:
+        """What `subprocess.Popen` calls once it has made its pipes."""
+        if self._program is None:
+            return super()._execute_child(*given)  # type: ignore[misc]
+        ends = given[10:16]
+        try:
+            self._order(self._program, [ends[0], ends[3], ends[5]])
+        finally:
+            self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+    def _order(self, program: Program, streams: Sequence[int]) -> None:
+        """Has the process forked.
+
+        Args:
+          program: What it runs.
+          streams: The descriptors of its standard streams; -1 for those of this process.
+        """
+        cwd = os.fspath(self._options.get("cwd") or Path.cwd())
+        os.stat(cwd)  # noqa: PTH116 - raised here, as by `subprocess`
+        passed: tuple[int, ...] = tuple(self._options.get("pass_fds", ()))
+        order = Order(
+            argv=tuple(map(os.fspath, self.args)),  # type: ignore[arg-type]
+            program=program,
+            environment=self._environment,
+            cwd=os.path.realpath(cwd),
+            ends=(0, 1, 2, *passed),
+            is_session=bool(self._options.get("start_new_session")),
+        )
+        own: list[int] = [n if stream == -1 else stream for n, stream in enumerate(streams)]
+        self._news = socket.socket(socket.AF_UNIX)
+        self._news.connect(_zygote())
+        send_order(self._news, order, [*own, *passed])
+        self.pid = self._hear()
+        self._child_created = True
+
+    def _hear(self) -> int:
+        """The process id, once it is a process of its own."""
+        assert self._news is not None
+        try:
+            what, number = receive_news(self._news)
+        except EOFError:
+            raise RuntimeError("the zygote has died; see its standard error") from None
+        if what == ENDED:
+            raise RuntimeError("the process died before it began; see its standard error")
+        return number
+
+    def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
+        if self._news is None:
+            return super()._internal_poll(_deadstate)  # type: ignore[misc]
+        with self._waitpid_lock:  # type: ignore[attr-defined]
+            if self.returncode is None and _is_readable(self._news, 0):
+                self.returncode = _exit_code(self._news)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int | None:
+        if self._news is None:
+            return super()._wait(timeout)  # type: ignore[misc]
+        if self.returncode is None and not _is_readable(self._news, timeout):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return self._internal_poll()
+
+
+class ScriptPopen(Popen[AnyStr]):
+    """Forks scripts alone: in a forked process, whatever starts modules wants them as children."""
+
+    kinds = (Kind.SCRIPT,)
+
+
+def run(
+    args: Sequence[str | os.PathLike[str]],
+    *,
+    input: AnyStr | None = None,
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """`subprocess.run`, with a process that the zygote forks."""
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Popen[Any](args, **options) as process:
+        try:
+            said, errors = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.returncode, said, errors)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def install(address: str) -> None:
+    """In a forked process: scripts that it starts are forked, too, by the same zygote."""
+    global _address
+    _address = address
+    subprocess.Popen = ScriptPopen  # type: ignore[misc, assignment]
+
+
+def _is_readable(connection: socket.socket, timeout: float | None) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(None if timeout is None else max(0, timeout) * 1000))
+
+
+def _exit_code(news: socket.socket) -> int:
+    """How a process ended; with its zygote if that is gone."""
+    try:
+        _, status = receive_news(news)
+    except (EOFError, OSError):
+        return -signal.SIGKILL
+    return os.waitstatus_to_exitcode(status)
+
+
+def _zygote() -> str:
+    """The address of this process's zygote, which is started when it is first asked for."""
+    global _address
+    with _LOCK:
+        if _address is None:
+            _address = _start()
+    return _address
+
+
+def _start() -> str:
+    address = str(Path(tempfile.mkdtemp(prefix="warm-")) / "zygote")
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(_TESTS)}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, str(listener.fileno()), *LIBRARIES],
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            env=environment,
+            # Ctrl-C is for the tests, and they end it.
+            start_new_session=True,
+        )
+    atexit.register(_stop, process)
+    return address
+
+
+def _stop(zygote: subprocess.Popen[bytes]) -> None:
+    """The end of its input ends it, and every process that it still has."""
+    lifeline: IO[bytes] | None = zygote.stdin
+    assert lifeline is not None
+    lifeline.close()
+    zygote.wait(_END_SECONDS)

@@ -1,0 +1,202 @@
+"""Forked processes in the hands of whoever started them, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warm import order, processes
+
+TESTS = Path(__file__).parents[1]
+SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
+
+
+def python(code: str, **options: Any) -> processes.Popen[str]:
+    return processes.Popen([sys.executable, "-c", code], text=True, **options)
+
+
+def is_warm(process: subprocess.Popen[str]) -> bool:
+    """Whether a process began with the libraries imported."""
+    with process:
+        return process.communicate()[0] == "True\n"
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_libraries_are_there_and_tensorflow_does_not_run() -> None:
+    code = (
+        "import sys, threading; before = set(sys.modules)\n"
+        "from tensorflow.python.eager import context\n"
+        "own = {'pipeline', 'components', 'trainer_module', 'local_runner', 'kubeflow_runner'}\n"
+        f"absent = set({processes.LIBRARIES}) - before\n"
+        "print(absent, own & before, context.context_safe(), threading.active_count())"
+    )
+    done = processes.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set() set() None 1\n", done.stderr
+
+
+def test_it_can_be_polled_awaited_and_stopped() -> None:
+    process = python(SLEEP, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == process.poll() == -signal.SIGTERM
+    process.kill()  # It is no more: nobody else gets the signal.
+    process.stdout.close()
+
+
+def test_one_that_takes_too_long_is_killed() -> None:
+    began = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        processes.run([sys.executable, "-c", SLEEP], timeout=0.5)
+    assert time.monotonic() - began < 10
+
+
+def test_an_interrupt_is_that_of_the_keyboard() -> None:
+    code = f"try:\n    {SLEEP}\nexcept KeyboardInterrupt:\n    raise SystemExit(130)"
+    process = python(code)
+    process.send_signal(signal.SIGINT)
+    # It came before the program had begun, or while it slept.
+    assert process.wait(10) in (130, -signal.SIGINT)
+
+
+def test_several_threads_may_wait_for_one() -> None:
+    process, codes = python("import time; time.sleep(0.3)"), []
+    threads = [threading.Thread(target=lambda: codes.append(process.wait())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 8
+
+
+def test_streams_go_where_they_should(tmp_path: Path) -> None:
+    code = "import sys; print(sys.stdin.read()); print('wrong', file=sys.stderr)"
+    with (tmp_path / "both").open("wb") as file:
+        python(code, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT).wait()
+    assert sorted((tmp_path / "both").read_text().split()) == ["wrong"]
+    with python(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        assert one.communicate("given") == ("given\n", "wrong\n")
+
+
+def test_its_output_is_where_that_of_the_test_is(capfd: pytest.CaptureFixture[str]) -> None:
+    assert python("print('said')").wait() == 0
+    assert capfd.readouterr().out == "said\n"
+
+
+def test_it_has_the_descriptors_that_it_was_given_and_no_others() -> None:
+    reading, writing = os.pipe()
+    code = (
+        "import os, sys; number = int(sys.argv[1]); os.write(number, b'through')\n"
+        "print([n for n in range(3, 256) if n != number and os.path.exists(f'/proc/self/fd/{n}')])"
+    )
+    command = [sys.executable, "-c", code, str(writing)]
+    done = processes.run(command, pass_fds=[writing], capture_output=True, text=True)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        assert pipe.read() == b"through"
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_it_can_lead_a_session_that_is_killed_as_one() -> None:
+    code = "import os, subprocess; subprocess.Popen(['sleep', '61']); " + SLEEP
+    process = python(code, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    assert os.getsid(process.pid) == process.pid
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGKILL)
+    # The pipe ends with the last of them.
+    assert process.stdout.read() == ""
+    assert process.wait(5) == -signal.SIGKILL
+    process.stdout.close()
+
+
+def test_a_script_that_it_starts_is_forked_and_nothing_else_is(tmp_path: Path) -> None:
+    show = "import sys; print('tfx' in sys.modules)"
+    (tmp_path / "inner.py").write_text(show)
+    (tmp_path / "outer.py").write_text(
+        "import subprocess, sys\n"
+        "for words in (['inner.py'], ['-m', 'inner'], ['-c', sys.argv[1]]):\n"
+        "    print(subprocess.check_output([sys.executable, *words], text=True).strip())\n"
+        "print(subprocess.run('exit 3', shell=True).returncode)\n"
+    )
+    command = [sys.executable, "outer.py", show]
+    done = processes.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "True\nFalse\nFalse\n3\n", done.stderr
+
+
+def test_what_a_fork_cannot_give_is_started_as_ever() -> None:
+    show = ["-c", "import sys; print('tfx' in sys.modules)"]
+    ways: list[tuple[list[str], dict[str, Any]]] = [
+        ([sys.executable, "-B", *show], {}),
+        ([sys.executable, *show], {"env": {**os.environ, "PYTHONHASHSEED": "7"}}),
+        ([sys.executable, *show], {"umask": 0o77}),
+        (["/usr/bin/env", "python3", *show], {}),
+    ]
+    for command, options in ways:
+        assert not is_warm(
+            processes.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+        ), command
+    assert is_warm(
+        processes.Popen(
+            [Path(sys.executable).name, *show],
+            env={"PATH": f"{Path(sys.executable).parent}:/usr/bin"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    )
+
+
+@pytest.mark.parametrize("how", [None, signal.SIGKILL], ids=["ends", "is killed"])
+def test_nothing_is_left_when_whoever_started_it(how: signal.Signals | None) -> None:
+    code = (
+        "import json, subprocess, sys, time\n"
+        "from warm import processes\n"
+        "processes.LIBRARIES = ()\n"
+        f"code = {SLEEP!r}\n"
+        "started = [processes.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n"
+        "           for _ in range(2)]\n"
+        "for one in started: one.stdout.readline()\n"
+        "started[0].kill()\n"
+        "print(json.dumps([one.pid for one in started]), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as starter:
+        assert starter.stdout is not None
+        pids = json.loads(starter.stdout.readline())
+        if how:
+            starter.send_signal(how)
+    await_that(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def test_variables_that_a_fork_has_too_late_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-c", ""]
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    assert order.read_command(command, os.environ) is not None
+    assert order.read_command(command, {}) is not None
+    assert order.read_command(command, {"TF_USE_LEGACY_KERAS": "0"}) is None
