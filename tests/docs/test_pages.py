@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import kubeflow_runner
 import local_runner
-from pipeline.config.settings.loading import load_config
+from pipeline.config.loading import load_config
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,9 @@ def training(model: str = "mlp", **cluster: int) -> Training:
     return Training("my.run_fn", arguments, settings, RUNTIME, "/scratch")
 
 
-@pytest.mark.parametrize("strategy", set(STRATEGIES) - set(strategies_of_several_processes()))
+@pytest.mark.parametrize(
+    "strategy", sorted(set(STRATEGIES) - set(strategies_of_several_processes()))
+)
 def test_one_process_for_strategies_of_one_machine(strategy: str) -> None:
     (spec,) = make_tasks(training(), strategy, TFConfig(ADDRESSES, "worker", 0))
     assert spec.task.name == "the trainer"

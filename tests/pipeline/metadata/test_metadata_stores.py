@@ -15,17 +15,17 @@ import warm
 from mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
 from ml_metadata.proto import metadata_store_pb2
 
-from pipeline.config.settings.loading import load_config
-from pipeline.config.settings.metadata_url import PASSWORD_VARIABLE
-from pipeline.config.settings.settings import PipelineConfig
+from pipeline.config.loading import load_config
+from pipeline.config.metadata_url import PASSWORD_VARIABLE
+from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata.store import store as metadata
-from pipeline.metadata.store.store import (
+from pipeline.metadata.store import (
     check_store,
     connection_config,
     copy_to_sqlite,
     sqlite_connection,
 )
+from pipeline.metadata.store import store as metadata
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

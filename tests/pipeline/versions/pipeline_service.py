@@ -13,16 +13,16 @@ import ml_metadata as mlmd
 import warm
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.pusher.executor.versions import (
+from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
     free_version,
     list_versions,
     push_version,
 )
-from pipeline.config.settings.loading import load_config
+from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.metadata.store.store import sqlite_connection
+from pipeline.metadata.store import sqlite_connection
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.rollback import RollbackRequest, roll_back
 

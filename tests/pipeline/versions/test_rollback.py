@@ -10,7 +10,7 @@ import pytest
 import warm
 from pipeline_service import ROOT, Service
 
-from components.pusher.executor.versions import free_version, push_version, read_provenance
+from components.pusher.versions import free_version, push_version, read_provenance
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind
 from trainer_module.errors import ConfigError
