@@ -16,8 +16,23 @@ LONGEST = ("test_replay", "test_kubeflow_spans", "test_kubeflow", "test_every_st
 """Modules of minutes, which begin before others of their kind: else one core waits for them."""
 
 
+TRAININGS = (
+    "test_base_models",
+    "test_clusters",
+    "test_kubernetes_training",
+    "test_loops",
+    "test_trainer",
+    "test_warm_start",
+    "test_warm_start_own_models",
+)
+"""Modules that train under one strategy after another: minutes, as whole pipelines take."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first: whole pipelines run when everything else has passed."""
+    """Fast tests first: pipelines and trainings run when everything else has passed."""
+    for item in items:
+        if item.path.stem in TRAININGS:
+            item.add_marker(pytest.mark.e2e)
 
     def order(item: pytest.Item) -> tuple[bool, int]:
         name = item.path.stem

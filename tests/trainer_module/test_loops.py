@@ -62,14 +62,23 @@ def test_same_seed_and_global_batch_same_losses(
         assert history[name] == pytest.approx(values, rel=1e-5), name
 
 
-@pytest.mark.parametrize("loop", Loop)
-@pytest.mark.parametrize("strategy", TWO_REPLICAS)
+SCHEDULE = {"learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def expected_with_schedule(trips: Transformed, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """The same with a learning rate that falls."""
+    return train(trips, tmp_path_factory.mktemp("expected_with_schedule"), **SCHEDULE)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "loop"), [("mirrored", Loop.CUSTOM), ("central_storage", Loop.FIT)]
+)
 def test_a_learning_rate_schedule_under_replicas(
-    trips: Transformed, tmp_path: Path, strategy: str, loop: Loop
+    trips: Transformed, expected_with_schedule: dict, tmp_path: Path, strategy: str, loop: Loop
 ) -> None:
-    schedule = {"learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5}}
-    expected = train(trips, tmp_path / "one", **schedule)
-    found = train(trips, tmp_path / "two", loop, strategy=strategy, batch_size=16, **schedule)
+    expected = expected_with_schedule
+    found = train(trips, tmp_path, loop, strategy=strategy, batch_size=16, **SCHEDULE)
     assert found["learning_rate"] == pytest.approx(expected["learning_rate"])
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
@@ -118,15 +127,16 @@ class Interrupt(tf_keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("loop", Loop)
+# Each strategy, each loop and each kind of backup, not all of their combinations: minutes.
 @pytest.mark.parametrize(
-    ("strategy", "backup_steps", "killed_at", "resumes_at"),
+    ("loop", "strategy", "backup_steps", "killed_at", "resumes_at"),
     [
-        ("default", None, 20, Position(1, 0)),
-        ("default", 4, 23, Position(1, 4)),
-        ("mirrored", 4, 23, Position(1, 4)),
-        ("central_storage", None, 35, Position(2, 0)),
-        ("one_device", 4, 3, Position()),
+        (Loop.FIT, "default", None, 20, Position(1, 0)),
+        (Loop.CUSTOM, "default", None, 20, Position(1, 0)),
+        (Loop.FIT, "default", 4, 23, Position(1, 4)),
+        (Loop.CUSTOM, "mirrored", 4, 23, Position(1, 4)),
+        (Loop.FIT, "central_storage", None, 35, Position(2, 0)),
+        (Loop.CUSTOM, "one_device", 4, 3, Position()),
     ],
 )
 def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
