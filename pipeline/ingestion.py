@@ -103,6 +103,9 @@ def _only(span: int) -> range_config_pb2.RangeConfig:
 def _output_config(data: DataSettings) -> example_gen_pb2.Output:
     """Hash buckets per split; empty where every split has files of its own."""
     buckets = {name: value for name, value in data.splits.items() if isinstance(value, int)}
+    if not buckets:
+        # Even an empty split_config would be taken for output splits of one input.
+        return example_gen_pb2.Output()
     by_column = {"partition_feature_name": data.split_by} if data.split_by else {}
     return example_gen_pb2.Output(
         split_config=example_gen_pb2.SplitConfig(

@@ -16,7 +16,7 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from components.pusher.versions import list_versions, read_provenance
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.metadata.store import sqlite_connection
+from pipeline.metadata.store import connection_config, sqlite_connection
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.retention import apply_retention
 
@@ -130,7 +130,7 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     behind = {v["model"] for v in models(project)}
     before = {a.id: a.uri for a in artifacts(layout)}
 
-    (line,) = apply_retention(config, layout, event_log)
+    (line,) = apply_retention(config, layout, event_log, connection_config(config, layout))
 
     deleted = [a for a in artifacts(layout) if a.state == pb.Artifact.DELETED]
     live = [a for a in artifacts(layout) if a.state == pb.Artifact.LIVE]
@@ -145,7 +145,7 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     assert event.message == line
     assert event.details["artifacts"] == len(deleted)
     assert event.details["bytes"] > 0
-    assert apply_retention(config, layout, event_log) == []
+    assert apply_retention(config, layout, event_log, connection_config(config, layout)) == []
 
     rerun = project.scopeline(*run_with(3))
     assert rerun.returncode == 0, rerun.stdout + rerun.stderr
@@ -178,7 +178,7 @@ def test_killed_deletion_is_finished_by_the_next(
     store.put_artifacts([old])
     assert Path(old.uri).exists()
 
-    apply_retention(config, layout, event_log)
+    apply_retention(config, layout, event_log, connection_config(config, layout))
 
     assert not Path(old.uri).exists()
     (serving,) = list_versions(Path(layout.serving))

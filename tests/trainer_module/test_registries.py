@@ -17,13 +17,12 @@ import tensorflow as tf
 import tf_keras
 from trainer_data import Transformed, run_transform
 
-from components.example_gen import custom_config
 from components.trainer.cluster.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
 from pipeline.config.settings import PipelineConfig
-from pipeline.ingestion import make_example_gen
+from pipeline.ingestion import resolve_ingestion
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
 from trainer_module.features import FEATURES
@@ -248,10 +247,8 @@ def test_the_reference_shows_a_feature_type() -> None:
 @pytest.mark.usefixtures("letters")
 def test_a_column_of_a_type_may_mix_numbers_and_text(tmp_path: Path) -> None:
     config = load("features={company: {type: letters}, fare: {type: numeric}}")
-    settings = make_example_gen(config, Layout.of(config, tmp_path)).exec_properties[
-        "custom_config"
-    ]
-    assert custom_config.unpack(settings).mixed_columns == ("company",)
+    settings = resolve_ingestion(config, Layout.of(config, tmp_path)).settings
+    assert settings.mixed_columns == ("company",)
 
 
 @pytest.mark.usefixtures("letters")

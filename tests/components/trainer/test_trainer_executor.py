@@ -16,7 +16,7 @@ from components.trainer.backups import backup_directory
 from components.trainer.cluster.failures import StartTimeoutError, TaskFailedError
 from components.trainer.cluster.ports import free_ports
 from components.trainer.executor import ClusterTrainerExecutor
-from components.trainer.options import TrainerOptions
+from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import CentralStorageStrategy, Strategy, TrainerSettings
@@ -70,6 +70,8 @@ class Execution:
 @pytest.fixture
 def execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
     monkeypatch.delenv("TF_CONFIG", raising=False)
+    # A run that another test executed in this process has left its own.
+    monkeypatch.delenv(OPTIONS_VARIABLE, raising=False)
     return Execution(tmp_path)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline.records.event_log import EventKind
@@ -117,9 +116,6 @@ def test_only_the_newest_span_is_checked(tmp_path: Path) -> None:
     assert Path(ingested["uri"]).is_dir()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an empty split_config is passed on, which TFX takes for output splits"
-)
 def test_splits_may_have_files_of_their_own(tmp_path: Path) -> None:
     pipeline = TinyPipeline(tmp_path, ".")
     pipeline.data["splits"] = {"train": "train.csv", "eval": "eval.csv"}
