@@ -19,13 +19,13 @@ from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from pipeline.metadata import store as metadata
 from pipeline.metadata.store import (
     check_store,
     connection_config,
     copy_to_sqlite,
     sqlite_connection,
 )
-from pipeline.metadata.store import store as metadata
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
