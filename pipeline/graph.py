@@ -38,10 +38,10 @@ from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSetting
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
-DEFAULT_BEAM_ARGS = [
+DEFAULT_BEAM_ARGS = (
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     "--sdk_container_image=local",
-]
+)
 """Beam in this process. DirectRunner would try to download another runner for every pipeline, and
 without the name of an image, which nothing here uses, TFX would package its sources for workers."""
 
@@ -266,7 +266,8 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         enable_cache=True,
         # What is compiled for elsewhere has no place for a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
-        beam_pipeline_args=config.beam.args or DEFAULT_BEAM_ARGS,
+        # A list of its own: TFX's executors add their labels to the one that they are given.
+        beam_pipeline_args=list(config.beam.args or DEFAULT_BEAM_ARGS),
     )
 
 

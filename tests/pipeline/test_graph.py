@@ -286,7 +286,7 @@ def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     assert pipeline.pipeline_info.pipeline_name == "sizes"
     assert pipeline.pipeline_info.pipeline_root == layout.artifacts
     assert pipeline.enable_cache
-    assert pipeline.beam_pipeline_args == DEFAULT_BEAM_ARGS
+    assert pipeline.beam_pipeline_args == list(DEFAULT_BEAM_ARGS)
     assert pipeline.metadata_connection_config.sqlite.filename_uri == str(layout.metadata)
     destination = json.loads(parameters(pipeline, "Pusher")["push_destination"])
     assert destination["filesystem"]["base_directory"] == layout.serving

@@ -115,7 +115,7 @@ def measure(
     """Runs TFX's Evaluator as a pipeline of the config does."""
     folder.mkdir(parents=True)
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=DEFAULT_BEAM_ARGS, tmp_dir=str(folder / "tmp"), unique_id="1"
+        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(folder / "tmp"), unique_id="1"
     )
     inputs = {"examples": [examples], "model": [candidate]}
     if baseline is not None:
