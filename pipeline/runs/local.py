@@ -15,6 +15,7 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
+from components.beam_lookups import remember_lookups
 from pipeline.records.summary import State
 
 _STATES = {
@@ -139,6 +140,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       Its state, and its execution's id. A launcher whose inputs could not be resolved returns
       without an error: then the state is FAILED.
     """
+    remember_lookups()
     info = launcher.Launcher(**node.launcher_arguments, **launcher_options).launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)

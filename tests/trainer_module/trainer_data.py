@@ -20,13 +20,15 @@ from tfx.components.transform.executor import Executor
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 
+from components.beam_lookups import remember_lookups
 from trainer_module.problem import Problem
-from trainer_module.settings import AnyStrategy, TrainerSettings, TrainSettings
+from trainer_module.settings import TrainerSettings, TrainSettings
+from trainer_module.strategies.base import BaseStrategy
 
 Row = dict[str, Any]
 
 
-def strategy_settings(strategy: Any) -> AnyStrategy:
+def strategy_settings(strategy: Any) -> BaseStrategy:
     """The settings of a strategy, given by name or with options."""
     return TrainSettings.model_validate({"strategy": strategy}).strategy
 
@@ -112,6 +114,7 @@ def run_transform(
     root: Path, train: list[Row], evaluation: list[Row], settings: TrainerSettings
 ) -> Transformed:
     """Infers the schema of the train split with TFDV and runs TFX's Transform over both."""
+    remember_lookups()
     for split, rows in (("train", train), ("eval", evaluation)):
         write_examples(root / "raw" / f"Split-{split}" / "data.gz", map(to_example, rows))
     statistics = tfdv.generate_statistics_from_tfrecord(str(root / "raw" / "Split-train" / "*"))

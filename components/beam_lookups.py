@@ -1,0 +1,76 @@
+"""Beam's answers to questions that it asks itself hundreds of times while it builds a pipeline.
+
+Each type check parses the pipeline's options anew, and each use of a DoFn inspects the signatures
+of all its methods: a third of what the data components of a small table compute.
+The answers are Beam's own, kept for as long as what they are about.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from inspect import Signature
+from types import FunctionType, MethodType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.transforms import DoFn, core, userstate
+
+
+def remember_lookups() -> None:
+    """Lets Beam remember, in this process; calling it again changes nothing."""
+    for owner, name, remember in (
+        (PipelineOptions, "view_as", _remember_views),
+        (userstate, "get_dofn_specs", _remember_specs),
+        (core, "get_signature", _remember_signatures),
+    ):
+        function = getattr(owner, name)
+        if not hasattr(function, "__wrapped__"):
+            setattr(owner, name, remember(function))
+
+
+def _remember_views(view_as: Any) -> Any:
+    """Views of the same options share their values, so one of each kind does for all."""
+    views: WeakKeyDictionary[PipelineOptions, dict[type, PipelineOptions]] = WeakKeyDictionary()
+
+    @wraps(view_as)
+    def remembered(self: PipelineOptions, cls: type[PipelineOptions]) -> PipelineOptions:
+        known = views.setdefault(self, {})
+        view = known.get(cls)
+        if view is None or view._all_options is not self._all_options:
+            view = known[cls] = view_as(self, cls)
+        return view
+
+    return remembered
+
+
+def _remember_specs(get_dofn_specs: Any) -> Any:
+    """A DoFn has the same states and timers as long as it lives."""
+    known: WeakKeyDictionary[DoFn, tuple[set[Any], set[Any]]] = WeakKeyDictionary()
+
+    @wraps(get_dofn_specs)
+    def remembered(dofn: DoFn) -> tuple[set[Any], set[Any]]:
+        if type(dofn).__hash__ is not object.__hash__:
+            return get_dofn_specs(dofn)
+        if dofn not in known:
+            known[dofn] = get_dofn_specs(dofn)
+        states, timers = known[dofn]
+        return set(states), set(timers)
+
+    return remembered
+
+
+def _remember_signatures(get_signature: Any) -> Any:
+    """A method has the signature of its function, whatever it is bound to."""
+    known: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
+
+    @wraps(get_signature)
+    def remembered(function: Any) -> Signature:
+        inner = getattr(function, "__func__", None)
+        if not (isinstance(function, MethodType) and isinstance(inner, FunctionType)):
+            return get_signature(function)
+        if inner not in known:
+            known[inner] = get_signature(function)
+        return known[inner]
+
+    return remembered
