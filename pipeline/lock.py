@@ -23,8 +23,8 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
       ConfigError: the folder or the push directory cannot be written, or another run holds the
         lock.
     """
+    make_root(layout)
     try:
-        layout.root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(layout.lock)
         lock.acquire(blocking=False)
     except Timeout:
@@ -33,15 +33,31 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
             "wait for it to end, or give this one another folder with --output"
         ) from None
     except OSError as error:
-        raise ConfigError(
-            f"{layout.root}: cannot write the output here ({error.strerror or error}); "
-            "give a folder that you may write with --output"
-        ) from None
+        raise _unwritable(layout, error) from None
     try:
         _check_serving(layout)
         yield
     finally:
         lock.release()
+
+
+def make_root(layout: Layout) -> None:
+    """Makes the pipeline's folder.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
+    try:
+        layout.root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(layout, error) from None
+
+
+def _unwritable(layout: Layout, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{layout.root}: cannot write the output here ({error.strerror or error}); "
+        "give a folder that you may write with --output"
+    )
 
 
 def _check_serving(layout: Layout) -> None:

@@ -17,6 +17,7 @@ from pipeline.exit_codes import (
     EXIT_UNUSABLE,
 )
 from pipeline.layout import Layout
+from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
 from pipeline.schedule.decision import Due, NotDue, decide
@@ -103,7 +104,7 @@ def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig
             )
     except ConfigError as error:
         layout = Layout(pipeline.output, pipeline.name)
-        _make_folder(layout)
+        make_root(layout)
         record_decision(NotDue(str(error), {}), EventLog(layout.event_log), now)
         raise
     return config
@@ -114,7 +115,7 @@ def _decide_and_run(
 ) -> int | None:
     """The exit code of a run, 0 where a model was merely not blessed; None if none was due."""
     layout = Layout.of(config, pipeline.output)
-    _make_folder(layout)
+    make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
@@ -137,16 +138,6 @@ def _decide_and_run(
     code, line = settle_run(config, layout, event_log, result, context.stop.is_set())
     context.report(pipeline.name, line)
     return code
-
-
-def _make_folder(layout: Layout) -> None:
-    try:
-        layout.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{layout.root}: cannot write the output here ({error.strerror or error}); "
-            "give a folder that you may write with --output"
-        ) from None
 
 
 def _run_arguments(pipeline: ScheduledPipeline, config: PipelineConfig, due: Due) -> list[str]:
