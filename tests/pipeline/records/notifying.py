@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from pipeline.config.settings import Occasion, PipelineConfig
-from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
 
@@ -19,19 +13,6 @@ DIGITS = Path(__file__).parents[3] / "configs" / "digits.yaml"
 SECRET = "s3cret-of-the-tests"  # noqa: S105
 MESSAGE = "Trainer failed: größer als der Speicher"
 DETAILS = {"run": "r1", "metrics": {"accuracy": 0.5}, "path": Path("/models/1")}
-
-
-@contextmanager
-def discreet(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, event_log: EventLog
-) -> Iterator[None]:
-    """Logs as a run does; the secret, in HOOK_KEY, must not come to light."""
-    monkeypatch.setenv("HOOK_KEY", SECRET)
-    monkeypatch.setattr(notify_module, "RETRY_SECONDS", 0.1)
-    caplog.set_level(logging.INFO)
-    yield
-    assert SECRET not in caplog.text
-    assert SECRET not in str(event_log.events())
 
 
 def tell(

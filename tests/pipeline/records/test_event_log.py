@@ -18,11 +18,6 @@ from trainer_module.errors import ConfigError
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def event_log(tmp_path: Path) -> EventLog:
-    return EventLog(tmp_path / "ledger.db")
-
-
 def test_nothing_recorded_is_nothing_and_makes_no_file(event_log: EventLog, tmp_path: Path) -> None:
     assert event_log.events() == []
     assert event_log.last(EventKind.DUE) is None

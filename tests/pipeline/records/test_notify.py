@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notifying import DIGITS, MESSAGE, SECRET, discreet, failure, tell
+from notifying import DIGITS, MESSAGE, SECRET, failure, tell
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import Occasion, PipelineConfig
@@ -22,6 +22,8 @@ from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import SIGNATURE_HEADER, check_secrets
 from trainer_module.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("secrets_are_kept")
 
 
 class Hook(ThreadingHTTPServer):
@@ -65,19 +67,6 @@ def hook(*statuses: int) -> Iterator[Hook]:
         finally:
             server.shutdown()
             thread.join()
-
-
-@pytest.fixture
-def event_log(tmp_path: Path) -> EventLog:
-    return EventLog(tmp_path / "ledger.db")
-
-
-@pytest.fixture(autouse=True)
-def secrets_are_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, event_log: EventLog
-) -> Iterator[None]:
-    with discreet(monkeypatch, caplog, event_log):
-        yield
 
 
 def with_webhook(url: str, **settings: Any) -> PipelineConfig:

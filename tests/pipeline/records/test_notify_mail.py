@@ -14,24 +14,13 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
-from notifying import DIGITS, MESSAGE, SECRET, discreet, failure, tell
+from notifying import DIGITS, MESSAGE, SECRET, failure, tell
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.records.event_log import EventLog
 
-
-@pytest.fixture
-def event_log(tmp_path: Path) -> EventLog:
-    return EventLog(tmp_path / "ledger.db")
-
-
-@pytest.fixture(autouse=True)
-def secrets_are_kept(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, event_log: EventLog
-) -> Iterator[None]:
-    with discreet(monkeypatch, caplog, event_log):
-        yield
+pytestmark = pytest.mark.usefixtures("secrets_are_kept")
 
 
 class Mailbox:
