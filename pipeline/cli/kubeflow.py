@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import sys
@@ -28,7 +27,7 @@ from pipeline.kubeflow.compiled import CompiledPipeline
 from pipeline.kubeflow.image import check_image
 from pipeline.kubeflow.manifests import make_check_manifest
 from pipeline.runs.console import RunConsole, shown
-from pipeline.runs.logs import captured
+from pipeline.runs.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 
@@ -211,18 +210,12 @@ def _quiet() -> Iterator[None]:
     os.close(descriptor)
     log = Path(name)
     try:
-        with captured(log, verbose=False) as stream:
+        broken = "The pipeline could not be compiled"
+        with captured(log, verbose=False) as stream, told_briefly(broken, log):
             console = RunConsole(stream)
             console.started("compiling")
             try:
                 yield
-            except ScopelineError:
-                raise
-            except Exception as error:
-                logging.getLogger(__name__).exception("The pipeline could not be compiled")
-                raise InternalError(
-                    f"{type(error).__name__}: {error}; everything that was said: {log}"
-                ) from error
             finally:
                 console.stop()
     except InternalError:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from trainer_module.errors import InternalError, ScopelineError
+
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -53,6 +55,28 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
             os.close(original)
         if pump is not None:
             pump.join(timeout=5)
+
+
+@contextmanager
+def told_briefly(what: str, log: Path) -> Iterator[None]:
+    """Logs what breaks in a `with` block with its traceback, and tells the user of it in a line.
+
+    Args:
+      what: what could not be done, for the log.
+      log: where everything that was said is.
+
+    Raises:
+      InternalError: something broke that is not said in the user's terms.
+    """
+    try:
+        yield
+    except ScopelineError:
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception(what)
+        raise InternalError(
+            f"{type(error).__name__}: {error}; everything that was said: {log}"
+        ) from error
 
 
 def _open_target(log: Path, echo: int | None) -> tuple[int, threading.Thread | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.logs import captured
-from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from pipeline.runs.logs import captured, told_briefly
+from trainer_module.errors import ConfigError
 from trainer_module.tf_config import read_tf_config
 
 
@@ -56,7 +55,8 @@ def run_pipeline(
         context = resolve_run(config, layout, request)
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
-        with captured(files.log, verbose) as stream:
+        broken = "The run could not be executed"
+        with captured(files.log, verbose) as stream, told_briefly(broken, files.log):
             console = RunConsole(stream, verbose)
             title = f"{config.name}, run {files.root.name}"
             console.begin(title if context.window is None else f"{title}, {context.window}")
@@ -70,12 +70,5 @@ def run_pipeline(
                 with serving():
                     console.started("starting TFX")
                     return execute(context, request, files, console)
-            except ScopelineError:
-                raise
-            except Exception as error:
-                logging.getLogger(__name__).exception("The run could not be executed")
-                raise InternalError(
-                    f"{type(error).__name__}: {error}; everything that was said: {files.log}"
-                ) from error
             finally:
                 console.stop()

@@ -7,7 +7,7 @@ import os
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
 from trainer_module.settings import TrainSettings
-from trainer_module.strategies.automatic import check_available, choose_strategy
+from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.tf_config import read_tf_config
 
 
@@ -28,7 +28,7 @@ def prepare_training(
     """
     choice = choose_strategy(train, read_tf_config(os.environ))
     if pods is None:
-        check_available(choice.strategy)
+        choice.strategy.check()
     prepared = {"choice": choice, "backup_scope": backup_scope}
     options = trainer_options(train, pods).model_copy(update=prepared)
     os.environ.update(options.to_environment())
