@@ -67,11 +67,7 @@ def make_example_gen(
       location: where the files are.
       ingestion: how they are read.
       span: the span to read, in its latest version; default: the latest span there is.
-
-    Raises:
-      DataError: no local file matches the path.
     """
-    location.check()
     component = ArrowExampleGen(
         settings=ingestion.settings,
         input_base=location.base,

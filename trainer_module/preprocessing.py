@@ -16,27 +16,10 @@ import tensorflow as tf
 from trainer_module import vocabulary
 from trainer_module.errors import DataError
 from trainer_module.features import FEATURES, feature_class
-from trainer_module.features.categorical import (
-    MISSING_VALUE,
-    CategoricalFeature,
-    index_categories,
-)
-from trainer_module.features.image import decode_images
-from trainer_module.features.numeric import MISSING_SUFFIX, NumericFeature, scale_numbers
+from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.raw_columns import AnyTensor, dense_numbers, dense_strings
 from trainer_module.settings import Feature, Task, TrainerSettings
-
-__all__ = [
-    "MISSING_SUFFIX",
-    "MISSING_VALUE",
-    "decode_images",
-    "default_feature",
-    "index_categories",
-    "preprocessing_fn",
-    "scale_numbers",
-    "transform_features",
-    "transform_label",
-]
 
 
 def preprocessing_fn(

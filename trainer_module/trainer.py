@@ -64,7 +64,7 @@ def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
 
 
 @dataclass(frozen=True)
-class Data:
+class TrainingData:
     """What is to be learnt, and the examples."""
 
     problem: Problem
@@ -78,7 +78,7 @@ def load_data(
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     workers: int,
-) -> Data:
+) -> TrainingData:
     """The train split, shuffled every epoch, and the eval split, in order.
 
     Raises:
@@ -103,7 +103,7 @@ def load_data(
         label_mean=train.content.label_mean,
         label_deviation=train.content.label_deviation,
     )
-    return Data(problem, train, evaluation)
+    return TrainingData(problem, train, evaluation)
 
 
 def make_job(
@@ -111,7 +111,7 @@ def make_job(
     settings: TrainerSettings,
     runtime: Runtime,
     strategy: tf.distribute.Strategy,
-    data: Data,
+    data: TrainingData,
 ) -> TrainingJob:
     """The model in the state of its latest backup, or with the base model's weights, if any.
 

@@ -33,7 +33,7 @@ from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.runtime import Runtime
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 from trainer_module.strategies import STRATEGIES, build_strategy
-from trainer_module.strategies.automatic import check_available, choose_strategy
+from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.trainer import run_fn
 
@@ -157,9 +157,9 @@ def test_the_reference_shows_a_strategy() -> None:
 def test_a_strategy_is_checked_built_and_trained_under(trips: Transformed, tmp_path: Path) -> None:
     settings = TrainSettings.model_validate({"strategy": {"kind": "placed", "cpu": 1}})
     strategy = choose_strategy(settings, None).strategy
-    check_available(strategy)
+    strategy.check()
     with pytest.raises(ConfigError, match="there is no CPU 2"):
-        check_available(PlacedStrategy(kind="placed", cpu=2))
+        PlacedStrategy(kind="placed", cpu=2).check()
     built = build_strategy(strategy)
     assert built.extended.worker_devices[0].endswith("CPU:1")
     assert build_strategy(strategy) is built

@@ -15,7 +15,7 @@ from trainer_data import strategy_settings
 from trainer_module.errors import ConfigError
 from trainer_module.settings import Strategy, TrainSettings
 from trainer_module.strategies import build_strategy
-from trainer_module.strategies.automatic import check_available, choose_strategy
+from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.tpu import on_device
 from trainer_module.tf_config import TFConfig
 
@@ -67,7 +67,7 @@ print(built.num_replicas_in_sync, type(built.extended._cross_device_ops).__name_
 def test_a_gpu_where_there_is_none(strategy: Any) -> None:
     message = "train.strategy asks for gpu:0, but TensorFlow sees no GPU on this machine"
     with pytest.raises(ConfigError, match=message):
-        check_available(strategy_settings(strategy))
+        strategy_settings(strategy).check()
 
 
 @without_gpu
@@ -89,7 +89,7 @@ def test_nccl_without_gpus(strategy: Any, message: str) -> None:
 def test_a_device_named_twice() -> None:
     strategy = {"kind": "mirrored", "devices": ["cpu:0", "cpu:0"]}
     with pytest.raises(ConfigError, match="names a device twice: cpu:0, cpu:0"):
-        check_available(strategy_settings(strategy))
+        strategy_settings(strategy).check()
 
 
 def test_more_cpus_than_tensorflow_has_begun_with() -> None:
@@ -135,7 +135,7 @@ def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TPU_NAME", raising=False)
     message = "strategy tpu: no TPU is named and this machine has none; set train.strategy to"
     with pytest.raises(ConfigError, match=message):
-        check_available(strategy_settings("tpu"))
+        strategy_settings("tpu").check()
 
 
 @pytest.mark.parametrize("name", ["local", "no-such-tpu"])
@@ -152,12 +152,12 @@ def test_a_tpu_address_that_does_not_answer() -> None:
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(ConfigError, match=rf"nothing answers at grpc://localhost:{port} \(Conn"):
-        check_available(strategy_settings({"kind": "tpu", "name": f"grpc://localhost:{port}"}))
+        strategy_settings({"kind": "tpu", "name": f"grpc://localhost:{port}"}).check()
 
 
 def test_a_tpu_address_without_a_port() -> None:
     with pytest.raises(ConfigError, match="found 'grpc://host' as its address; right is grpc://"):
-        check_available(strategy_settings({"kind": "tpu", "name": "grpc://host"}))
+        strategy_settings({"kind": "tpu", "name": "grpc://host"}).check()
 
 
 def test_manual_placement() -> None:

@@ -21,7 +21,7 @@ from trainer_module.settings.learning_rate import (
     StepSchedule,
 )
 from trainer_module.settings.model import ModelSettings
-from trainer_module.settings.strategy import AnyStrategy, ClusterSettings, StrategySettings
+from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
     NOT_IN_CACHE_KEY,
@@ -30,7 +30,7 @@ from trainer_module.settings.train import (
     Precision,
     TrainSettings,
 )
-from trainer_module.strategies.base import Strategy
+from trainer_module.strategies.base import BaseStrategy, Strategy
 from trainer_module.strategies.mirrored import (
     CentralStorageStrategy,
     MirroredStrategy,
@@ -43,7 +43,6 @@ from trainer_module.strategies.tpu import TPUStrategy
 
 __all__ = [
     "SETTINGS_KEY",
-    "AnyStrategy",
     "CategoricalFeature",
     "CentralStorageStrategy",
     "ClusterSettings",
@@ -100,7 +99,7 @@ class TrainerSettings(Settings):
         """The settings that `to_custom_config` put in; KeyError if they are not there."""
         return cls.model_validate(custom_config[SETTINGS_KEY])
 
-    def with_strategy(self, strategy: AnyStrategy) -> TrainerSettings:
+    def with_strategy(self, strategy: BaseStrategy) -> TrainerSettings:
         """The same settings with another strategy."""
         train = self.train.model_copy(update={"strategy": strategy})
         return self.model_copy(update={"train": train})

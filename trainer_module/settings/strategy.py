@@ -26,9 +26,6 @@ def _any_of(strategies: dict[str, str]) -> Any:
     return Annotated[mapping, BeforeValidator(_as_mapping, json_schema_input_type=named)]
 
 
-AnyStrategy: TypeAlias = BaseStrategy
-"""The settings of any registered strategy."""
-
 StrategySettings: TypeAlias = Annotated[BaseStrategy, Registered(STRATEGIES, _any_of)]
 
 

@@ -1,10 +1,9 @@
-"""Which strategy `auto` means here, and whether what a config asks for is there."""
+"""Which strategy `auto` means here."""
 
 from __future__ import annotations
 
 from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import (
-    AnyStrategy,
     DefaultStrategy,
     MirroredStrategy,
     MultiWorkerMirroredStrategy,
@@ -15,6 +14,7 @@ from trainer_module.settings import (
     TrainSettings,
 )
 from trainer_module.strategies import devices, tpu
+from trainer_module.strategies.base import BaseStrategy
 from trainer_module.tf_config import TFConfig
 
 
@@ -53,14 +53,5 @@ def _choose_by_machine() -> StrategyChoice:
     return _choice(DefaultStrategy(kind=Strategy.DEFAULT), "there is neither a GPU nor a TPU")
 
 
-def _choice(strategy: AnyStrategy, reason: str) -> StrategyChoice:
+def _choice(strategy: BaseStrategy, reason: str) -> StrategyChoice:
     return StrategyChoice(strategy=strategy, reason=reason)
-
-
-def check_available(strategy: AnyStrategy) -> None:
-    """Checks that this machine has what a strategy asks for, before anything is computed.
-
-    Raises:
-      ConfigError: if a GPU or a TPU that it asks for is not there.
-    """
-    strategy.check()

@@ -20,7 +20,19 @@ class Reduction(StrEnum):
     REDUCTION_TO_ONE = "reduction_to_one"
 
 
-class MirroredStrategy(BaseStrategy):
+class _ReplicatedStrategy(BaseStrategy):
+    """A replica on each of some devices."""
+
+    devices: list[Device] = []
+
+    def check(self) -> None:
+        """Checks that the devices are there."""
+        from trainer_module.strategies.devices import check_devices
+
+        check_devices(self.devices)
+
+
+class MirroredStrategy(_ReplicatedStrategy):
     """A replica on each device of this machine, in step with each other."""
 
     kind: Literal[Strategy.MIRRORED]
@@ -29,12 +41,6 @@ class MirroredStrategy(BaseStrategy):
     GPUs, or the CPU."""
     reduction: Reduction | None = None
     """Default: nccl on GPUs, reduction_to_one otherwise."""
-
-    def check(self) -> None:
-        """Checks that the devices are there."""
-        from trainer_module.strategies.devices import check_devices
-
-        check_devices(self.devices)
 
     def build(self) -> tf.distribute.Strategy:
         """The variables are on every device."""
@@ -57,18 +63,12 @@ class MirroredStrategy(BaseStrategy):
         return tf.distribute.MirroredStrategy(names, cross_device_ops=reduction)
 
 
-class CentralStorageStrategy(BaseStrategy):
+class CentralStorageStrategy(_ReplicatedStrategy):
     """A replica on each device, the variables in one place: on the CPU, or on the only GPU."""
 
     kind: Literal[Strategy.CENTRAL_STORAGE]
     devices: list[Device] = []
     """As for `mirrored`."""
-
-    def check(self) -> None:
-        """Checks that the devices are there."""
-        from trainer_module.strategies.devices import check_devices
-
-        check_devices(self.devices)
 
     def build(self) -> tf.distribute.Strategy:
         """The variables are on one device."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 LOCALHOST = "localhost"
+"""The host of all tasks of a local cluster."""
 
 logger = logging.getLogger(__name__)
 

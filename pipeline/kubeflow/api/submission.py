@@ -24,7 +24,7 @@ MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
-class Version:
+class PipelineVersion:
     """A compiled pipeline as Kubeflow has it."""
 
     pipeline: str
@@ -90,7 +90,7 @@ def _check_value(text: str, name: str, value: ParameterValue) -> None:
         raise ConfigError(f"--parameter {text}: there is no strategy `{value}`; {hint}")
 
 
-def ensure_version(kubeflow: Kubeflow, compiled: CompiledPipeline) -> Version:
+def ensure_version(kubeflow: Kubeflow, compiled: CompiledPipeline) -> PipelineVersion:
     """The pipeline's version of this content, uploaded if it is not there; raises as calls do."""
     name = compiled.name
     pipeline = _find_or_create(
@@ -100,7 +100,7 @@ def ensure_version(kubeflow: Kubeflow, compiled: CompiledPipeline) -> Version:
         lambda: kubeflow.version_id(pipeline, compiled.version),
         lambda: kubeflow.upload_version(pipeline, compiled.version, compiled.yaml),
     )
-    return Version(pipeline, version, compiled.version, is_new)
+    return PipelineVersion(pipeline, version, compiled.version, is_new)
 
 
 def ensure_experiment(kubeflow: Kubeflow, name: str) -> str:
@@ -113,7 +113,7 @@ def ensure_experiment(kubeflow: Kubeflow, name: str) -> str:
 def start_run(
     kubeflow: Kubeflow,
     settings: KubeflowSettings,
-    version: Version,
+    version: PipelineVersion,
     parameters: dict[str, ParameterValue],
 ) -> str:
     """Starts a run.

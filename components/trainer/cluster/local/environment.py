@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from trainer_module.strategies.network import LOCALHOST
 from trainer_module.tf_config import VARIABLE
 
-LOCALHOST = "localhost"
-"""The host of all tasks of this machine."""
 INTEROP_THREADS = "TF_NUM_INTEROP_THREADS"
 
 
