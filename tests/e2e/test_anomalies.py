@@ -95,9 +95,9 @@ def test_mistyped_column_stops_the_run(trained: Project) -> None:
 
 def test_new_category_in_a_feature_warns(trained: Project) -> None:
     write(trained.folder, fruit(colours="red green blue"))
-    done = trained.scopeline("run", "--config", "fruit.yaml")
+    done = trained.scopeline("run", "--config", "fruit.yaml", "--validate-only")
     summary = trained.summary("fruit")
-    assert done.returncode in (0, 3), done.stdout
+    assert done.returncode == 0, done.stdout
     assert any("colour" in anomaly and "blue" in anomaly for anomaly in summary["anomalies"])
     assert "warning: " in done.stdout
 

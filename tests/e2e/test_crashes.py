@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from e2e.conftest import Project
+from e2e.conftest import SMALL, Project
 
 LONG = ("run", "--set", "train.epochs=400", "--set", "train.early_stopping={patience: 400}")
 
@@ -69,7 +69,8 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed) -> None:
 
 
 def test_rerun_goes_on_after_the_kill(project: Project, killed) -> None:
-    done = project.scopeline("run", "--set", "train.epochs=2", "--set", "evaluate.thresholds={}")
+    changes = ("--set", SMALL, "--set", "train.epochs=2", "--set", "evaluate.thresholds={}")
+    done = project.scopeline("run", *changes)
     assert done.returncode == 0, done.stdout + done.stderr
     states = project.states("digits")
     assert [states[name] for name in list(states)[:5]] == ["cached"] * 5

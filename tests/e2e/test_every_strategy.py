@@ -12,49 +12,47 @@ import warm
 from e2e.conftest import Project
 
 TWO_CPUS = "devices: [cpu:0, cpu:1]"
-SETTINGS = ("--set", "evaluate.thresholds.accuracy.tolerance=0.05")
-"""Each model replaces another that is about as good."""
+SETTINGS = (
+    "model={kind: cnn, filters: [8], hidden_units: [32]}",
+    "train.epochs=5",
+    "train.learning_rate=0.01",
+    "evaluate.thresholds={accuracy: {min: 0.85, tolerance: 0.15}}",
+)
+"""Each model is quickly trained, and replaces another that is about as good."""
+PICKED = "note: strategy auto: default, as there is neither a GPU nor a TPU"
+
+
+def changes(*settings: str) -> list[str]:
+    """Options that change the config."""
+    return [part for setting in settings for part in ("--set", setting)]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "loop", "replicas", "at_least"),
+    ("strategy", "loop", "replicas"),
     [
-        ("default", "custom", 1, 0.96),
-        ("{kind: one_device, device: cpu:0}", "fit", 1, 0.96),
-        (f"{{kind: mirrored, {TWO_CPUS}}}", "custom", 2, 0.96),
-        (f"{{kind: central_storage, {TWO_CPUS}}}", "fit", 2, 0.96),
-        ("multi_worker_mirrored", "fit", 2, 0.96),
-        ("parameter_server", "fit", 1, 0.95),
+        ("auto", "custom", 1),
+        ("{kind: one_device, device: cpu:0}", "fit", 1),
+        (f"{{kind: mirrored, {TWO_CPUS}}}", "custom", 2),
+        (f"{{kind: central_storage, {TWO_CPUS}}}", "fit", 2),
+        ("multi_worker_mirrored", "fit", 2),
+        ("parameter_server", "fit", 1),
     ],
 )
-def test_digits_is_pushed(
-    project: Project, strategy: str, loop: str, replicas: int, at_least: float
-) -> None:
-    changes = ("--set", f"train.strategy={strategy}", "--set", f"train.loop={loop}")
-    done = project.scopeline("run", *changes, *SETTINGS)
+def test_digits_is_pushed(project: Project, strategy: str, loop: str, replicas: int) -> None:
+    settings = (f"train.strategy={strategy}", f"train.loop={loop}", *SETTINGS)
+    done = project.scopeline("run", *changes(*settings))
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (PICKED in done.stdout) is (strategy == "auto")
+    strategy = "default" if strategy == "auto" else strategy
     summary = project.summary("digits")
     training = summary["training"]
     assert (training["strategy"] in strategy, training["loop"]) == (True, loop)
     assert (summary["replicas"], training["global_batch_size"]) == (replicas, 64 * replicas)
-    assert summary["metrics"]["accuracy"]["value"] >= at_least
     assert summary["status"] == "pushed"
     assert training["steps"] == training["epochs"] * -(-1442 // (64 * replicas))
     assert training["step_seconds"] > 0
     assert training["examples_per_second"] > 0
     assert len(training["examples_per_worker"]) == training["workers"]
-
-
-def test_auto_says_what_it_picked(project: Project) -> None:
-    """One step per epoch: this is not about the model."""
-    settings = ("train.strategy=auto", "train.batch_size=2000", "train.epochs=1")
-    changes = [part for setting in settings for part in ("--set", setting)]
-    done = project.scopeline("run", *changes, "--set", "evaluate.thresholds={}")
-    assert "note: strategy auto: default, as there is neither a GPU nor a TPU" in done.stdout
-    assert (
-        "note: the train split's 1442 examples are fewer than a global batch of 2000: a step takes "
-        "1442"
-    ) in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -103,12 +101,11 @@ def test_a_peer_that_never_comes(project: Project) -> None:
         project,
         tf_config,
         *("--set", "train.strategy=multi_worker_mirrored"),
-        *("--set", "train.cluster.start_timeout=12"),
+        *("--set", "train.cluster.start_timeout=5"),
     )
     assert done.returncode == 1
     assert (
-        f"Trainer failed: no answer from worker 1 at localhost:{ports[1]} within 12 s"
-        in done.stdout
+        f"Trainer failed: no answer from worker 1 at localhost:{ports[1]} within 5 s" in done.stdout
     )
 
 
@@ -135,13 +132,12 @@ def test_two_runs_join_the_cluster_that_tf_config_names(project: Project) -> Non
     """As on two machines: each with its own output, the same data and the same losses."""
     with socket.create_server(("localhost", 0)) as one, socket.create_server(("", 0)) as two:
         addresses = [f"localhost:{server.getsockname()[1]}" for server in (one, two)]
-    settings = ("train.strategy=auto", "train.epochs=2", "evaluate.thresholds={}")
+    settings = (*SETTINGS, "train.strategy=auto", "train.epochs=2", "evaluate.thresholds={}")
     processes = []
     for index in (0, 1):
         task = {"type": "worker", "index": index}
-        changes = [part for s in (*settings, f"name=machine{index}") for part in ("--set", s)]
         process = warm.Popen(
-            project.command("run", *changes),
+            project.command("run", *changes(*settings, f"name=machine{index}")),
             cwd=project.folder,
             env={
                 **os.environ,

@@ -38,22 +38,15 @@ def rounds() -> list[tuple[Victim, int]]:
     return [(VICTIMS[i % len(VICTIMS)], generator.randint(1, EPOCHS - 2)) for i in range(count)]
 
 
-@pytest.fixture(scope="module")
-def prepared(project: Project) -> Project:
-    """A project whose data is ready: only training is run again."""
-    project.scopeline("run", "--set", "train.epochs=1", "--set", "evaluate.thresholds={}")
-    return project
-
-
 @pytest.mark.parametrize(("victim", "epoch"), rounds(), ids=str)
 def test_training_goes_on_after_a_kill(
-    prepared: Project, victim: Victim, epoch: int, request: pytest.FixtureRequest
+    project: Project, victim: Victim, epoch: int, request: pytest.FixtureRequest
 ) -> None:
     seed = 1 + [item.name for item in request.session.items].index(request.node.name)
     command = arguments(victim.strategy, seed)
-    earlier = logs(prepared)
-    run = prepared.start(*command)
-    wait_for_epoch(prepared, run, epoch, earlier)
+    earlier = logs(project)
+    run = project.start(*command)
+    wait_for_epoch(project, run, epoch, earlier)
     # Not always at the end of an epoch.
     time.sleep(random.Random(seed).uniform(0, 0.3))  # noqa: S311
     processes = children(run.pid)
@@ -63,14 +56,14 @@ def test_training_goes_on_after_a_kill(
         run.communicate()
         time.sleep(1)
         assert not survivors(processes)
-        said = prepared.scopeline(*command).stdout
-        assert prepared.states("digits")["Transform"] == "cached"
+        said = project.scopeline(*command).stdout
+        assert project.states("digits")["Transform"] == "cached"
     else:
         kill(run.pid, victim.role)
         said, errors = run.communicate(timeout=240)
         assert run.returncode in (0, 3), said + errors
         assert f"note: {victim.role} was killed by SIGKILL, and training went on" in said
-    training = prepared.summary("digits")["training"]
+    training = project.summary("digits")["training"]
     assert training["epochs"] == EPOCHS
     assert training["steps"] == EPOCHS * STEPS_PER_EPOCH.get(victim.strategy, 23)
     assert len(training["history"]["loss"]) == EPOCHS
@@ -78,7 +71,7 @@ def test_training_goes_on_after_a_kill(
     assert (training["resumed_at_step"] > 0) is not restarted_alone
     assert "pushed" in said or "not worse than in service" in said
     assert not survivors(processes)
-    assert not list(backups(prepared)), "a finished training leaves no backup"
+    assert not list(backups(project)), "a finished training leaves no backup"
 
 
 def kill(runner: int, role: str) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from e2e.conftest import SMALL
 from e2e.kubeflow_cluster import ROOT, Cluster, Run, kill_once, states, summary
 from mariadb_server import PASSWORD, mariadb
 
@@ -21,7 +22,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(volume, server, "meta")
 
 
-DIGITS = (ROOT / "configs" / "digits.yaml", "evaluate.thresholds={accuracy: {min: 0.5}}")
+DIGITS = (ROOT / "configs" / "digits.yaml", SMALL, "evaluate.thresholds={accuracy: {min: 0.1}}")
 
 
 @pytest.fixture(scope="module")

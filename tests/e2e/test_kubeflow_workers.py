@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from e2e.conftest import SMALL
 from e2e.kubeflow_cluster import ROOT, Cluster, states, summary
 from mariadb_server import PASSWORD, mariadb
 
@@ -47,7 +48,8 @@ def test_two_workers_as_pods_train_the_digits_though_one_is_killed(cluster: Clus
         "train.strategy=multi_worker_mirrored",
         "train.cluster={workers: 2, launcher: kubernetes}",
         f"train.epochs={EPOCHS}",
-        "evaluate.thresholds={accuracy: {min: 0.5}}",
+        SMALL,
+        "evaluate.thresholds={accuracy: {min: 0.1}}",
     )
     killed: list[str] = []
     stop = threading.Event()

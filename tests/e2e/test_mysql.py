@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.conftest import Project, plain
+from e2e.conftest import SMALL, Project, plain
 from mariadb_server import PASSWORD, MariaDB, mariadb
 
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
@@ -28,7 +28,8 @@ def arguments(server: MariaDB, database: str = "meta") -> list[str]:
         "train.epochs": "1",
         "evaluate.thresholds": "{}",
     }
-    return [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
+    settings = [SMALL, *(f"{key}={value}" for key, value in keys.items())]
+    return [part for setting in settings for part in ("--set", setting)]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("SCOPELINE_KILLS", "1"))
 KILLS_A_DAY = 2
 DAYS = max(2, KILLS // KILLS_A_DAY)
 WINDOW = 3
-LONGEST = 40
+LONGEST = 25
 """Seconds that a night takes at most, more or less: a kill may come when all is done."""
 SETTINGS = (
     f"schedule.window={{last: {WINDOW}}}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import ml_metadata as mlmd
 import pytest
-from e2e.conftest import ROOT, Project
+from e2e.conftest import ROOT, SMALL, Project
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions, read_provenance
@@ -21,7 +21,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.retention import apply_retention
 
 CONFIG = ROOT / "configs" / "digits.yaml"
-EASY = ("--set", "evaluate.thresholds={accuracy: {tolerance: 1}}")
+EASY = ("--set", SMALL, "--set", "evaluate.thresholds={accuracy: {tolerance: 1}}")
 
 
 def run_with(epochs: int) -> tuple[str, ...]:
