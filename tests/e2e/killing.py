@@ -79,6 +79,11 @@ def logs(project: Project) -> set[Path]:
     return set((project.output / "digits" / "runs").glob("*/run.log"))
 
 
+def backups(project: Project) -> list[Path]:
+    """What trainings keep to go on from."""
+    return list((project.output / "digits/pipeline_root/Trainer/backups").glob("*"))
+
+
 def wait_for_epoch(
     project: Project, run: subprocess.Popen[str], epoch: int, earlier: set[Path]
 ) -> None:

@@ -6,27 +6,48 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
+import psutil
 import pytest
 import warm
-from e2e.conftest import SMALL, Project
+from e2e.conftest import Project
+from e2e.killing import (
+    EPOCHS,
+    arguments,
+    backups,
+    children,
+    logs,
+    survivors,
+    wait_for_epoch,
+)
 
-LONG = ("run", "--set", "train.epochs=400", "--set", "train.early_stopping={patience: 400}")
+TRAINING = arguments("mirrored", seed=1)
+LONG = [*arguments("mirrored", seed=2), "--set", "train.epochs=400"]
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run that was killed in mid-training, and a second one that was tried while it lasted."""
+
+    second: subprocess.CompletedProcess[str]
+    processes: list[psutil.Process]
+    """Those that trained."""
 
 
 @pytest.fixture(scope="module")
-def killed(project: Project) -> dict[str, str]:
-    """A run killed in mid-training, while a second one was tried; what the second one said."""
-    process = project.start(*LONG)
+def killed(project: Project) -> Killed:
+    process = project.start(*TRAINING)
     try:
-        wait_for(lambda: bool(_checkpoints(project)), process)
+        wait_for(lambda: bool(logs(project)), process)
         second = project.scopeline("run")
-        assert process.poll() is None, "training ended before it could be killed"
+        wait_for_epoch(project, process, epoch=5, earlier=set())
+        processes = children(process.pid)
+        assert processes, "training ended before it could be killed"
     finally:
         process.kill()
         process.wait()
-    return {"second": second.stderr, "code": str(second.returncode)}
+    return Killed(second, processes)
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -37,28 +58,42 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.2)
 
 
-def _checkpoints(project: Project) -> set[Path]:
-    """What each training has once its first epoch has ended."""
-    return set((project.output / "digits/pipeline_root/Trainer/backups").glob("*/checkpoint"))
+def test_second_run_at_once_is_refused(killed: Killed) -> None:
+    assert killed.second.returncode == 2
+    assert "another run of `digits` is under way" in killed.second.stderr
+    assert "--output" in killed.second.stderr
+    assert "Traceback" not in killed.second.stderr
 
 
-def test_second_run_at_once_is_refused(killed: dict[str, str]) -> None:
-    assert killed["code"] == "2"
-    assert "another run of `digits` is under way" in killed["second"]
-    assert "--output" in killed["second"]
-    assert "Traceback" not in killed["second"]
+def test_nothing_trains_on_without_its_run(killed: Killed) -> None:
+    deadline = time.monotonic() + 10
+    while survivors(killed.processes):
+        assert time.monotonic() < deadline, "a process stayed"
+        time.sleep(0.1)
 
 
-def test_killed_run_is_seen_in_its_summary(project: Project, killed) -> None:
+def test_killed_run_is_seen_in_its_summary(project: Project, killed: Killed) -> None:
     summary = project.summary("digits")
     assert summary["status"] == "running"
     assert [c["name"] for c in summary["components"]][-1] == "Transform"
 
 
-def test_stopped_run_says_that_it_was_stopped(project: Project, killed) -> None:
-    before = len(_checkpoints(project))
-    process = project.start(*LONG, "--set", "train.seed=2")
-    wait_for(lambda: len(_checkpoints(project)) > before, process)
+def test_training_goes_on_where_it_was_killed(project: Project, killed: Killed) -> None:
+    done = project.scopeline(*TRAINING)
+    assert done.returncode == 0, done.stdout + done.stderr
+    states = project.states("digits")
+    assert [states[name] for name in list(states)[:5]] == ["cached"] * 5
+    assert (states["Trainer"], states["Pusher"]) == ("ran", "ran")
+    training = project.summary("digits")["training"]
+    assert training["resumed_at_step"] > 0
+    assert training["steps"] == EPOCHS * 23, "of the 1,442 examples in batches of 64"
+    assert len(training["history"]["loss"]) == EPOCHS
+    assert not backups(project), "a finished training leaves no backup"
+
+
+def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) -> None:
+    process = project.start(*LONG)
+    wait_for(lambda: bool(backups(project)), process)
     process.send_signal(signal.SIGTERM)
     said, errors = process.communicate(timeout=120)
     assert process.returncode == 130, said + errors
@@ -66,18 +101,6 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed) -> None:
     assert "the next run goes on from the components that are done" in said
     assert "Traceback" not in said + errors
     assert project.summary("digits")["status"] == "interrupted"
-
-
-def test_rerun_goes_on_after_the_kill(project: Project, killed) -> None:
-    changes = ("--set", SMALL, "--set", "train.epochs=2", "--set", "evaluate.thresholds={}")
-    done = project.scopeline("run", *changes)
-    assert done.returncode == 0, done.stdout + done.stderr
-    states = project.states("digits")
-    assert [states[name] for name in list(states)[:5]] == ["cached"] * 5
-    assert states["Trainer"] == "ran"
-    assert project.summary("digits")["reason"] == (
-        "no thresholds are set, and no model is in service yet"
-    )
 
 
 def test_output_that_cannot_be_written_is_refused(project: Project) -> None:

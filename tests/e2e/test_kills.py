@@ -1,6 +1,7 @@
 """kill -9 of each kind of process in mid-training: training goes on, and nothing is left behind.
 
-`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/test_kills.py` kills so many, at random moments.
+`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/test_kills.py` kills so many, at random moments. A run
+is always killed in `test_crashes.py`; workers are lost as pods, in other tests.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from pathlib import Path
 
 import pytest
 from e2e.conftest import Project
@@ -17,27 +17,25 @@ from e2e.killing import (
     VICTIMS,
     Victim,
     arguments,
+    backups,
     children,
     logs,
     survivors,
     wait_for_epoch,
 )
 
+KILLS = int(os.environ.get("SCOPELINE_KILLS", "0"))
 STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
 """Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""
-ALWAYS = (6,)
-"""The next run goes on; workers are lost as pods, in other tests."""
 
 
 def rounds() -> list[tuple[Victim, int]]:
     """Victims, and the epoch after which each is killed."""
-    count = int(os.environ.get("SCOPELINE_KILLS", "0"))
-    if not count:
-        return [(VICTIMS[index], 5) for index in ALWAYS]
-    generator = random.Random(count)  # noqa: S311
-    return [(VICTIMS[i % len(VICTIMS)], generator.randint(1, EPOCHS - 2)) for i in range(count)]
+    generator = random.Random(KILLS)  # noqa: S311
+    return [(VICTIMS[i % len(VICTIMS)], generator.randint(1, EPOCHS - 2)) for i in range(KILLS)]
 
 
+@pytest.mark.skipif(not KILLS, reason="SCOPELINE_KILLS does not say how many")
 @pytest.mark.parametrize(("victim", "epoch"), rounds(), ids=str)
 def test_training_goes_on_after_a_kill(
     project: Project, victim: Victim, epoch: int, request: pytest.FixtureRequest
@@ -71,7 +69,7 @@ def test_training_goes_on_after_a_kill(
     assert (training["resumed_at_step"] > 0) is not restarted_alone
     assert "pushed" in said or "not worse than in service" in said
     assert not survivors(processes)
-    assert not list(backups(project)), "a finished training leaves no backup"
+    assert not backups(project), "a finished training leaves no backup"
 
 
 def kill(runner: int, role: str) -> None:
@@ -83,7 +81,3 @@ def kill(runner: int, role: str) -> None:
         and os.getpgid(process.pid) == process.pid
     ]
     task.kill()
-
-
-def backups(project: Project) -> list[Path]:
-    return list((project.output / "digits/pipeline_root/Trainer/backups").glob("*"))

@@ -29,10 +29,10 @@ DIGITS = (ROOT / "configs" / "digits.yaml", SMALL, "evaluate.thresholds={accurac
 def first(digits: Cluster) -> Run:
     """Digits for two epochs; its Trainer is killed in the second.
 
-    A step of each kind starts a Python of its own.
+    The first step and one of the components start a Python of their own.
     """
     killing = kill_once(digits, "trainer", "epoch 2 of 2")
-    cold = ("begin", "transform", "conclude")
+    cold = ("begin", "transform")
     return digits.executor(digits.compile(*DIGITS), killing, cold=cold).run({"epochs": 2})
 
 

@@ -34,7 +34,7 @@ def arguments(server: MariaDB, database: str = "meta") -> list[str]:
 
 @pytest.fixture(scope="module")
 def first(project: Project, server: MariaDB) -> subprocess.CompletedProcess[str]:
-    return project.scopeline("run", "--verbose", *arguments(server))
+    return project.scopeline("run", *arguments(server))
 
 
 def test_run_keeps_its_metadata_on_the_server(project: Project, server: MariaDB, first) -> None:
@@ -60,8 +60,10 @@ def test_plan_copies_the_metadata_and_finds_nothing_to_do(
 
 
 def test_second_run_is_cached(project: Project, server: MariaDB, first) -> None:
-    second = project.scopeline("run", *arguments(server))
+    second = project.scopeline("run", "--verbose", *arguments(server))
     assert second.returncode == 0, second.stdout + second.stderr
+    assert " INFO " in second.stdout + second.stderr, "everything is shown"
+    assert PASSWORD not in second.stdout + second.stderr
     assert set(project.states("digits").values()) == {"cached"}
 
 

@@ -1,25 +1,28 @@
 """Days of taxi data through the scheduler with a simulated clock: windows, warm starts, gates.
 
-Five days: on the third nothing arrives, on the fourth the labels are shuffled.
+Five days: on the third nothing arrives, on the fourth the labels are shuffled, and in the fifth
+night scheduler and run are killed and begin again.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import ml_metadata as mlmd
 import pytest
 import warm
-from e2e.warm_replay import WarmReplay
+from e2e.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.records.event_log import EventKind, LoggedEvent
 from tools.replay import NAME, ROOT, Replay
 
-DAYS, QUIET, POISONED = 5, 3, 4
+DAYS, QUIET, POISONED, KILLED = 5, 3, 4, 5
 WINDOW = 3
 SETTINGS = (f"schedule.window={{last: {WINDOW}}}", "schedule.cron=0 3 * * *")
 NIGHTS = [(1,), (1, 2), (2, 4), (4, 5)]
@@ -46,6 +49,10 @@ class Played:
     def play(self, day: int) -> None:
         """A day and its night."""
         known = {event.id for event in self.replay.event_log.events()}
+        if day == KILLED:
+            self.replay.deliver(day)
+            kill_night(self.replay, day, random.uniform(0.5, LONGEST))  # noqa: S311 - no secret
+            check_what_is_left(self.replay)
         done = self.replay.play(day)
         self.said.append(done.stdout + done.stderr)
         self.events.append([e for e in self.replay.event_log.events() if e.id not in known])
@@ -154,6 +161,14 @@ def test_each_good_day_is_pushed(played: Played) -> None:
             day - 1
         ]
     assert len(played.served[-1]) == 3
+
+
+def test_a_killed_night_is_finished_once(played: Played) -> None:
+    """Whatever it was doing when it was killed."""
+    (finished,) = played.details(KILLED, EventKind.FINISHED)
+    (pushed,) = played.details(KILLED, EventKind.PUSHED)
+    assert finished["window"] == played.spans(*NIGHTS[-1])
+    assert Path(pushed["path"]).name == played.served[-1][-1]
 
 
 def test_the_history_can_be_asked(played: Played) -> None:

@@ -31,7 +31,7 @@ def history(project: Project, config: str) -> list[dict[str, Any]]:
 
 
 def test_due_run_is_done_once(project: Project, config: str) -> None:
-    first = project.cold("schedule", "--config", config, "--once", "--now", FIRING)
+    first = project.scopeline("schedule", "--config", config, "--once", "--now", FIRING)
     assert first.returncode == 0, first.stdout + first.stderr
     (version,) = project.versions("digits")
     assert f"digits: finished: pushed, version {version}" in plain(first.stdout)
