@@ -11,7 +11,8 @@ import random
 
 import pytest
 import tensorflow as tf
-from trainer_data import Row, Transformed, make_image, run_transform
+from trainer_data import Row, Transformed, made_once, make_image, transformed_once
+from warm_data import export, make_orders_before, make_orders_later
 
 from trainer_module.settings import TrainerSettings
 
@@ -57,7 +58,7 @@ def trips(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
             "train": {"epochs": 3, "batch_size": 32, "learning_rate": 0.01},
         }
     )
-    return run_transform(tmp_path_factory.mktemp("trips"), rows[:450], rows[450:], settings)
+    return transformed_once(tmp_path_factory, "trips", rows[:450], rows[450:], settings)
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +80,7 @@ def shades(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
             "train": {"epochs": 8, "batch_size": 16, "learning_rate": 0.01},
         }
     )
-    return run_transform(tmp_path_factory.mktemp("shades"), rows[:150], rows[150:], settings)
+    return transformed_once(tmp_path_factory, "shades", rows[:150], rows[150:], settings)
 
 
 @pytest.fixture(scope="session")
@@ -101,4 +102,56 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
             "train": {"epochs": 6, "batch_size": 16, "learning_rate": 0.05},
         }
     )
-    return run_transform(tmp_path_factory.mktemp("houses"), rows[:240], rows[240:], settings)
+    return transformed_once(tmp_path_factory, "houses", rows[:240], rows[240:], settings)
+
+
+@pytest.fixture(scope="session")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """Multiclass, of numbers and text: what an old model is trained on."""
+    return make_orders_before(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def later_orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """The same some time later: with other values, classes and columns."""
+    return make_orders_later(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def orders_model(orders: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An exported model of `orders`, trained as they say."""
+    return _model(orders, tmp_path_factory, "orders_model")
+
+
+@pytest.fixture(scope="session")
+def later_orders_model(
+    later_orders: Transformed, orders_model: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """An exported model of `later_orders` that began with the weights of `orders_model`."""
+    return _model(later_orders, tmp_path_factory, "later_orders_model", orders_model)
+
+
+@pytest.fixture(scope="session")
+def trips_model(trips: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An exported model of `trips`, trained as they say."""
+    return _model(trips, tmp_path_factory, "trips_model")
+
+
+@pytest.fixture(scope="session")
+def shades_model(shades: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An exported model of `shades`, trained as they say."""
+    return _model(shades, tmp_path_factory, "shades_model")
+
+
+@pytest.fixture(scope="session")
+def houses_model(houses: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An exported model of `houses`, trained as they say."""
+    return _model(houses, tmp_path_factory, "houses_model")
+
+
+def _model(
+    data: Transformed, factory: pytest.TempPathFactory, name: str, base: str | None = None
+) -> str:
+    """The path of the model; its record lies in `model_run` beside it."""
+    directory = made_once(factory, name, lambda directory: export(data, directory, base))
+    return data.fn_args(directory).serving_model_dir

@@ -16,6 +16,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from tensorflow_transform.beam import analysis_graph_builder, analyzer_cache
 
+from components.beam_lookups import remember_lookups
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
 from trainer_module.vocabulary import CLASSES, _CountsCoder
@@ -32,7 +33,7 @@ TYPES = {
 }
 """The same as they are in a batch."""
 NOT_UTF8 = b"\xff\xfe caf\xe9"
-COMPANIES = {1: b"One", 2: NOT_UTF8, 3: "Zürich".encode(), 4: b'a "quote" \\ {"x": 1}'}
+COMPANIES = {1: b"One", 2: NOT_UTF8, 4: 'Zürich "quote" \\ {"x": 1}'.encode()}
 """Of a span each; besides, all have the same two."""
 SPANS = {
     f"span-{number}": [
@@ -45,7 +46,7 @@ SPANS = {
         }
         for row in range(20)
     ]
-    for number in (1, 2, 3, 4)
+    for number in (1, 2, 4)
 }
 
 
@@ -63,6 +64,7 @@ def analyse(
     root: Path, names: list[str], cache: Path | None
 ) -> tuple[tft.TFTransformOutput, dict[str, int]]:
     """Analyses spans as TFX's Transform does; also says how many rows of each were read."""
+    remember_lookups()
     pipeline = beam.Pipeline(
         options=PipelineOptions(
             ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
@@ -117,15 +119,15 @@ def transform(output: tft.TFTransformOutput) -> dict[str, np.ndarray]:
 
 def test_a_window_that_moved_reads_the_new_span_alone(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    first, read = analyse(tmp_path / "first", ["span-1", "span-2", "span-3"], cache)
-    assert read == {"span-1": 20, "span-2": 20, "span-3": 20}
-    window = ["span-2", "span-3", "span-4"]
+    first, read = analyse(tmp_path / "first", ["span-1", "span-2"], cache)
+    assert read == {"span-1": 20, "span-2": 20}
+    window = ["span-2", "span-4"]
     moved, read = analyse(tmp_path / "moved", window, cache)
     assert read == {"span-4": 20}, "what is known of the others is in the cache"
     _, read = analyse(tmp_path / "again", window, cache)
     assert read == {}
     fresh, read = analyse(tmp_path / "fresh", window, cache=None)
-    assert read == {"span-2": 20, "span-3": 20, "span-4": 20}
+    assert read == {"span-2": 20, "span-4": 20}
 
     for name in ("company", CLASSES):
         vocabulary = moved.vocabulary_by_name(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,24 +13,15 @@ from test_loops import Interrupt
 from trainer_data import Transformed
 from warm_data import (
     dense,
-    export,
     layer,
     load,
-    make_orders_before,
-    make_orders_later,
     prepare,
+    read_record,
 )
 
-from components.trainer.cluster.local.launcher import LocalLauncher
-from components.trainer.cluster.supervisor import ClusterJob as Processes
-from components.trainer.cluster.supervisor import Supervisor
-from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS
-from trainer_module.record import RECORD_FILE
-from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, Strategy, Task, TrainerSettings
-from trainer_module.trainer import run_fn
+from trainer_module.settings import Loop, Task
 from trainer_module.warm_start.axes import Axis
 from trainer_module.warm_start.description import (
     DESCRIPTION_FILE,
@@ -43,28 +33,8 @@ from trainer_module.warm_start.description import (
 )
 
 
-@pytest.fixture(scope="module")
-def orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    return make_orders_before(tmp_path_factory.mktemp("orders"))
-
-
-@pytest.fixture(scope="module")
-def later_orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    return make_orders_later(tmp_path_factory.mktemp("later_orders"))
-
-
-@pytest.fixture(scope="module")
-def orders_model(orders: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return export(orders, tmp_path_factory.mktemp("orders_model"))
-
-
-def test_it_is_told_in_the_record(
-    orders_model: str, later_orders: Transformed, tmp_path: Path
-) -> None:
-    fn_args = later_orders.fn_args(tmp_path, train={"epochs": 1})
-    fn_args.base_model = orders_model
-    run_fn(fn_args)
-    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
+def test_it_is_told_in_the_record(orders_model: str, later_orders_model: str) -> None:
+    record = read_record(later_orders_model)
     assert record["warm_start"] == orders_model
     assert record["notes"][0].startswith(f"warm start: from {orders_model}, ")
 
@@ -158,46 +128,3 @@ def test_nothing_in_common(shades: Transformed, orders_model: str, tmp_path: Pat
         f"warm start: nothing of {orders_model}, a model of kind mlp, fits: all weights start fresh"
     )
     assert "warm start: column `company` is gone" in notes
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        {"kind": "parameter_server", "partitioner": "fixed_shards"},
-        {"kind": "multi_worker_mirrored"},
-    ],
-    ids=lambda strategy: strategy["kind"],
-)
-def test_in_a_cluster_of_processes(
-    orders_model: str, later_orders: Transformed, tmp_path: Path, strategy: dict[str, str]
-) -> None:
-    """A learning rate of nearly nothing shows what training began with."""
-    train = {
-        "strategy": strategy,
-        "cluster": {"workers": 2, "parameter_servers": 2},
-        "epochs": 1,
-        "learning_rate": 1e-12,
-    }
-    fn_args = later_orders.fn_args(tmp_path, train=train)
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    names = ("train_files", "eval_files", "transform_graph_path", "custom_config", "model_run_dir")
-    arguments = {name: getattr(fn_args, name) for name in names} | {
-        "serving_model_dir": fn_args.serving_model_dir,
-        "eval_model_dir": str(tmp_path / "eval"),
-        "base_model": orders_model,
-    }
-    runtime = Runtime(backup_directory=str(tmp_path / "backup"))
-    run = f"{run_fn.__module__}.{run_fn.__name__}"
-    training = Training(run, arguments, settings, runtime, str(tmp_path / "scratch"))
-    kind = Strategy(settings.train.strategy.kind)
-    Supervisor(
-        LocalLauncher(), Processes(make_tasks(training, kind, None), restart_policy(kind), 100)
-    ).run()
-    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
-    assert record["warm_start"] == orders_model
-    assert "embedding of `company`: 3 of 4 values kept" in " ".join(record["notes"])
-    old, new = load(orders_model), load(fn_args.serving_model_dir)
-    was, rows = (layer(model, "company_embedding")[0] for model in (old, new))
-    np.testing.assert_allclose(rows[[3, 2, 0]], was[:3], atol=1e-6)
-    np.testing.assert_allclose(dense(new)[1][0], dense(old)[1][0], atol=1e-6)

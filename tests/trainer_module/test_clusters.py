@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from trainer_data import Transformed, to_example
+from warm_data import dense, layer, load, read_record
 
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
@@ -22,7 +23,9 @@ from trainer_module.trainer import run_fn
 pytestmark = pytest.mark.timeout(180)
 
 
-def train(data: Transformed, directory: Path, **changes: Any) -> dict[str, Any]:
+def train(
+    data: Transformed, directory: Path, base: str | None = None, **changes: Any
+) -> dict[str, Any]:
     """Trains in the processes of the strategy; returns the chief's record."""
     fn_args = data.fn_args(directory, train=changes)
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
@@ -33,6 +36,7 @@ def train(data: Transformed, directory: Path, **changes: Any) -> dict[str, Any]:
         "serving_model_dir": fn_args.serving_model_dir,
         "eval_model_dir": str(directory / "eval"),
         "model_run_dir": fn_args.model_run_dir,
+        "base_model": base,
     }
     run = f"{run_fn.__module__}.{run_fn.__name__}"
     training = Training(run, arguments, settings, runtime, str(directory / "scratch"))
@@ -42,46 +46,51 @@ def train(data: Transformed, directory: Path, **changes: Any) -> dict[str, Any]:
     return dict(json.loads((directory / "model_run" / RECORD_FILE).read_text()))
 
 
-@pytest.fixture(scope="module")
-def expected(trips: Transformed, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process with TensorFlow's default strategy comes to."""
-    directory = tmp_path_factory.mktemp("expected")
-    run_fn(trips.fn_args(directory))
-    return dict(json.loads((directory / "model_run" / RECORD_FILE).read_text()))
-
-
-@pytest.mark.parametrize("loop", Loop)
+@pytest.mark.parametrize(
+    ("fixture", "base_fixture", "loop"),
+    [("trips", None, Loop.CUSTOM), ("later_orders", "orders_model", Loop.FIT)],
+    ids=["from_scratch-custom", "warm-fit"],
+)
 def test_workers_in_step_come_to_the_same_losses(
-    trips: Transformed, expected: dict[str, Any], tmp_path: Path, loop: Loop
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    fixture: str,
+    base_fixture: str | None,
+    loop: Loop,
 ) -> None:
-    record = train(trips, tmp_path, strategy="multi_worker_mirrored", batch_size=16, loop=loop)
+    """As one process with TensorFlow's default strategy and `fit`, also from a base model."""
+    data = request.getfixturevalue(fixture)
+    base = request.getfixturevalue(base_fixture) if base_fixture else None
+    expected = read_record(request.getfixturevalue(f"{fixture}_model"))
+    strategy = "multi_worker_mirrored"
+    record = train(data, tmp_path, base, strategy=strategy, batch_size=16, loop=loop)
     assert (record["workers"], record["replicas"], record["global_batch_size"]) == (2, 2, 32)
-    assert record["examples_per_worker"] == [3 * 15 * 16] * 2
+    steps = 3 * {"trips": 15, "later_orders": 10}[fixture]
+    assert record["examples_per_worker"] == [steps * 16] * 2
+    assert record["warm_start"] == base
+    told = [note for note in record["notes"] if note.startswith("warm start: ")]
+    assert told == expected["notes"]
     for name, values in expected["history"].items():
         assert record["history"][name] == pytest.approx(values, rel=1e-5), name
     assert list((tmp_path / "model_run" / "train").glob("events*")), "the chief's TensorBoard logs"
     assert list((tmp_path / "model_run" / "worker-1" / "train").glob("events*"))
 
 
-@pytest.mark.parametrize(
-    ("loop", "partitioner"), [(Loop.FIT, "fixed_shards"), (Loop.CUSTOM, "none")]
-)
-def test_servers_train_a_model_that_can_be_served(
-    trips: Transformed, tmp_path: Path, loop: Loop, partitioner: str
-) -> None:
-    record = train(
-        trips,
-        tmp_path,
-        strategy={"kind": "parameter_server", "partitioner": partitioner},
-        cluster={"workers": 2, "parameter_servers": 2},
-        loop=loop,
-        epochs=4,
-    )
-    assert (record["workers"], record["replicas"], record["steps"]) == (2, 1, 4 * 15)
+def check_examples_of_workers(record: dict[str, Any], workers: int) -> None:
     counts = record["examples_per_worker"]
-    drawn_at_most = 4 * 15 * 32 + 2 * 32 * (2 + 16)
-    assert len(counts) == 2
-    assert 4 * 15 * 32 <= sum(counts) <= drawn_at_most, "a few batches are prepared in vain"
+    drawn_at_most = record["steps"] * 32 + workers * 32 * (2 + 16)
+    assert len(counts) == workers
+    assert record["steps"] * 32 <= sum(counts) <= drawn_at_most, (
+        "a few batches are prepared in vain"
+    )
+
+
+def test_servers_train_a_model_that_can_be_served(trips: Transformed, tmp_path: Path) -> None:
+    strategy = {"kind": "parameter_server", "partitioner": "none"}
+    cluster = {"workers": 2, "parameter_servers": 1}
+    record = train(trips, tmp_path, strategy=strategy, cluster=cluster, loop=Loop.CUSTOM, epochs=4)
+    assert (record["workers"], record["replicas"], record["steps"]) == (2, 1, 4 * 15)
+    check_examples_of_workers(record, 2)
     assert max(record["history"]["val_auc"]) > 0.9
     served = tf.saved_model.load(str(tmp_path / "Format-Serving")).signatures["serving_default"]
     examples = tf.constant([to_example(row) for row in trips.evaluation])
@@ -89,3 +98,27 @@ def test_servers_train_a_model_that_can_be_served(
     tipped = np.array([row["tipped"] for row in trips.evaluation], bool)
     best = record["history"]["val_accuracy"][record["best_epoch"] - 1]
     assert np.mean((scores.numpy() > 0.5) == tipped) == pytest.approx(best, abs=1e-6)
+
+
+def test_servers_begin_with_a_base_model(
+    later_orders: Transformed, orders_model: str, tmp_path: Path
+) -> None:
+    """A learning rate of nearly nothing shows what training began with."""
+    record = train(
+        later_orders,
+        tmp_path,
+        orders_model,
+        strategy={"kind": "parameter_server", "partitioner": "fixed_shards"},
+        cluster={"workers": 1, "parameter_servers": 2},
+        loop=Loop.FIT,
+        epochs=2,
+        learning_rate=1e-12,
+    )
+    assert (record["workers"], record["replicas"], record["steps"]) == (1, 1, 2 * 10)
+    check_examples_of_workers(record, 1)
+    assert record["warm_start"] == orders_model
+    assert "embedding of `company`: 3 of 4 values kept" in " ".join(record["notes"])
+    old, new = load(orders_model), load(str(tmp_path / "Format-Serving"))
+    was, rows = (layer(model, "company_embedding")[0] for model in (old, new))
+    np.testing.assert_allclose(rows[[3, 2, 0]], was[:3], atol=1e-6)
+    np.testing.assert_allclose(dense(new)[1][0], dense(old)[1][0], atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,8 @@ from warm_data import (
     first_loss,
     layer,
     load,
-    make_orders_before,
-    make_orders_later,
     prepare,
+    read_record,
     using,
 )
 
@@ -31,44 +31,34 @@ from trainer_module.warm_start.description import (
 
 
 @pytest.fixture(scope="module")
-def orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    return make_orders_before(tmp_path_factory.mktemp("orders"))
-
-
-@pytest.fixture(scope="module")
-def later_orders(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    return make_orders_later(tmp_path_factory.mktemp("later_orders"))
-
-
-@pytest.fixture(scope="module")
-def orders_model(orders: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return export(orders, tmp_path_factory.mktemp("orders_model"))
+def orders_model_of_replicas(orders: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of the same global batch as `orders_model`."""
+    directory = tmp_path_factory.mktemp("orders_model_of_replicas")
+    return export(orders, directory, strategy="mirrored", batch_size=16)
 
 
 @pytest.mark.parametrize(
-    ("fixture", "kind", "trained_under", "strategy"),
+    ("fixture", "model", "strategy"),
     [
-        ("orders", "mlp", "default", "mirrored"),
-        ("orders", "wide_deep", "mirrored", "default"),
-        ("shades", "cnn", "central_storage", "mirrored"),
-        ("houses", "mlp", "mirrored", "central_storage"),
+        ("orders", "orders_model_of_replicas", "default"),
+        ("shades", "shades_model", "mirrored"),
+        ("houses", "houses_model", "central_storage"),
     ],
 )
 def test_same_data_goes_on_where_it_ended(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    fixture: str,
-    kind: str,
-    trained_under: str,
-    strategy: str,
+    request: pytest.FixtureRequest, tmp_path: Path, fixture: str, model: str, strategy: str
 ) -> None:
-    data = using(request.getfixturevalue(fixture), kind)
-    base = export(data, tmp_path / "base", epochs=8, strategy=trained_under)
-    job = prepare(data, tmp_path / "warm", base, strategy=strategy, epochs=1)
+    """The three models are an mlp, a cnn and a wide_deep."""
+    data, base = request.getfixturevalue(fixture), request.getfixturevalue(model)
+    replicas = 1 if strategy == "default" else 2
+    batch_size = data.settings.train.batch_size // replicas
+    train = {"strategy": strategy, "epochs": 1, "batch_size": batch_size}
+    job = prepare(data, tmp_path, base, **train)
     assert job.notes == [f"warm start: from {base}, all weights"]
     for new, old in zip(job.model.get_weights(), load(base).get_weights(), strict=True):
         np.testing.assert_array_equal(new, old)
-    cold = first_loss(prepare(data, tmp_path / "cold", None, strategy=strategy, epochs=1))
+    # The base began cold, with the same seed and global batch.
+    cold = read_record(base)["history"]["loss"][0]
     assert first_loss(job) < cold / 2
     copies = [job.strategy.experimental_local_results(w) for w in job.model.trainable_weights]
     assert {len(values) for values in copies} == {2 if strategy == "mirrored" else 1}
@@ -78,10 +68,10 @@ def test_same_data_goes_on_where_it_ended(
 
 @pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
 def test_rows_follow_their_values_classes_and_columns(
-    orders: Transformed, later_orders: Transformed, tmp_path: Path, kind: str
+    orders: Transformed, later_orders: Transformed, orders_model: str, tmp_path: Path, kind: str
 ) -> None:
     orders, later_orders = using(orders, kind), using(later_orders, kind)
-    base = export(orders, tmp_path / "base")
+    base = orders_model if kind == "mlp" else export(orders, tmp_path / "base", epochs=1)
     fresh = prepare(later_orders, tmp_path / "fresh", None).model
     job = prepare(later_orders, tmp_path / "warm", base)
     old, new = load(base), job.model
@@ -157,28 +147,31 @@ def test_another_kind_of_model_takes_what_means_the_same(
         assert f"warm start: layer {name} is new, starts fresh" in job.notes
 
 
-def test_other_classes_of_a_binary_label(trips: Transformed, tmp_path: Path) -> None:
-    base = export(trips, tmp_path / "base", epochs=1)
-    path = Path(base) / DESCRIPTION_FILE
+def test_other_classes_of_a_binary_label(
+    trips: Transformed, trips_model: str, tmp_path: Path
+) -> None:
+    base = shutil.copytree(trips_model, tmp_path / "base")
+    path = base / DESCRIPTION_FILE
     described = json.loads(path.read_text())
     assert described["classes"] == ["0", "1"]
     path.write_text(json.dumps({**described, "classes": ["1", "2"]}))
-    job = prepare(trips, tmp_path / "warm", base)
+    job = prepare(trips, tmp_path / "warm", str(base))
     assert not layer(job.model, "output")[1].any(), "a fresh bias"
-    np.testing.assert_array_equal(dense(job.model)[0][0], dense(load(base))[0][0])
+    np.testing.assert_array_equal(dense(job.model)[0][0], dense(load(str(base)))[0][0])
     assert job.notes[1:] == [
         "warm start: the classes were `1` and `2`, and are `0` and `1`: the output starts fresh",
         "warm start: layer output has other classes to tell apart, starts fresh",
     ]
 
 
-def test_a_number_keeps_the_scale_of_its_own_data(houses: Transformed, tmp_path: Path) -> None:
+def test_a_number_keeps_the_scale_of_its_own_data(
+    houses: Transformed, houses_model: str, tmp_path: Path
+) -> None:
     """The same weights give, for a label ten times as large, predictions ten times as large."""
-    base = export(houses, tmp_path / "base")
     settings = TrainerSettings.from_custom_config(houses.fn_args(tmp_path).custom_config)
     strategy = open_strategy(settings)
     fn_args = houses.fn_args(tmp_path / "warm")
-    fn_args.base_model = base
+    fn_args.base_model = houses_model
     loaded = load_data(fn_args, houses.tft_output, settings, strategy, 1)
     problem = replace(
         loaded.problem,
@@ -189,4 +182,6 @@ def test_a_number_keeps_the_scale_of_its_own_data(houses: Transformed, tmp_path:
     transformed = houses.transform(houses.evaluation)
     transformed.pop("price")
     found = job.model.predict(transformed, verbose=0)
-    np.testing.assert_allclose(found, 10 * load(base).predict(transformed, verbose=0), rtol=1e-4)
+    np.testing.assert_allclose(
+        found, 10 * load(houses_model).predict(transformed, verbose=0), rtol=1e-4
+    )

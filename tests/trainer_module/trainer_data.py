@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
-from collections.abc import Iterable
+import os
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
 import tensorflow_transform as tft
 from PIL import Image
+from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx import types
 from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.components.transform.executor import Executor
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.beam_lookups import remember_lookups
 from trainer_module.problem import Problem
@@ -110,6 +116,34 @@ class Transformed:
         )
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first of pytest's workers to ask for it fills, and all of them read."""
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    directory, done = root / name, root / f"{name}.done"
+    with (root / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            make(directory)
+            done.touch()
+    return directory
+
+
+def transformed_once(
+    factory: pytest.TempPathFactory,
+    name: str,
+    train: list[Row],
+    evaluation: list[Row],
+    settings: TrainerSettings,
+) -> Transformed:
+    """The same as `run_transform`, which runs in one of pytest's workers alone."""
+    root = made_once(factory, name, lambda root: run_transform(root, train, evaluation, settings))
+    return Transformed(root, settings, train, evaluation)
+
+
 def run_transform(
     root: Path, train: list[Row], evaluation: list[Row], settings: TrainerSettings
 ) -> Transformed:
@@ -117,12 +151,16 @@ def run_transform(
     remember_lookups()
     for split, rows in (("train", train), ("eval", evaluation)):
         write_examples(root / "raw" / f"Split-{split}" / "data.gz", map(to_example, rows))
-    statistics = tfdv.generate_statistics_from_tfrecord(str(root / "raw" / "Split-train" / "*"))
-    schema = tfdv.infer_schema(statistics, infer_feature_shape=True)
+    batch = ExamplesToRecordBatchDecoder().DecodeBatch([to_example(row) for row in train])
+    schema = tfdv.infer_schema(generate_statistics_in_memory(batch), infer_feature_shape=True)
     (root / "schema").mkdir()
     tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
+    # Without a file named as its dependencies, TFX's executor builds an sdist for workers: seconds.
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=["--direct_running_mode=in_memory"],
+        beam_pipeline_args=[
+            "--direct_running_mode=in_memory",
+            f"--extra_package={root / 'unused.tar.gz'}",
+        ],
         tmp_dir=str(root / "tmp"),
         unique_id="1",
     )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow_transform as tft
 import tf_keras
-from trainer_data import Row, Transformed, run_transform
+from trainer_data import Row, Transformed, transformed_once
 
 from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.record import RECORD_FILE
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
@@ -22,7 +25,11 @@ ODD = b"caf\xe9"
 
 
 def make_orders(
-    root: Path, companies: list[Any], kinds: list[str], **columns: float
+    factory: pytest.TempPathFactory,
+    name: str,
+    companies: list[Any],
+    kinds: list[str],
+    **columns: float,
 ) -> Transformed:
     """Multiclass: `kind` follows `company` and `amount`; the first companies are more frequent."""
     generator = random.Random(7)  # noqa: S311
@@ -44,18 +51,19 @@ def make_orders(
         }
     )
     rows = [make_row(index) for index in range(400)]
-    return run_transform(root, rows[:320], rows[320:], settings)
+    return transformed_once(factory, name, rows[:320], rows[320:], settings)
 
 
-def make_orders_before(root: Path) -> Transformed:
+def make_orders_before(factory: pytest.TempPathFactory) -> Transformed:
     """What the old model is trained on."""
-    return make_orders(root, ["Ace", ODD, "Best"], ["ham", "urgent", "news"], old=1.0)
+    return make_orders(factory, "orders", ["Ace", ODD, "Best"], ["ham", "urgent", "news"], old=1.0)
 
 
-def make_orders_later(root: Path) -> Transformed:
+def make_orders_later(factory: pytest.TempPathFactory) -> Transformed:
     """Other companies lead, one is new; so is a class between the others; a column has gone."""
     kinds = ["ham", "urgent", "news", "spam"]
-    return make_orders(root, ["Best", "New", ODD, "Ace"], kinds, bonus=2.0)
+    companies = ["Best", "New", ODD, "Ace"]
+    return make_orders(factory, "later_orders", companies, kinds, bonus=2.0)
 
 
 def using(data: Transformed, kind: str, **model: Any) -> Transformed:
@@ -65,9 +73,10 @@ def using(data: Transformed, kind: str, **model: Any) -> Transformed:
     return replace(data, settings=data.settings.model_copy(update={"model": model_settings}))
 
 
-def export(data: Transformed, directory: Path, **train: Any) -> str:
-    """Trains from scratch; the path of the exported model."""
+def export(data: Transformed, directory: Path, base: str | None = None, **train: Any) -> str:
+    """Trains, from scratch or from a base; the path of the exported model."""
     fn_args = data.fn_args(directory, train=train)
+    fn_args.base_model = base
     run_fn(fn_args)
     return str(fn_args.serving_model_dir)
 
@@ -81,6 +90,11 @@ def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) 
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     loaded = load_data(fn_args, tft_output, settings, strategy, 1)
     return make_job(fn_args, settings, Runtime(), strategy, loaded)
+
+
+def read_record(model: str) -> dict[str, Any]:
+    """What the training has noted of which a model was exported."""
+    return dict(json.loads((Path(model).parent / "model_run" / RECORD_FILE).read_text()))
 
 
 def first_loss(job: TrainingJob) -> float:

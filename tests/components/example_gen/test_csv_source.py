@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,11 @@ def canonical(splits: dict[str, list]) -> list[bytes]:
 
 
 def test_taxi_data_gives_the_examples_of_stock(tmp_path, generate):
-    shutil.copy(TAXI, tmp_path / "data.csv")
+    header, *rows = TAXI.read_text().splitlines()
+    write_csv(tmp_path / "data.csv", header, rows[::5])
     ours = generate(tmp_path, label="big_tipper", task="binary")
     stock = generate(tmp_path, executor=StockExecutor)
-    assert len(canonical(ours)) == 15002
+    assert len(canonical(ours)) == 3001
     assert canonical(ours) == canonical(stock)
 
 

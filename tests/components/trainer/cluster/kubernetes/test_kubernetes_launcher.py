@@ -162,17 +162,17 @@ def test_nothing_is_lost_or_repeated_when_connections_break(
     caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
     kube.cluster.cut_logs += [3, 0, 5, 60, 1]
     gang = workers(
-        {"do": "count", "lines": 200, "pause": 0.02},
+        {"do": "count", "lines": 100, "pause": 0.02},
         {"do": "count", "lines": 1, "pause": 0},
         folder=VOLUME,
     )
     run(gang)
     assert kube.cluster.cut_logs == []
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("[worker 0]")]
-    expected = [text for i in range(200) for text in (f"[worker 0] line {i}", "[worker 0] =====>")]
+    expected = [text for i in range(100) for text in (f"[worker 0] line {i}", "[worker 0] =====>")]
     assert said == expected
     steps = [r.done for r in caplog.records if r.name == PROGRESS_LOGGER]  # type: ignore[attr-defined]
-    assert steps == list(range(1, 201))
+    assert steps == list(range(1, 101))
 
 
 def test_lost_worker_is_replaced_while_the_chief_goes_on(kube: KubeServer, data: Path) -> None:

@@ -122,6 +122,8 @@ def test_servers_train_although_a_worker_is_replaced(kube: KubeServer, root: Pat
         )
     assert record["restarts"] == ["worker 1 was killed by SIGKILL"]
     assert (record["resumed_at_step"], record["epochs"]) == (0, 3 * EPOCHS)
+    first, *_, last = record["history"]["loss"]
+    assert last < first
     kinds = [job["metadata"]["labels"]["scopeline/task"] for job in kube.bodies("Job")]
     assert kinds == ["chief", "worker", "ps"]
     assert kube.left == []
