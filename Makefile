@@ -28,7 +28,7 @@ replay: $(READY)  ## play 30 days of scheduled retraining with a simulated clock
 	@$(PYTHON) tools/replay.py $(ARGS)
 
 test: $(READY)  ## run all tests, on both cores; ARGS="-k name" picks some
-	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)  ## check style, types and layers
 	@$(VENV)/bin/ruff check .

@@ -12,7 +12,20 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
-LONGEST = ("test_replay", "test_kubeflow_spans", "test_kubeflow", "test_every_strategy")
+LONGEST = (
+    "test_replay",
+    "test_every_strategy",
+    "test_clusters",
+    "test_kubeflow_spans",
+    "test_kubeflow",
+    "test_kubeflow_workers",
+    "test_digits",
+    "test_versions_e2e",
+    "test_loops",
+    "test_windows",
+    "test_anomalies",
+    "test_kubernetes_training",
+)
 """Modules of minutes, which begin before others of their kind: else one core waits for them."""
 
 
