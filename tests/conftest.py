@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from pipeline.runs.imports import MIDDLE, OLD, YOUNG
 
 LONGEST = (
     "test_replay",
@@ -29,22 +31,33 @@ LONGEST = (
 """Modules of minutes, which begin before others of their kind: else one core waits for them."""
 
 
-TRAININGS = (
+LONG = (
+    "test_analyzer_cache",
     "test_base_models",
     "test_clusters",
+    "test_kubernetes_launcher",
     "test_kubernetes_training",
+    "test_kubernetes_trouble",
     "test_loops",
+    "test_registries",
     "test_trainer",
+    "test_vertex",
     "test_warm_start",
     "test_warm_start_own_models",
 )
-"""Modules that train under one strategy after another: minutes, as whole pipelines take."""
+"""Modules that train, or start clusters, for as long as whole pipelines take."""
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays; the collector need not look through it again and again."""
+    gc.freeze()
+    gc.set_threshold(YOUNG, MIDDLE, OLD)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast tests first: pipelines and trainings run when everything else has passed."""
     for item in items:
-        if item.path.stem in TRAININGS:
+        if item.path.stem in LONG:
             item.add_marker(pytest.mark.e2e)
 
     def order(item: pytest.Item) -> tuple[bool, int]:

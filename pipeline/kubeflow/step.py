@@ -25,6 +25,7 @@ from pipeline.kubeflow.compiled import FINALIZE, REPORT_MARK, SETUP, SUMMARY_MAR
 from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
+from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, DataError, ScopelineError
 
@@ -76,7 +77,8 @@ def _set_up_run(arguments: argparse.Namespace) -> int:
 
 def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
-    from pipeline.kubeflow.steps.node import read_node_id
+    with kept_imports():
+        from pipeline.kubeflow.steps.node import read_node_id
 
     name = read_node_id(arguments.node)
     # Forked before anything is read from an object store, which has threads.

@@ -13,6 +13,7 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
+from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured, told_briefly
 from trainer_module.errors import ConfigError
 from trainer_module.tf_config import read_tf_config
@@ -64,7 +65,8 @@ def run_pipeline(
             try:
                 # Imported only now: what needs no TensorFlow has been checked, and its chatter
                 # goes to the log.
-                from pipeline.runs.execution import execute
+                with kept_imports():
+                    from pipeline.runs.execution import execute
 
                 console.stop()  # Its thread would not survive a fork.
                 with serving():

@@ -119,15 +119,3 @@ def test_drift_can_be_a_warning(runs: Runs) -> None:
     assert "price plan" in summary["drift"][0]
     assert "validated: the data was read and checked" in said
     assert runs.history("drift")[-1]["details"]["span"] == 4
-
-
-def test_the_next_window_begins_with_the_model_in_service(runs: Runs) -> None:
-    write_span(runs.project.folder, 4)
-    write_span(runs.project.folder, 5)
-    code, said, summary = runs.run()
-    assert code == 0, said
-    assert summary["window"]["spans"] == ["3", "4", "5"]
-    assert "span 4" in said, "it is read now"
-    assert "span 3" not in said, "it was read before"
-    assert "warm start: " in said
-    assert summary["training"]["warm_start"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 import yaml
 from kfp import components
 
@@ -51,6 +52,7 @@ CONFIG = {
     },
 }
 COMPILE = """
+import os
 import sys
 from pathlib import Path
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
@@ -85,8 +87,10 @@ def test_another_process_in_another_folder_gives_the_same_bytes(
 ) -> None:
     (tmp_path / "taxi.yaml").write_text(yaml.safe_dump(CONFIG))
     command = [sys.executable, "-c", COMPILE, "taxi.yaml", "out.yaml"]
-    environment = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7", "PATH": "/usr/bin:/bin"}
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    # What it is forked from has hashes of its own, as PYTHONHASHSEED is not set.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert "PYTHONHASHSEED" not in environment
+    warm.run(command, cwd=tmp_path, env=environment, capture_output=True).check_returncode()
     assert (tmp_path / "out.yaml").read_text() == compiled.yaml
 
 

@@ -1,0 +1,59 @@
+"""What the garbage collector is told of imports."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline.runs.imports import YOUNG, kept_imports
+
+
+class Node:
+    """Something that can refer to itself."""
+
+    own: Node
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.enable()
+
+
+def test_nothing_is_collected_meanwhile_and_all_of_it_stays() -> None:
+    before = gc.get_freeze_count()
+    with kept_imports():
+        assert not gc.isenabled()
+        nodes = [Node() for _ in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_threshold()[0] == YOUNG
+    assert gc.get_freeze_count() >= before + len(nodes)
+
+
+def test_garbage_of_afterwards_is_collected() -> None:
+    with kept_imports():
+        pass
+    node = Node()
+    node.own = node
+    gone = weakref.ref(node)
+    del node
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_import_that_fails_leaves_the_collector_on() -> None:
+    with pytest.raises(ImportError), kept_imports():
+        raise ImportError("no such module")
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    with kept_imports():
+        pass
+    assert not gc.isenabled()
