@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.constants import TF_GENERIC
 from tensorflow_model_analysis.proto import config_pb2
 
 from pipeline.config.metrics import DEFAULT_METRICS, METRICS, Metric
@@ -44,6 +45,8 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
+                # Its signatures are all that is asked; a Keras model would be loaded twice as well.
+                model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
                 preprocessing_function_names=[EVAL_LABEL_SIGNATURE],
