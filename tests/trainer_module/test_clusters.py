@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import warm
 from trainer_data import Transformed, to_example
 from warm_data import dense, layer, load, read_record
 
-from components.trainer.cluster.local.launcher import LocalLauncher
-from components.trainer.cluster.supervisor import ClusterJob, Supervisor
-from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.record import RECORD_FILE
-from trainer_module.runtime import Runtime
-from trainer_module.settings import Loop, Strategy, TrainerSettings
-from trainer_module.trainer import run_fn
+from trainer_module.settings import Loop
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -28,8 +27,6 @@ def train(
 ) -> dict[str, Any]:
     """Trains in the processes of the strategy; returns the chief's record."""
     fn_args = data.fn_args(directory, train=changes)
-    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
-    runtime = Runtime(backup_directory=str(directory / "backup"))
     names = ("train_files", "eval_files", "transform_graph_path", "custom_config")
     arguments = {name: getattr(fn_args, name) for name in names}
     arguments |= {
@@ -38,11 +35,18 @@ def train(
         "model_run_dir": fn_args.model_run_dir,
         "base_model": base,
     }
-    run = f"{run_fn.__module__}.{run_fn.__name__}"
-    training = Training(run, arguments, settings, runtime, str(directory / "scratch"))
-    strategy = Strategy(settings.train.strategy.kind)
-    tasks = make_tasks(training, strategy, None)
-    Supervisor(LocalLauncher(), ClusterJob(tasks, restart_policy(strategy), 100)).run()
+    folders = {name: str(directory / name) for name in ("backup", "scratch")}
+    order = directory / "order.json"
+    order.write_text(json.dumps({"arguments": arguments, **folders}))
+    done = warm.run(
+        [sys.executable, str(Path(__file__).with_name("cluster_run.py")), str(order)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
     return dict(json.loads((directory / "model_run" / RECORD_FILE).read_text()))
 
 

@@ -1,0 +1,43 @@
+"""Trains in the processes of a cluster, which this process forks as a run does.
+
+`python cluster_run.py` gets the arguments of `run_fn` and the settings as JSON in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(file: Path) -> None:
+    """Trains, and ends when all tasks have."""
+    # What a run has imported when it begins to fork.
+    from components.trainer.cluster.local.fork_server import current_server, serving
+    from components.trainer.cluster.local.launcher import LocalLauncher
+    from components.trainer.cluster.supervisor import ClusterJob, Supervisor
+    from components.trainer.tasks import Training, make_tasks, restart_policy
+    from trainer_module.runtime import Runtime
+    from trainer_module.settings import Strategy, TrainerSettings
+    from trainer_module.trainer import run_fn
+
+    order: dict[str, Any] = json.loads(file.read_text())
+    settings = TrainerSettings.from_custom_config(order["arguments"]["custom_config"])
+    training = Training(
+        f"{run_fn.__module__}.{run_fn.__name__}",
+        order["arguments"],
+        settings,
+        Runtime(backup_directory=order["backup"]),
+        order["scratch"],
+    )
+    strategy = Strategy(settings.train.strategy.kind)
+    tasks = make_tasks(training, strategy, None)
+    with serving():
+        assert current_server() is not None, "nothing keeps this process from forking"
+        launcher = LocalLauncher(current_server())
+        Supervisor(launcher, ClusterJob(tasks, restart_policy(strategy), 100)).run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
