@@ -14,7 +14,6 @@ from kfp import components
 from mariadb_server import PASSWORD, MariaDB
 
 from pipeline.kubeflow.compiled import CompiledPipeline, read_report, read_summary
-from pipeline.kubeflow.compiling.compiler import compile_pipeline
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.records.summary import RunSummary
 
@@ -24,6 +23,7 @@ sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
 from kfp_executor import Executor, OnStart  # noqa: E402
 from kfp_rules import check_backend_rules  # noqa: E402
 from kfp_run import Run, TaskRun  # noqa: E402
+from shallow import compile_shallow  # noqa: E402
 
 MOST_SECONDS_TO_AN_EPOCH = 300
 
@@ -51,7 +51,7 @@ class Cluster:
 
     def compile(self, config: Path, *settings: str) -> CompiledPipeline:
         """Compiles a config for this cluster, and checks what the backend would say to it."""
-        compiled = compile_pipeline(load_for_kubeflow(config, [*self.settings, *settings]))
+        compiled = compile_shallow(load_for_kubeflow(config, [*self.settings, *settings]))
         check(compiled.yaml)
         assert components.load_component_from_text(compiled.yaml).name == compiled.name
         return compiled

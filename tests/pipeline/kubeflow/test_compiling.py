@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
 
 from kfp_rules import check_backend_rules  # noqa: E402
+from shallow import compile_shallow  # noqa: E402
 
 PASSWORD = "hush-it-is-a-password"  # noqa: S105
 CONFIG = {
@@ -70,11 +71,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> PipelineConfig:
 
 @pytest.fixture(scope="module")
 def compiled(config: PipelineConfig) -> CompiledPipeline:
-    from pipeline.kubeflow.compiling.compiler import compile_pipeline
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCOPELINE_METADATA_PASSWORD", PASSWORD)
-        return compile_pipeline(config)
+        return compile_shallow(config)
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +96,8 @@ def test_another_process_in_another_folder_gives_the_same_bytes(
 def test_another_config_is_another_version(
     config: PipelineConfig, compiled: CompiledPipeline
 ) -> None:
-    from pipeline.kubeflow.compiling.compiler import compile_pipeline
-
     train = config.train.model_copy(update={"epochs": 99})
-    other = compile_pipeline(config.model_copy(update={"train": train}))
+    other = compile_shallow(config.model_copy(update={"train": train}))
     assert other.version != compiled.version
     assert other.parameters["epochs"] == 99
 
@@ -166,8 +163,6 @@ def test_password_is_nowhere(compiled: CompiledPipeline, documents: list[dict[st
 
 
 def test_a_step_that_would_have_to_be_told_too_much_is_refused(config: PipelineConfig) -> None:
-    from pipeline.kubeflow.compiling.compiler import compile_pipeline
-
     # Names that do not compress.
     names = [f"{hash((i, 'a')):x}{hash((i, 'b')):x}" for i in range(5000)]
     features = {name: {"type": "numeric"} for name in names}
@@ -175,5 +170,5 @@ def test_a_step_that_would_have_to_be_told_too_much_is_refused(config: PipelineC
         config.model_dump(mode="json", by_alias=True) | {"features": features}
     )
     with pytest.raises(ConfigError, match=r"what this step has to be told takes [\d,]+ bytes"):
-        compile_pipeline(large)
+        compile_shallow(large)
     assert len(pack_argument(b"x" * 1_000_000, "small")) < MAX_BYTES
