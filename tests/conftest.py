@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pipeline.runs.imports import MIDDLE, OLD, YOUNG
+from pipeline.runs.imports import keep_imports
 
 LONGEST = (
     "test_replay",
@@ -48,10 +48,14 @@ LONG = (
 """Modules that train, or start clusters, for as long as whole pipelines take."""
 
 
+def pytest_configure() -> None:
+    """A shell that runs the tests in the background has its processes ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_finish() -> None:
     """What has been imported stays; the collector need not look through it again and again."""
-    gc.freeze()
-    gc.set_threshold(YOUNG, MIDDLE, OLD)
+    keep_imports()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

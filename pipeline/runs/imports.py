@@ -26,7 +26,12 @@ def kept_imports() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
-        gc.set_threshold(YOUNG, MIDDLE, OLD)
+        keep_imports()
         if was_enabled:
             gc.enable()
+
+
+def keep_imports() -> None:
+    """Tells the collector never to look at what is there now, and seldom at what comes."""
+    gc.freeze()
+    gc.set_threshold(YOUNG, MIDDLE, OLD)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 from e2e.conftest import Project
 
 CHILD = "components.trainer.task"
+KILLS = int(os.environ.get("SCOPELINE_KILLS", "0"))
+ON_REQUEST = pytest.mark.skipif(not KILLS, reason="SCOPELINE_KILLS does not say how many")
 EPOCHS = 25
+STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
+"""Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""
 SETTINGS = {
     "train.epochs": str(EPOCHS),
     "train.early_stopping": "null",
@@ -94,3 +100,13 @@ def wait_for_epoch(
             if f"epoch {epoch} of {EPOCHS}" in log.read_text(errors="replace"):
                 return
         time.sleep(0.05)
+
+
+def check_whole_training(project: Project, strategy: str, *, resumed: bool) -> None:
+    """Asserts that the newest run trained to the end, as if nothing had been killed."""
+    training = project.summary("digits")["training"]
+    assert training["epochs"] == EPOCHS
+    assert training["steps"] == EPOCHS * STEPS_PER_EPOCH.get(strategy, 23)
+    assert len(training["history"]["loss"]) == EPOCHS
+    assert (training["resumed_at_step"] > 0) is resumed
+    assert not backups(project), "a finished training leaves no backup"

@@ -13,9 +13,9 @@ import pytest
 import warm
 from e2e.conftest import Project
 from e2e.killing import (
-    EPOCHS,
     arguments,
     backups,
+    check_whole_training,
     children,
     logs,
     survivors,
@@ -84,11 +84,7 @@ def test_training_goes_on_where_it_was_killed(project: Project, killed: Killed) 
     states = project.states("digits")
     assert [states[name] for name in list(states)[:5]] == ["cached"] * 5
     assert (states["Trainer"], states["Pusher"]) == ("ran", "ran")
-    training = project.summary("digits")["training"]
-    assert training["resumed_at_step"] > 0
-    assert training["steps"] == EPOCHS * 23, "of the 1,442 examples in batches of 64"
-    assert len(training["history"]["loss"]) == EPOCHS
-    assert not backups(project), "a finished training leaves no backup"
+    check_whole_training(project, "mirrored", resumed=True)
 
 
 def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) -> None:

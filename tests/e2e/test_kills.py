@@ -14,19 +14,17 @@ import pytest
 from e2e.conftest import Project
 from e2e.killing import (
     EPOCHS,
+    KILLS,
+    ON_REQUEST,
     VICTIMS,
     Victim,
     arguments,
-    backups,
+    check_whole_training,
     children,
     logs,
     survivors,
     wait_for_epoch,
 )
-
-KILLS = int(os.environ.get("SCOPELINE_KILLS", "0"))
-STEPS_PER_EPOCH = {"multi_worker_mirrored": 12}
-"""Of the 1,442 examples in batches of 64: 23, or of 128 with two workers in step."""
 
 
 def rounds() -> list[tuple[Victim, int]]:
@@ -35,7 +33,7 @@ def rounds() -> list[tuple[Victim, int]]:
     return [(VICTIMS[i % len(VICTIMS)], generator.randint(1, EPOCHS - 2)) for i in range(KILLS)]
 
 
-@pytest.mark.skipif(not KILLS, reason="SCOPELINE_KILLS does not say how many")
+@ON_REQUEST
 @pytest.mark.parametrize(("victim", "epoch"), rounds(), ids=str)
 def test_training_goes_on_after_a_kill(
     project: Project, victim: Victim, epoch: int, request: pytest.FixtureRequest
@@ -61,15 +59,10 @@ def test_training_goes_on_after_a_kill(
         said, errors = run.communicate(timeout=240)
         assert run.returncode in (0, 3), said + errors
         assert f"note: {victim.role} was killed by SIGKILL, and training went on" in said
-    training = project.summary("digits")["training"]
-    assert training["epochs"] == EPOCHS
-    assert training["steps"] == EPOCHS * STEPS_PER_EPOCH.get(victim.strategy, 23)
-    assert len(training["history"]["loss"]) == EPOCHS
     restarted_alone = victim == Victim("parameter_server", "worker 1")
-    assert (training["resumed_at_step"] > 0) is not restarted_alone
+    check_whole_training(project, victim.strategy, resumed=not restarted_alone)
     assert "pushed" in said or "not worse than in service" in said
     assert not survivors(processes)
-    assert not backups(project), "a finished training leaves no backup"
 
 
 def kill(runner: int, role: str) -> None:

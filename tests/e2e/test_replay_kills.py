@@ -6,18 +6,17 @@ one night of `test_replay.py` is killed once.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from e2e.killing import KILLS, ON_REQUEST
 from e2e.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
 
 from pipeline.records.event_log import EventKind
 from tools.replay import Replay
 
-KILLS = int(os.environ.get("SCOPELINE_KILLS", "0"))
 KILLS_A_DAY = 2
 DAYS = max(2, KILLS // KILLS_A_DAY)
 WINDOW = 3
@@ -30,7 +29,7 @@ SETTINGS = (
 """Every model is good enough: a day that is lost, or comes twice, shows. What is old is deleted."""
 
 
-pytestmark = pytest.mark.skipif(not KILLS, reason="SCOPELINE_KILLS does not say how many")
+pytestmark = ON_REQUEST
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from components.trainer.cluster.local.fork_server import current_server, serving
+from components.trainer.cluster.local.launcher import LocalLauncher
+from components.trainer.cluster.supervisor import ClusterJob, Supervisor
+from components.trainer.tasks import Training, make_tasks, restart_policy
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Strategy, TrainerSettings
+from trainer_module.trainer import run_fn
+
 
 def main(file: Path) -> None:
     """Trains, and ends when all tasks have."""
-    # What a run has imported when it begins to fork.
-    from components.trainer.cluster.local.fork_server import current_server, serving
-    from components.trainer.cluster.local.launcher import LocalLauncher
-    from components.trainer.cluster.supervisor import ClusterJob, Supervisor
-    from components.trainer.tasks import Training, make_tasks, restart_policy
-    from trainer_module.runtime import Runtime
-    from trainer_module.settings import Strategy, TrainerSettings
-    from trainer_module.trainer import run_fn
-
     order: dict[str, Any] = json.loads(file.read_text())
     settings = TrainerSettings.from_custom_config(order["arguments"]["custom_config"])
     training = Training(

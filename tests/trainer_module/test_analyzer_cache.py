@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
-from apache_beam.options.pipeline_options import PipelineOptions
 from tensorflow_transform.beam import analysis_graph_builder, analyzer_cache
 
 from components.beam_lookups import remember_lookups
+from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
 from trainer_module.vocabulary import CLASSES, _CountsCoder
@@ -65,11 +65,7 @@ def analyse(
 ) -> tuple[tft.TFTransformOutput, dict[str, int]]:
     """Analyses spans as TFX's Transform does; also says how many rows of each were read."""
     remember_lookups()
-    pipeline = beam.Pipeline(
-        options=PipelineOptions(
-            ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
-        )
-    )
+    pipeline = beam.Pipeline(argv=list(DEFAULT_BEAM_ARGS))
     keys = {analyzer_cache.DatasetKey(name): name for name in names}
     known: Mapping[Any, Any] | None = None
     needed = set(keys)

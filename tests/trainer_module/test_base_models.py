@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from test_loops import Interrupt
-from trainer_data import Transformed
+from trainer_data import Transformed, read_record
 from warm_data import (
     dense,
     layer,
     load,
     prepare,
-    read_record,
 )
 
 from trainer_module.errors import TrainingError

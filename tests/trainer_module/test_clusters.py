@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import warm
-from trainer_data import Transformed, to_example
-from warm_data import dense, layer, load, read_record
+from trainer_data import Transformed, read_record, to_example
+from warm_data import dense, layer, load
 
-from trainer_module.record import RECORD_FILE
 from trainer_module.settings import Loop
 
 pytestmark = pytest.mark.timeout(180)
@@ -47,7 +46,7 @@ def train(
         timeout=150,
     )
     assert done.returncode == 0, done.stdout[-5000:]
-    return dict(json.loads((directory / "model_run" / RECORD_FILE).read_text()))
+    return read_record(fn_args.serving_model_dir)
 
 
 @pytest.mark.parametrize(

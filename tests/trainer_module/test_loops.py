@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
-from trainer_data import Transformed
+from trainer_data import Transformed, read_record
 
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.checkpoints import Position
 from trainer_module.problem import Problem
-from trainer_module.record import RECORD_FILE
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
@@ -206,7 +204,7 @@ def test_mixed_precision(shades: Transformed, tmp_path: Path, loop: Loop, precis
         job = prepare(shades, tmp_path, precision=precision)
     finally:
         tf_keras.mixed_precision.set_global_policy("float32")
-    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
+    record = read_record(tmp_path / "Format-Serving")
     assert max(record["history"]["val_accuracy"]) > 0.9
     assert job.model.output.dtype == tf.float32, "probabilities in full precision"
     assert job.model.layers[1].compute_dtype == precision.removeprefix("mixed_")
@@ -217,7 +215,7 @@ def test_mixed_precision(shades: Transformed, tmp_path: Path, loop: Loop, precis
 def test_a_batch_larger_than_the_data_is_said(regularized: Transformed, tmp_path: Path) -> None:
     options = {"batch_size": 400, "strategy": "mirrored", "epochs": 2}
     run_fn(regularized.fn_args(tmp_path, train=options))
-    record = json.loads((tmp_path / "model_run" / RECORD_FILE).read_text())
+    record = read_record(tmp_path / "Format-Serving")
     assert record["notes"] == [
         "the train split's 449 examples are fewer than a global batch of 800: a step takes 448"
     ]

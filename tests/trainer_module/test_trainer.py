@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ import tensorflow_model_analysis as tfma
 import tf_keras
 from google.protobuf import text_format
 from tfx.components.trainer.fn_args_utils import FnArgs
-from trainer_data import Row, Transformed, strategy_settings, to_example
+from trainer_data import Row, Transformed, read_record, strategy_settings, to_example
 
 from trainer_module import export
 from trainer_module.errors import TrainingError
 from trainer_module.examples import Reader
 from trainer_module.input_pipeline import Split
-from trainer_module.record import RECORD_FILE
 from trainer_module.settings import Strategy
 from trainer_module.strategies import build_strategy
 from trainer_module.trainer import run_fn
@@ -38,8 +36,8 @@ def train(data: Transformed, directory: Path, **sections: Any) -> FnArgs:
     return fn_args
 
 
-def read_record(fn_args: FnArgs) -> dict[str, Any]:
-    return json.loads((Path(fn_args.model_run_dir) / RECORD_FILE).read_text())
+def record_of(fn_args: FnArgs) -> dict[str, Any]:
+    return read_record(fn_args.serving_model_dir)
 
 
 def serve(fn_args: FnArgs, signature: str, rows: list[Row]) -> dict[str, np.ndarray]:
@@ -79,7 +77,7 @@ def strategy_run(
 
 
 def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
-    record = read_record(trips_run)
+    record = record_of(trips_run)
     history = record.pop("history")
     seconds, step_seconds = record.pop("seconds"), record.pop("step_seconds")
     assert 0 < step_seconds < seconds / (3 * 15), "the first epoch, which traces, must not count"
@@ -108,15 +106,15 @@ def test_the_record_says_how_training_went(trips_run: FnArgs) -> None:
 
 
 def test_models_learn(trips_run: FnArgs, shades_run: FnArgs, houses_run: FnArgs) -> None:
-    assert max(read_record(trips_run)["history"]["val_auc"]) > 0.9
-    assert max(read_record(shades_run)["history"]["val_accuracy"]) > 0.9
-    assert min(read_record(houses_run)["history"]["val_mae"]) < 1.5
+    assert max(record_of(trips_run)["history"]["val_auc"]) > 0.9
+    assert max(record_of(shades_run)["history"]["val_accuracy"]) > 0.9
+    assert min(record_of(houses_run)["history"]["val_mae"]) < 1.5
 
 
 def test_it_trains_under_every_strategy(
     trips: Transformed, trips_run: FnArgs, strategy_run: FnArgs
 ) -> None:
-    record = read_record(strategy_run)
+    record = record_of(strategy_run)
     assert record["replicas"] == (2 if record["strategy"] in ("mirrored", "central_storage") else 1)
     assert record["global_batch_size"] == 32 * record["replicas"]
     scores = serve(strategy_run, "serving_default", trips.evaluation)["scores"][:, 1]
@@ -124,7 +122,7 @@ def test_it_trains_under_every_strategy(
     assert scores[tipped].mean() > scores[~tipped].mean() + 0.2
     if record["replicas"] == 1:
         # Also where several steps are taken at a time.
-        losses = [read_record(run)["history"]["loss"] for run in (trips_run, strategy_run)]
+        losses = [record_of(run)["history"]["loss"] for run in (trips_run, strategy_run)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     else:
         assert record["notes"] == [
@@ -141,7 +139,7 @@ def test_it_loads_and_predicts_the_same_in_every_scope(
     examples = tf.constant([to_example(row) for row in trips.evaluation])
     transformed = trips.transform(trips.evaluation)
     transformed.pop("tipped")
-    trained_under = Strategy(read_record(strategy_run)["strategy"])
+    trained_under = Strategy(record_of(strategy_run)["strategy"])
     for name in SUPPORTED if trained_under is Strategy.DEFAULT else [Strategy.DEFAULT]:
         with build_strategy(strategy_settings(name)).scope():
             model = tf_keras.models.load_model(strategy_run.serving_model_dir)
@@ -153,8 +151,8 @@ def test_it_loads_and_predicts_the_same_in_every_scope(
 
 def test_the_seed_decides(trips: Transformed, trips_run: FnArgs, tmp_path: Path) -> None:
     """That the same seed gives the same losses is seen where each strategy trains."""
-    (loss,) = read_record(train(trips, tmp_path, train={"seed": 1, "epochs": 1}))["history"]["loss"]
-    assert loss != pytest.approx(read_record(trips_run)["history"]["loss"][0], rel=1e-5)
+    (loss,) = record_of(train(trips, tmp_path, train={"seed": 1, "epochs": 1}))["history"]["loss"]
+    assert loss != pytest.approx(record_of(trips_run)["history"]["loss"][0], rel=1e-5)
 
 
 def test_binary_predictions(trips: Transformed, trips_run: FnArgs) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer_data import Transformed
+from trainer_data import Transformed, read_record
 from warm_data import (
     ODD,
     dense,
@@ -18,7 +18,6 @@ from warm_data import (
     layer,
     load,
     prepare,
-    read_record,
     using,
 )
 

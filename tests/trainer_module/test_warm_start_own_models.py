@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer_data import Transformed
+from trainer_data import Transformed, read_record
 from warm_data import (
     export,
     layer,
     load,
     prepare,
-    read_record,
     using,
 )
 

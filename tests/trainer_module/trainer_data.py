@@ -27,7 +27,9 @@ from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.beam_lookups import remember_lookups
+from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.problem import Problem
+from trainer_module.record import RECORD_FILE
 from trainer_module.settings import TrainerSettings, TrainSettings
 from trainer_module.strategies.base import BaseStrategy
 
@@ -60,6 +62,11 @@ def write_examples(path: Path, records: Iterable[bytes]) -> None:
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
         for record in records:
             writer.write(record)
+
+
+def read_record(model: str | Path) -> dict[str, Any]:
+    """What the training has noted of which a model was exported."""
+    return dict(json.loads((Path(model).parent / "model_run" / RECORD_FILE).read_text()))
 
 
 def make_image(shade: int, size: int = 8) -> bytes:
@@ -155,14 +162,8 @@ def run_transform(
     schema = tfdv.infer_schema(generate_statistics_in_memory(batch), infer_feature_shape=True)
     (root / "schema").mkdir()
     tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
-    # Without a file named as its dependencies, TFX's executor builds an sdist for workers: seconds.
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=[
-            "--direct_running_mode=in_memory",
-            f"--extra_package={root / 'unused.tar.gz'}",
-        ],
-        tmp_dir=str(root / "tmp"),
-        unique_id="1",
+        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
     )
     Executor(context).Do(
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import tf_keras
 from trainer_data import Row, Transformed, transformed_once
 
 from trainer_module.loops import LOOPS, TrainingJob
-from trainer_module.record import RECORD_FILE
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
@@ -90,11 +88,6 @@ def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) 
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     loaded = load_data(fn_args, tft_output, settings, strategy, 1)
     return make_job(fn_args, settings, Runtime(), strategy, loaded)
-
-
-def read_record(model: str) -> dict[str, Any]:
-    """What the training has noted of which a model was exported."""
-    return dict(json.loads((Path(model).parent / "model_run" / RECORD_FILE).read_text()))
 
 
 def first_loss(job: TrainingJob) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
 import tensorflow as tf
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
@@ -20,9 +19,9 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
 from components.user_errors import find_user_error
+from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.errors import DataError
 
-BEAM_ARGS = ["--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
 SPLITS = {"train": 2, "eval": 1}
 
 
@@ -70,9 +69,8 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_
         )
         examples = standard_artifacts.Examples()
         examples.uri = str(tmp_path_factory.mktemp("examples"))
-        # Not as beam_pipeline_args, for which TFX would package itself, once per executor.
         context = BaseBeamExecutor.Context(
-            make_beam_pipeline_fn=lambda: beam.Pipeline(argv=BEAM_ARGS),
+            beam_pipeline_args=list(DEFAULT_BEAM_ARGS),
             tmp_dir=str(tmp_path_factory.mktemp("beam")),
         )
         properties = _exec_properties(folder, splits, pattern, by, settings)
