@@ -27,8 +27,8 @@ run: $(READY)  ## run the main job; CONFIG=configs/taxi.yaml runs another, ARGS=
 replay: $(READY)  ## play 30 days of scheduled retraining with a simulated clock; ARGS="--days 5"
 	@$(PYTHON) tools/replay.py $(ARGS)
 
-test: $(READY)  ## run all tests, on both cores; ARGS="-k name" picks some
-	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
+	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)  ## check style, types and layers
 	@$(VENV)/bin/ruff check .

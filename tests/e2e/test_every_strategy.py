@@ -27,13 +27,12 @@ def changes(*settings: str) -> list[str]:
     return [part for setting in settings for part in ("--set", setting)]
 
 
+# one_device and central_storage train and are exported in tests of the trainer alone.
 @pytest.mark.parametrize(
     ("strategy", "loop", "replicas"),
     [
         ("auto", "custom", 1),
-        ("{kind: one_device, device: cpu:0}", "fit", 1),
         (f"{{kind: mirrored, {TWO_CPUS}}}", "custom", 2),
-        (f"{{kind: central_storage, {TWO_CPUS}}}", "fit", 2),
         ("multi_worker_mirrored", "fit", 2),
         ("parameter_server", "fit", 1),
     ],

@@ -13,7 +13,7 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tools.replay import NAME, Replay
 
-LONGEST = 40
+LONGEST = 30
 """Seconds that a night takes at most, more or less: a kill may come when all is done."""
 
 IGNORED = (

@@ -75,12 +75,11 @@ def expected_of_regularized(
     return train(regularized, tmp_path_factory.mktemp("expected_of_regularized"), **SCHEDULE)
 
 
-# The other pairs of a strategy and a loop are interrupted below, and come to the same losses.
+# The other pairs of a strategy and a loop are interrupted below, and come to the same losses;
+# one_device does so in test_trainer.py.
 @pytest.mark.parametrize(
     ("strategy", "loop"),
     [
-        ("default", Loop.CUSTOM),
-        ("one_device", Loop.FIT),
         ("mirrored", Loop.CUSTOM),
         ("central_storage", Loop.FIT),
     ],
@@ -129,7 +128,6 @@ class Interrupt(tf_keras.callbacks.Callback):
     [
         (Loop.FIT, "default", 4, 23, Position(1, 4)),
         (Loop.CUSTOM, "default", 5, 3, Position()),
-        (Loop.CUSTOM, "one_device", None, 20, Position(1, 0)),
         (Loop.FIT, "mirrored", None, 35, Position(2, 0)),
         (Loop.CUSTOM, "central_storage", 5, 23, Position(1, 5)),
     ],

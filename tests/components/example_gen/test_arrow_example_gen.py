@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from ml_metadata.proto import metadata_store_pb2
-from tfx.orchestration import metadata, pipeline
+from tfx.orchestration import metadata
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2
 from tfx.utils import proto_utils
 
@@ -16,6 +17,7 @@ from components.example_gen import custom_config
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
+from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.errors import DataError
 
 Execution = metadata_store_pb2.Execution
@@ -38,11 +40,12 @@ def run(root: Path, data: Path, label: str = "label") -> None:
         ),
     )
     LocalDagRunner().run(
-        pipeline.Pipeline(
+        Pipeline(
             pipeline_name="spans",
             pipeline_root=str(root / "pipeline_root"),
             components=[example_gen],
             enable_cache=True,
+            beam_pipeline_args=list(DEFAULT_BEAM_ARGS),
             metadata_connection_config=metadata.sqlite_metadata_connection_config(
                 str(root / "metadata.db")
             ),
