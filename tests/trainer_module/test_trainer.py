@@ -72,7 +72,9 @@ def strategy_run(
 ) -> FnArgs:
     if request.param is Strategy.DEFAULT:
         return request.getfixturevalue("trips_run")
-    settings = {"strategy": request.param, "steps_per_execution": 4}
+    settings = {"strategy": request.param}
+    if request.param is Strategy.ONE_DEVICE:
+        settings["steps_per_execution"] = 4
     return train(trips, tmp_path_factory.mktemp(request.param), train=settings)
 
 
