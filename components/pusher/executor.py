@@ -20,10 +20,9 @@ from components.example_gen.paths import is_remote
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
-    free_version,
     list_versions,
     now,
-    push_version,
+    push_new_version,
     read_provenance,
 )
 
@@ -84,6 +83,4 @@ class AtomicPushExecutor(executor.Executor):
             if found is not None and found.is_of(provenance):
                 logger.info("Version %s is of this model already", newest)
                 return newest
-        version = free_version(base)
-        push_version(exported, version, provenance)
-        return version
+        return push_new_version(exported, base, provenance)

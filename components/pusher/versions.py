@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import shutil
 import socket
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -86,34 +91,98 @@ def free_version(base: Path) -> Path:
     return base / str(max(int(time.time()), newest + 1))
 
 
-def push_version(model: Path, version: Path, provenance: Provenance | None = None) -> None:
-    """Copies a SavedModel into a serving folder as a version, whole or not at all.
+def push_new_version(model: Path, base: Path, provenance: Provenance | None = None) -> Path:
+    """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
 
     Args:
       model: the SavedModel's folder.
-      version: the folder it gets, below the serving folder, which is made if need be.
+      base: the serving folder, which is made if need be; others may push to it at the same time.
       provenance: is in the version from the first moment; without, it keeps what `model` has.
+
+    Returns:
+      The version's folder.
     """
-    base = version.parent
+    with _incoming(model, base, provenance) as incoming:
+        while True:
+            version = free_version(base)
+            try:
+                incoming.rename(version)
+            except OSError as error:
+                # Another pipeline has taken that number a moment ago.
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+            else:
+                return version
+
+
+def push_version(model: Path, version: Path) -> None:
+    """Copies a SavedModel into a serving folder under a number, whole or not at all.
+
+    Args:
+      model: the SavedModel's folder, with its provenance.
+      version: the folder it gets, below the serving folder, which is made if need be.
+    """
+    with _incoming(model, version.parent) as incoming:
+        incoming.rename(version)
+
+
+@contextmanager
+def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> Iterator[Path]:
+    """A copy of a model in the serving folder that no server looks at, and that is to be renamed.
+
+    Its lock says that it is being written; what a killed process has left has none.
+    """
     base.mkdir(parents=True, exist_ok=True)
-    own = f"{INCOMING_PREFIX}{socket.gethostname()}-"
-    for found in base.glob(f"{INCOMING_PREFIX}*"):
-        # What another machine writes now may be a push of another run.
-        if found.name.startswith(own) or _age(found) > ABANDONED_SECONDS:
-            shutil.rmtree(found, ignore_errors=True)
-    incoming = base / f"{own}{os.getpid()}"
+    _delete_incoming(base)
+    incoming, lock = _make_locked(base)
     try:
-        shutil.copytree(model, incoming)
+        incoming.chmod(model.stat().st_mode)
+        shutil.copytree(model, incoming, dirs_exist_ok=True)
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
             file.write_text(json.dumps(asdict(provenance)))
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
-        incoming.rename(version)
+        yield incoming
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
+        os.close(lock)
     _flush(base)
+
+
+def _make_locked(base: Path) -> tuple[Path, int]:
+    """A new folder, and the descriptor that holds its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_own_incoming(), dir=base))
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, lock
+        os.close(lock)  # Before it had its lock, another push took it for abandoned.
+
+
+def _delete_incoming(base: Path) -> None:
+    """Deletes the copies that killed pushes have left, and none that is being written."""
+    for found in base.glob(f"{INCOMING_PREFIX}*"):
+        if found.name.startswith(_own_incoming()):
+            _delete_unlocked(found)
+        elif _age(found) > ABANDONED_SECONDS:  # Locks of other machines may not be seen here.
+            shutil.rmtree(found, ignore_errors=True)
+
+
+def _own_incoming() -> str:
+    return f"{INCOMING_PREFIX}{socket.gethostname()}-"
+
+
+def _delete_unlocked(folder: Path) -> None:
+    with suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def restore_version(archive: Path, destination: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import free_version, now, push_version
+from components.pusher.versions import now, push_new_version
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
@@ -124,10 +124,9 @@ def _newer(catalog: list[Version], target: Version) -> list[Version]:
 
 def _copy(layout: Layout, target: Version) -> Version:
     """Puts a copy of a version in service; returns it as it is in the catalog."""
-    version = free_version(Path(layout.serving))
     provenance = replace(target.provenance, run=None, pushed_at=now(), copy_of=target.origin)
     try:
-        push_version(Path(target.path), version, provenance)
+        version = push_new_version(Path(target.path), Path(layout.serving), provenance)
     except OSError as error:
         raise ConfigError(
             f"{layout.serving}: version {target.number} cannot be copied ({_why(error)}); what "

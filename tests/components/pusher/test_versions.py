@@ -21,6 +21,7 @@ from components.pusher.versions import (
     delete_version,
     free_version,
     list_versions,
+    push_new_version,
     push_version,
     read_provenance,
 )
@@ -29,11 +30,11 @@ FILES, FILE_SIZE = 40, 2**20
 PUSH = """
 import sys
 from pathlib import Path
-from components.pusher.versions import free_version, push_version
+from components.pusher.versions import push_new_version
 print("ready", flush=True)
 sys.stdin.readline()
 while True:
-    push_version(Path(sys.argv[1]), free_version(Path(sys.argv[2])))
+    push_new_version(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
@@ -55,8 +56,7 @@ def test_versions_are_numbers_and_never_collide(model: Path, tmp_path: Path) -> 
     base = tmp_path / "serving"
     versions = []
     for _ in range(3):
-        versions.append(free_version(base))
-        push_version(model, versions[-1])
+        versions.append(push_new_version(model, base))
     assert len(set(versions)) == 3
     assert sorted(p.name for p in base.iterdir()) == sorted(v.name for v in versions)
     assert all(v.name.isdigit() and contents(v) == contents(model) for v in versions)
@@ -66,11 +66,11 @@ def test_full_disk_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
     script = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from components.pusher.versions import free_version, push_version\n"
+        "from components.pusher.versions import push_new_version\n"
         # A file may not grow beyond 1 KiB: the copy fails in the middle, as on a full disk.
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
-        "push_version(Path(sys.argv[1]), free_version(Path(sys.argv[2])))\n"
+        "push_new_version(Path(sys.argv[1]), Path(sys.argv[2]))\n"
     )
     base = tmp_path / "serving"
     done = subprocess.run(
@@ -106,8 +106,35 @@ def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: P
         for version in (p for p in base.iterdir() if p.name.isdigit()):
             assert contents(version) == contents(model)
     assert abandoned, "no kill fell into a copy; the model has to be larger"
-    push_version(model, free_version(base))
+    push_new_version(model, base)
     assert not list(base.glob(f"{INCOMING_PREFIX}*"))
+
+
+def test_pushes_of_several_pipelines_to_one_folder_leave_each_other_alone(
+    model: Path, tmp_path: Path
+) -> None:
+    """Each deletes what killed pushes have left, and takes the next number that is free."""
+    base = tmp_path / "serving"
+    command = [sys.executable, "-c", PUSH, str(model), str(base)]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    try:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        until = time.monotonic() + 60
+        while len(found := list_versions(base)) < 12 and time.monotonic() < until:
+            assert [process.poll() for process in processes] == [None] * 3
+            assert all(contents(version) == contents(model) for version in found)
+    finally:
+        errors = []
+        for process in processes:
+            process.kill()
+            errors.append(process.communicate()[1])
+    assert len(found) >= 12, errors
 
 
 def test_new_version_is_higher_than_all_others(tmp_path: Path) -> None:
@@ -118,8 +145,7 @@ def test_new_version_is_higher_than_all_others(tmp_path: Path) -> None:
 
 
 def test_deleted_version_vanishes_at_once(model: Path, tmp_path: Path) -> None:
-    version = free_version(tmp_path)
-    push_version(model, version)
+    version = push_new_version(model, tmp_path)
     delete_version(version)
     assert list(tmp_path.iterdir()) == []
 
@@ -183,7 +209,7 @@ def test_model_is_pushed_once(model: Path, tmp_path: Path) -> None:
 def test_model_is_pushed_again_when_another_one_came_between(model: Path, tmp_path: Path) -> None:
     push = Push(tmp_path, model)
     push()
-    push_version(model, free_version(push.serving))
+    push_new_version(model, push.serving)
     assert len(push()) == 3
 
 

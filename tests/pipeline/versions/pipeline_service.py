@@ -16,9 +16,8 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
-    free_version,
     list_versions,
-    push_version,
+    push_new_version,
 )
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
@@ -53,7 +52,6 @@ class Service:
             artifact = pb.Artifact(type_id=self.kind, uri=str(folder), state=pb.Artifact.LIVE)
             self.store.put_artifacts([artifact])
         model = self.model(content)
-        version = free_version(Path(self.layout.serving))
         provenance = Provenance(
             model=str(folder),
             model_id=model.id,
@@ -61,7 +59,7 @@ class Service:
             run="a-run",
             pushed_at="2026-01-05T10:00:00+00:00",
         )
-        push_version(folder, version, provenance)
+        version = push_new_version(folder, Path(self.layout.serving), provenance)
         if recorded:
             self.event_log.record(
                 EventKind.PUSHED,

@@ -10,7 +10,7 @@ import pytest
 import warm
 from pipeline_service import ROOT, Service
 
-from components.pusher.versions import free_version, push_version, read_provenance
+from components.pusher.versions import push_new_version, read_provenance
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind
 from trainer_module.errors import ConfigError
@@ -194,8 +194,7 @@ def test_killed_rollback_leaves_alone_what_was_pushed_after_it(service: Service)
     good = Path(service.layout.serving) / str(second)
     provenance = read_provenance(good)
     assert provenance is not None
-    copy = free_version(good.parent)
-    push_version(good, copy, replace(provenance, copy_of=second))
+    push_new_version(good, good.parent, replace(provenance, copy_of=second))
     service.push("fourth")
     service.rollback(to=second)
     assert service.serving() == "second"
