@@ -11,6 +11,9 @@ from typing import Any
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.layout import Layout
 
+_CLOCK_MILLISECONDS = 2000
+"""By how much the clocks of a file system and of a metadata server may differ."""
+
 
 @dataclass
 class Freed:
@@ -31,6 +34,8 @@ class _Metadata:
     """By id, those below the pipeline's root: others' files are not ours to delete."""
     kept_executions: set[int]
     """Of the runs to keep."""
+    expired: dict[tuple[str, int], Any]
+    """The other executions of this pipeline, by node and id."""
     users: dict[int, set[int]] = field(default_factory=dict)
     """By an artifact's id, all executions that made, took or resolved it."""
     inputs: dict[int, set[int]] = field(default_factory=dict)
@@ -76,16 +81,24 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> _Metadata:
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
-    root = f"{layout.pipeline_root}/"
+    root, prefix = f"{layout.pipeline_root}/", f"{layout.name}."
+    kept = {
+        execution.id
+        for context in store.get_contexts_by_type("pipeline_run")
+        # A run that reads older spans first adds their names to its id.
+        if any(context.name == run or context.name.startswith(f"{run}.") for run in runs)
+        for execution in store.get_executions_by_context(context.id)
+    }
     metadata = _Metadata(
         store=store,
         artifacts={a.id: a for a in store.get_artifacts() if a.uri.startswith(root)},
-        kept_executions={
-            execution.id
-            for context in store.get_contexts_by_type("pipeline_run")
-            # A run that reads older spans first adds their names to its id.
-            if any(context.name == run or context.name.startswith(f"{run}.") for run in runs)
+        kept_executions=kept,
+        expired={
+            (context.name.removeprefix(prefix), execution.id): execution
+            for context in store.get_contexts_by_type("node")
+            if context.name.startswith(prefix)
             for execution in store.get_executions_by_context(context.id)
+            if execution.id not in kept
         },
     )
     if metadata.artifacts:
@@ -166,7 +179,21 @@ def _delete_traces(layout: Layout, metadata: _Metadata) -> int:
     ]
     freed = 0
     for folder in traces:
-        if folder.name.isdigit() and int(folder.name) not in metadata.kept_executions:
+        if folder.name.isdigit() and _is_of_expired(folder, layout, metadata):
             freed += size_of(folder)
             shutil.rmtree(folder)
     return freed
+
+
+def _is_of_expired(folder: Path, layout: Layout, metadata: _Metadata) -> bool:
+    """Whether a folder is that of an execution which this store has recorded, of a run to delete.
+
+    Another store, which the pipeline had before, counts its executions from 1 as well: what is
+    older than the execution of its number is one of those.
+    """
+    node = folder.relative_to(layout.pipeline_root).parts[0]
+    execution = metadata.expired.get((node, int(folder.name)))
+    if execution is None:
+        return False
+    changed = folder.stat().st_mtime * 1000
+    return bool(changed >= execution.create_time_since_epoch - _CLOCK_MILLISECONDS)

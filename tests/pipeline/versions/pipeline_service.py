@@ -40,7 +40,8 @@ class Service:
         self.layout = Layout.of(self.config, self.output)
         self.layout.root.mkdir(parents=True, exist_ok=True)
         self.event_log = EventLog(self.layout.event_log)
-        self.store = mlmd.MetadataStore(sqlite_connection(self.layout.metadata))
+        self.connection = sqlite_connection(self.layout.metadata)
+        self.store = mlmd.MetadataStore(self.connection)
         self.kind = self.store.put_artifact_type(pb.ArtifactType(name="Model"))
 
     def push(self, content: str, *, recorded: bool = True) -> int:
