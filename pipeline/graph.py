@@ -13,7 +13,6 @@ from tfx.orchestration import pipeline
 from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 
-import trainer_module
 from components.example_validator.component import ExampleValidator
 from components.pusher.executor import AtomicPushExecutor
 from components.resolvers.models import (
@@ -36,6 +35,7 @@ from pipeline.ingestion import make_example_gen
 from pipeline.run_context import RunContext
 from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
 
+_ROOT = Path(__file__).parents[1]
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
 DEFAULT_BEAM_ARGS = (
@@ -139,6 +139,7 @@ def create_pipeline(
         eval_config=make_eval_config(config),
         schema=schema,
     ).with_id(ComponentId.EVALUATOR.value)
+    _add_code(evaluator, "pipeline/evaluation.py", "trainer_module/export.py")
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
@@ -190,6 +191,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         task=config.task,
         images=config.columns_of(ImageFeature),
     ).with_id(ComponentId.SCHEMA_GEN.value)
+    _add_code(schema_gen, "components/schema_gen.py")
     schema = schema_gen.outputs["schema"]
 
     # Finds what the data looked like when a model was trained last.
@@ -204,10 +206,11 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         label=config.data.label,
         ignored=config.columns_of(IgnoredFeature),
         on_anomaly=config.on_anomaly.value,
-        named=_named_columns(config),
+        named=named_columns(config),
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
+    _add_code(example_validator, "components/example_validator")
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
     return _Data(present, example_gen, examples, schema, example_validator)
@@ -271,7 +274,7 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
     )
 
 
-def _named_columns(config: PipelineConfig) -> dict[str, str]:
+def named_columns(config: PipelineConfig) -> dict[str, str]:
     """The columns that the config names besides the label, by the key that does."""
     features = {f"features.{name}": name for name in config.features}
     slices = {
@@ -287,9 +290,15 @@ def _transform_settings(config: PipelineConfig) -> TrainerSettings:
     return TrainerSettings(label=config.data.label, task=config.task, features=config.features)
 
 
+def _add_code(component: base_node.BaseNode, *code: str) -> None:
+    """Makes our code that a component runs a part of its cache key.
+
+    Beside its parameters: not all of these components have one for it.
+    """
+    sources = [_ROOT / path for path in code]
+    component.exec_properties[CODE_KEY] = code_fingerprint(sources)
+
+
 def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
-    package = Path(trainer_module.__file__).parent
-    return {
-        **settings.to_custom_config(),
-        CODE_KEY: code_fingerprint(package, [import_path] if import_path else []),
-    }
+    code = code_fingerprint([_ROOT / "trainer_module"], [import_path] if import_path else [])
+    return {**settings.to_custom_config(), CODE_KEY: code}

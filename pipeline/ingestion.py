@@ -8,11 +8,13 @@ from pathlib import Path
 
 from tfx.proto import example_gen_pb2, range_config_pb2
 
+from components import example_gen
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_remote
 from components.schema_gen import schema_revision
 from pipeline.component_ids import ComponentId
+from pipeline.config.fingerprint import code_fingerprint
 from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
@@ -52,6 +54,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
         schema_revision=(
             "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
         ),
+        code=code_fingerprint([Path(example_gen.__file__).parent]),
     )
     text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"
     return Ingestion(settings, curated, hashlib.sha256(text.encode()).hexdigest()[:16])

@@ -59,6 +59,8 @@ class ExampleGenSettings(Settings):
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""
     """Changes when somebody edits that schema."""
+    code: str = ""
+    """Changes with the code that reads the files."""
 
     @property
     def format_spec(self) -> FormatSpec:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.rules import find_source
+from pipeline.config.imported_modules import imported_sources
 from pipeline.config.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 
@@ -36,26 +37,25 @@ def config_fingerprint(config: PipelineConfig) -> str:
 
 
 def own_sources(config: PipelineConfig) -> list[Path]:
-    """The files of the user's code that a config names."""
+    """The files of the user's code that a config names, and of what these import."""
     builder = config.model.kind if config.model.is_custom else None
     return _sources(path for path in (config.preprocessing, builder) if path)
 
 
 def _sources(import_paths: Iterable[str]) -> list[Path]:
-    found = (find_source(path.rpartition(".")[0]) for path in import_paths)
-    return [source for source in found if source is not None]
+    return [s for path in import_paths for s in imported_sources(path.rpartition(".")[0])]
 
 
-def code_fingerprint(package: Path, import_paths: Iterable[str] = ()) -> str:
-    """Hashes a package of ours and the modules that hold some functions of the user's.
+def code_fingerprint(code: Iterable[Path], import_paths: Iterable[str] = ()) -> str:
+    """Hashes code of ours, and the modules that some functions of the user's come from.
 
     Args:
-      package: a folder of Python files.
-      import_paths: `module.function` each.
+      code: Python files, or folders of them.
+      import_paths: `module.function` each; what their modules import counts as well.
     """
-    sources = sorted(package.rglob("*.py")) + _sources(import_paths)
+    ours = [sorted(path.rglob("*.py")) if path.is_dir() else [path] for path in code]
     digest = hashlib.sha256()
-    for source in sources:
+    for source in [*chain(*ours), *_sources(import_paths)]:
         digest.update(source.name.encode())
         digest.update(hashlib.sha256(source.read_bytes()).digest())
     return digest.hexdigest()[:16]

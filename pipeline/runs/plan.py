@@ -15,14 +15,18 @@ from typing import Any
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.dsl.compiler import compiler, constants
+from tfx.dsl.io import fileio
 from tfx.orchestration.portable import base_executor_operator, data_types
 from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 from tfx.utils import json_utils
 
+from components.example_validator.component import check_columns
+from components.example_validator.drift import Drift
+from components.schema_gen import read_schema
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph import Spans, create_pipeline
+from pipeline.graph import Spans, create_pipeline, named_columns
 from pipeline.layout import Layout
 from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
 from pipeline.records.event_log import EventLog
@@ -38,7 +42,9 @@ UNTELLING = {"input_config", "module_path", "span", "version"}
 _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
 
 HASHES = {
+    CODE_KEY: "the code that it runs",
     f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
+    f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.{CODE_KEY}": "the code that it runs",
     "input_fingerprint": "the data",
     "revision": "the schema file",
     "eval_config": "evaluate",
@@ -99,6 +105,7 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
         copy = Path(scratch) / "metadata.db"
         copy_to_sqlite(config, layout, copy)
         context = resolve_run(config, layout)
+        _check_columns(context)
         pipeline = create_pipeline(context, _spans(context))
         pipeline.metadata_connection_config = sqlite_connection(copy)
         compiled = compiler.Compiler().compile(pipeline)
@@ -112,6 +119,14 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
             yield planned
 
 
+def _check_columns(context: RunContext) -> None:
+    """Raises DataError if the config names a column that the data did not have before."""
+    config, schema_file = context.config, context.ingestion.settings.schema_file
+    if fileio.exists(schema_file):
+        named = named_columns(config) | Drift.from_json(config.drift.model_dump_json()).named
+        check_columns(named, read_schema(schema_file, config.data.label))
+
+
 def _spans(context: RunContext) -> Spans | None:
     """What a run would read and train on now."""
     if context.window is None:
@@ -121,8 +136,7 @@ def _spans(context: RunContext) -> Spans | None:
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
-    pipeline_node = node.launcher_arguments["pipeline_node"]
-    upstream = [name for name in pipeline_node.upstream_nodes if name in would_run]
+    upstream = [name for name in _producers(node) if name in would_run]
     if upstream:
         return PlannedComponent(node.id, True, f"after {', '.join(upstream)}")
     operators = dict.fromkeys(_DryRunOperator.SUPPORTED_EXECUTOR_SPEC_TYPE, _DryRunOperator)
@@ -133,6 +147,17 @@ def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
     if state is State.FAILED:
         return PlannedComponent(node.id, True, "its inputs are not there yet")
     return PlannedComponent(node.id, False, "nothing that it depends on has changed")
+
+
+def _producers(node: Node) -> list[str]:
+    """The nodes whose artifacts a node takes; others it may only have to wait for."""
+    pipeline_node = node.launcher_arguments["pipeline_node"]
+    producers = {
+        channel.producer_node_query.id
+        for source in pipeline_node.inputs.inputs.values()
+        for channel in source.channels
+    }
+    return [name for name in pipeline_node.upstream_nodes if name in producers]
 
 
 def _why(node: Node, signal: _WouldRunError) -> str:
@@ -153,12 +178,30 @@ def _why(node: Node, signal: _WouldRunError) -> str:
         if not done:
             return "it has not run yet"
         last = max(done, key=lambda e: e.id)
-        changes = list(_differences(_recorded(last), signal.properties))
+        changes = list(_differences(_recorded(_origin(store, last)), signal.properties))
         if changes:
             return "changed: " + "; ".join(changes)
         if _inputs(store, last.id) != _inputs(store, signal.execution_id):
             return "an input is another one than last time"
     return "the last run with these inputs did not finish, or its files are gone"
+
+
+def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
+    """The execution that gave what a cached one took over; a driver has noted more of it."""
+    outputs = [
+        event.artifact_id
+        for event in store.get_events_by_execution_ids([execution.id])
+        if event.type == metadata_store_pb2.Event.OUTPUT
+    ]
+    if not outputs:
+        return execution
+    makers = [
+        event.execution_id
+        for event in store.get_events_by_artifact_ids(outputs)
+        if event.type == metadata_store_pb2.Event.OUTPUT
+    ]
+    (origin,) = store.get_executions_by_id([min(makers)])
+    return origin
 
 
 def _inputs(store: Any, execution_id: int) -> set[int]:

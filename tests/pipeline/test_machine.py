@@ -157,14 +157,23 @@ def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "package" / "a.py").write_text("x = 1")
     (tmp_path / "own.py").write_text("def f(): pass")
     monkeypatch.syspath_prepend(tmp_path)
-    prints = [code_fingerprint(tmp_path / "package")]
-    prints.append(code_fingerprint(tmp_path / "package", ["own.f"]))
+    prints = [code_fingerprint([tmp_path / "package"])]
+    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
     (tmp_path / "own.py").write_text("def f(): return 1")
-    prints.append(code_fingerprint(tmp_path / "package", ["own.f"]))
+    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "own.py").write_text("def f():\n    from helpers import shapes\n    return 1")
+    (tmp_path / "helpers" / "shapes.py").write_text("import json\nfrom . import sizes\n")
+    (tmp_path / "helpers" / "sizes.py").write_text("import own, numpy\nWIDE = 1\n")
+    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    (tmp_path / "helpers" / "sizes.py").write_text("import own, numpy\nWIDE = 2\n")
+    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    (tmp_path / "helpers" / "unused.py").write_text("x = 1")
+    assert code_fingerprint([tmp_path / "package"], ["own.f"]) == prints[-1]
     (tmp_path / "package" / "a.py").write_text("x = 2")
-    prints.append(code_fingerprint(tmp_path / "package", ["own.f"]))
-    assert len(set(prints)) == 4
-    assert code_fingerprint(tmp_path / "package", ["own.f"]) == prints[-1]
+    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    assert len(set(prints)) == 6
+    assert code_fingerprint([tmp_path / "package"], ["own.f"]) == prints[-1]
 
 
 def test_doctor_finds_this_machine_ready() -> None:
