@@ -104,7 +104,7 @@ def build_signatures(
         if problem.task is Task.MULTICLASS:
             # A class more, for labels that this model does not know, and never predicts.
             output = tf.pad(output, [[0, 0], [0, 1]])
-        return {"predictions": output}
+        return {"predictions": measurable(problem.task, output)}
 
     @tf.function(autograph=False)
     def eval_label(examples: tf.Tensor) -> Tensors:
@@ -121,6 +121,17 @@ def build_signatures(
         EVAL_SIGNATURE: evaluate.get_concrete_function(examples),
         EVAL_LABEL_SIGNATURE: eval_label.get_concrete_function(examples),
     }
+
+
+def measurable(task: Task, output: tf.Tensor) -> tf.Tensor:
+    """The model's output without scores of exactly 0 and 1, whose logarithms TFMA makes NaN of.
+
+    They are off by no more than Keras allows for in its own losses.
+    """
+    if not task.is_classification:
+        return output
+    margin = tf_keras.backend.epsilon()
+    return tf.clip_by_value(output, margin, 1 - margin)
 
 
 def predictions(problem: Problem, output: tf.Tensor) -> Tensors:

@@ -7,8 +7,8 @@ from evaluation_artifacts import ROWS, Evaluations, config_of, measure, write_ex
 from tiny_data import Checked, TinyPipeline
 
 HALF = ROWS // 2
-SURE = [0.1] * HALF + [0.9] * HALF
-"""Every row is right."""
+SURE = [0.0] + [0.1] * (HALF - 1) + [0.9] * (HALF - 1) + [1.0]
+"""Every row is right, and one of each class is so for certain."""
 TIMID = [0.3 + 0.01 * (row * 7 % HALF) for row in range(ROWS)]
 """No row is called positive."""
 
@@ -31,7 +31,12 @@ def evaluations(tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
             "slices": ["plan", ["plan", "zone"]],
         }
     )
-    kept = config_of({"metrics": ["accuracy"], "thresholds": {"accuracy": {"min": 0.9}}})
+    kept = config_of(
+        {
+            "metrics": ["accuracy"],
+            "thresholds": {"accuracy": {"min": 0.9}, "log_loss": {"max": 0.1}},
+        }
+    )
     first = config_of({"metrics": ["accuracy"]})
     return Evaluations(
         measure(folder / "missed", missed, examples, timid, sure),

@@ -22,7 +22,9 @@ from trainer_module.export import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,
     EXAMPLES,
+    measurable,
 )
+from trainer_module.settings import Task
 
 ROWS = 24
 """Half of them are labelled 1, and half are in each zone."""
@@ -90,7 +92,8 @@ def write_model(folder: Path, scores: str) -> Artifact:
 
     @tf.function(autograph=False)
     def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"predictions": tf.io.parse_example(examples, spec)[scores]}
+        found = tf.io.parse_example(examples, spec)[scores]
+        return {"predictions": measurable(Task.BINARY, found)}
 
     @tf.function(autograph=False)
     def eval_label(examples: tf.Tensor) -> dict[str, tf.Tensor]:

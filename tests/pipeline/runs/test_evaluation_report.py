@@ -114,8 +114,11 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     assert evaluation.reason == (
         "every threshold is kept, and it is not worse than the model in service"
     )
-    (accuracy,) = evaluation.metrics
+    accuracy, log_loss = evaluation.metrics
     assert (accuracy.value, accuracy.in_service) == (pytest.approx(1.0), pytest.approx(0.5))
+    certain = 2
+    expected = -math.log(0.9) * (ROWS - certain) / ROWS
+    assert log_loss.value == pytest.approx(expected, rel=1e-4), "scores of 0 and 1 are numbers"
     assert accuracy.needs == "at least 0.9, not worse than in service"
     assert accuracy.ok
     assert evaluation.slices == {}
