@@ -55,6 +55,16 @@ UNREADABLE = {
 }
 """Severe for every column that the model uses; any anomaly of the label is severe."""
 
+OUT_OF_RANGE = {
+    _Type.FLOAT_TYPE_BIG_FLOAT,
+    _Type.FLOAT_TYPE_SMALL_FLOAT,
+    _Type.FLOAT_TYPE_HAS_NAN,
+    _Type.FLOAT_TYPE_HAS_INF,
+    _Type.INT_TYPE_BIG_INT,
+    _Type.INT_TYPE_SMALL_INT,
+}
+"""Severe as well: of a feature, such bounds are never inferred, so that a person has set them."""
+
 
 @dataclass(frozen=True)
 class Anomaly:
@@ -230,7 +240,8 @@ def read_anomalies(
             severe = (
                 drift_is_severe
                 if is_drift
-                else column == label or (column not in ignored and bool(kinds & UNREADABLE))
+                else column == label
+                or (column not in ignored and bool(kinds & (UNREADABLE | OUT_OF_RANGE)))
             )
             is_new = _Type.SCHEMA_NEW_COLUMN in kinds
             key = (column, description)

@@ -153,7 +153,8 @@ class PipelineConfig(Settings):
     schema_file: str | None = Field(default=None, alias="schema")
     """A curated schema.pbtxt; otherwise it is inferred from the first data, once, and kept."""
     on_anomaly: OnAnomaly = OnAnomaly.FAIL
-    """Whether a missing label, a missing or mistyped column, or an unknown class stops the run."""
+    """Whether a missing label, a missing or mistyped column, an unknown class, or a number beyond a
+    curated schema's bounds stops the run."""
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()

@@ -32,6 +32,11 @@ def test_no_label_at_all(tmp_path, refusal):
     assert "is missing in 40 rows, first in row 2" in refusal(tmp_path)
 
 
+def test_a_label_and_nothing_else(tmp_path, refusal):
+    (tmp_path / "a.csv").write_text("label\n" + "yes\nno\n" * 20)
+    assert "The label 'label' is the data's only column: there is nothing" in refusal(tmp_path)
+
+
 def test_one_class_only(tmp_path, refusal):
     write(tmp_path, ["yes"] * 40)
     message = refusal(tmp_path)

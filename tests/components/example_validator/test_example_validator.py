@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
-from tensorflow_metadata.proto.v0 import statistics_pb2
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 
 from components.example_validator.component import (
@@ -200,6 +200,14 @@ def test_drift_and_broken_data_are_both_told(validation: Validation) -> None:
     message = str(caught.value)
     assert "the data contradicts the schema: train split, tipped: Expected" in message
     assert "; the data drifted from what was trained on: train split, payment" in message
+
+
+def test_numbers_beyond_curated_bounds_stop_the_run(validation: Validation) -> None:
+    tfdv.set_domain(validation.schema, "fare", schema_pb2.FloatDomain(name="fare", min=0))
+    with pytest.raises(DataError, match=r"train and eval splits, fare: .*[Uu]nexpectedly"):
+        validation.run(count())
+    (anomaly,) = validation.run(count(), on_anomaly="warn")
+    assert (anomaly.column, anomaly.severe) == ("fare", True)
 
 
 def test_comparators_of_a_curated_schema_hold_for_other_columns(validation: Validation) -> None:
