@@ -188,12 +188,13 @@ def check_report(
       settings: label and task.
 
     Raises:
-      DataError: there is only a label, a split is empty, labels are missing, or the classes cannot be learned.
+      DataError: there is only a label, a split is empty, labels are missing, or the classes cannot
+        be learned.
     """
     if report.columns == {settings.label}:
         raise DataError(
-            f"The label {settings.label!r} is the data's only column: there is nothing to predict it"
-            " from; check data.path and data.label."
+            f"The label {settings.label!r} is the data's only column: there is nothing to predict"
+            " it from; check data.path and data.label."
         )
     _check_splits(report.rows, split_names, hash_splits)
     if report.unlabelled_rows:
