@@ -56,9 +56,11 @@ class Report:
           settings: the label and the task.
 
         Raises:
-          DataError: a label is no single number where the task is regression, or several values.
+          DataError: a label is no single number where the task is regression, or several values;
+            a number is infinite.
         """
         self.columns.update(rows.schema.names)
+        _check_finite(rows, first, settings)
         for name, count in zip(
             split_names, np.bincount(splits, minlength=len(split_names)), strict=True
         ):
@@ -102,6 +104,27 @@ class Report:
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
         return total
+
+
+def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
+    """Refuses an infinite number, which would make all means and losses infinite as well."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        # A column that the config declares to be something else is no number to the model.
+        if name == settings.label or name in settings.mixed_columns:
+            continue
+        values = column.flatten()
+        if not pa.types.is_floating(values.type):
+            continue
+        infinite = np.isinf(values.to_numpy())
+        if infinite.any():
+            place = int(np.argmax(infinite))
+            row = int(np.searchsorted(np.cumsum(list_lengths(column)), place, side="right"))
+            raise DataError(
+                f"Column {name!r} is {values[place].as_py()} in row {first.row + row} of"
+                f" {first.file} (32 bits hold numbers up to 3.4e38): write a number, leave it empty"
+                f" for a missing one, or leave the column out by features: {{{name}: {{type:"
+                " ignore}}."
+            )
 
 
 def _check_labels(

@@ -32,6 +32,15 @@ def test_no_label_at_all(tmp_path, refusal):
     assert "is missing in 40 rows, first in row 2" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize(("odd", "shown"), [("-Infinity", "-inf"), ("1e39", "inf")])
+def test_an_infinite_number(tmp_path, refusal, generate, odd, shown):
+    rows = [f"{i % 2},{i / 4}," for i in range(20)]
+    (tmp_path / "a.csv").write_text("\n".join(["label,x,empty", *rows, f"1,{odd},", *rows]) + "\n")
+    assert f"Column 'x' is {shown} in row 22 of {tmp_path}/a.csv" in refusal(tmp_path)
+    kept = generate(tmp_path, mixed_columns=("x",))
+    assert sum(map(len, kept.values())) == 41, "the config says that it is no number"
+
+
 def test_a_label_and_nothing_else(tmp_path, refusal):
     (tmp_path / "a.csv").write_text("label\n" + "yes\nno\n" * 20)
     assert "The label 'label' is the data's only column: there is nothing" in refusal(tmp_path)
