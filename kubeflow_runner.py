@@ -15,7 +15,7 @@ except ModuleNotFoundError:
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.cli import kubeflow as commands
-from pipeline.cli.options import ConfigOption, SetOption, find_modules_here, run_app
+from pipeline.cli.options import ConfigOption, SetOption, find_modules_here, flag, run_app
 from pipeline.config.schedule import SomeTime
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
@@ -40,10 +40,8 @@ schedule_app = typer.Typer(
 )
 app.add_typer(schedule_app, name="schedule")
 
-LatestOption = Annotated[
-    bool, typer.Option("--allow-latest", help="Take an image whose tag is `latest`.")
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+LatestOption = Annotated[bool, flag("--allow-latest", "Take an image whose tag is `latest`.")]
+DryRunOption = Annotated[bool, flag("--dry-run", "Only say what would be done.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 
@@ -73,9 +71,7 @@ def submit(
             "--parameter", metavar="NAME=VALUE", help="Of this run: epochs, strategy or span."
         ),
     ] = [],  # noqa: B006
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Start the run, and do not follow it.")
-    ] = False,
+    no_wait: Annotated[bool, flag("--no-wait", "Start the run, and do not follow it.")] = False,
     timeout: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="Follow it for at most so long: 30m, 4h."),
@@ -116,7 +112,7 @@ def logs(
     step: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only of this step, such as trainer.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Until the run has ended.")] = False,
+    follow: Annotated[bool, flag("--follow", "Until the run has ended.")] = False,
     overrides: SetOption = [],  # noqa: B006
 ) -> None:
     """Show what the steps of a run have said."""
@@ -141,9 +137,7 @@ def terminate(
 def check(
     config: ConfigOption,
     overrides: SetOption = [],  # noqa: B006
-    once: Annotated[
-        bool, typer.Option("--once", help="Submit what is due, write it down, and end.")
-    ] = False,
+    once: Annotated[bool, flag("--once", "Submit what is due, write it down, and end.")] = False,
     allow_latest: LatestOption = False,
 ) -> None:
     """Say whether new data makes a run due; with --once, submit it.

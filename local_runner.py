@@ -20,6 +20,8 @@ from pipeline.cli.options import (
     SetOption,
     VerboseOption,
     find_modules_here,
+    flag,
+    hand_on_options,
     run_app,
 )
 from pipeline.cli.run import show_plan
@@ -61,7 +63,11 @@ def default(
     output: OutputOption = OUTPUT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Without a command: run configs/digits.yaml."""
+    """Without a command: run configs/digits.yaml.
+
+    Options before a command count for it, too.
+    """
+    hand_on_options(context)
     if context.invoked_subcommand is None:
         raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose))
 
@@ -79,7 +85,7 @@ def run(
         ),
     ] = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Read and check the data, and train nothing.")
+        bool, flag("--validate-only", "Read and check the data, and train nothing.")
     ] = False,
     because: Annotated[
         str, typer.Option(metavar="TEXT", help="Why there is a run, for its history.")
@@ -111,7 +117,7 @@ def models(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
-    as_json: Annotated[bool, typer.Option("--json", help="Show them for programs.")] = False,
+    as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
     withdraw: Annotated[
         int | None,
         typer.Option(metavar="VERSION", help="Mark a version that does not serve as bad."),
@@ -139,9 +145,7 @@ def rollback(
         typer.Option(metavar="VERSION", help="The version to go back to; else the one before."),
     ] = None,
     reason: ReasonOption = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also to a version that was withdrawn.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Also to a version that was withdrawn.")] = False,
 ) -> None:
     """Put an earlier version in service, and withdraw those that came after it.
 

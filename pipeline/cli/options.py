@@ -8,31 +8,49 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from pipeline.exit_codes import EXIT_FAILED, EXIT_UNUSABLE
 from pipeline.runs.logs import captured
-from trainer_module.errors import InternalError, ScopelineError
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
 OUTPUT = Path("output")
 """The output folder, where no other is given."""
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value; typer would show `<bool>` after it, as if it took one."""
+    return typer.Option(name, metavar="", help=text)
+
+
+_OVERRIDES = "overrides"
+"""The parameter of `--set`, in every command that has it."""
+
+
+def _after_earlier(context: typer.Context, overrides: list[str]) -> list[str]:
+    """Puts overrides after those that stand before the command: the last of a key counts."""
+    return [*context.find_root().params.get(_OVERRIDES, ()), *overrides]
+
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The pipeline's YAML file.")
 ]
 SetOption = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set train.epochs=3."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key: --set train.epochs=3.",
+        callback=_after_earlier,
+    ),
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
 ]
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Show everything that components say as well.")
-]
+VerboseOption = Annotated[bool, flag("--verbose", "Show everything that components say as well.")]
 
 
 def run_app(app: typer.Typer) -> None:
@@ -47,6 +65,54 @@ def run_app(app: typer.Typer) -> None:
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(EXIT_UNUSABLE)
+
+
+def hand_on_options(context: typer.Context) -> None:
+    """Makes options that stand before a command count for it, as its defaults.
+
+    Args:
+      context: of the group that the options belong to; the command comes next.
+
+    Raises:
+      ConfigError: the command has no such option.
+    """
+    name = context.invoked_subcommand
+    if name is None:
+        return
+    given = {
+        option.opts[0]: context.params[option.name]
+        for option in context.command.params
+        if _is_given(context, option.name)
+    }
+    command = _subcommands(context.command)[name]
+    try:
+        context.default_map = {name: _defaults(command, given)}
+    except LookupError as error:
+        raise ConfigError(f"{error.args[0]}: `{name}` has no such option; leave it out") from None
+
+
+def _is_given(context: typer.Context, parameter: str | None) -> bool:
+    """Whether the command line names a parameter of a command."""
+    # Typer has click's classes or copies of them, depending on its version: names are the same.
+    source = context.get_parameter_source(parameter) if parameter else None
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _subcommands(command: Any) -> dict[str, Any]:
+    """The commands of a group; of a command that is none, nothing."""
+    return getattr(command, "commands", {})
+
+
+def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options given before a command, as its defaults, or as those of a group's commands."""
+    if subcommands := _subcommands(command):
+        return {name: _defaults(child, given) for name, child in subcommands.items()}
+    options = {name: option for option in command.params for name in option.opts}
+    return {
+        options[name].name: [value] if options[name].multiple else value
+        for name, value in given.items()
+        if options[name].name != _OVERRIDES  # These add up, instead.
+    }
 
 
 def find_modules_here() -> None:

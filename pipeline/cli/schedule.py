@@ -14,7 +14,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pipeline.cli.options import OUTPUT, OutputOption, SetOption, VerboseOption, find_modules_here
+from pipeline.cli.options import (
+    OUTPUT,
+    OutputOption,
+    SetOption,
+    VerboseOption,
+    find_modules_here,
+    flag,
+)
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
 from pipeline.layout import Layout
@@ -37,11 +44,9 @@ def schedule(
     ],
     overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
     output: OutputOption = OUTPUT,
-    once: Annotated[
-        bool, typer.Option("--once", help="Look once, run what is due, and end.")
-    ] = False,
+    once: Annotated[bool, flag("--once", "Look once, run what is due, and end.")] = False,
     lists: Annotated[
-        bool, typer.Option("--list", help="Show the next firings and the last run, and end.")
+        bool, flag("--list", "Show the next firings and the last run, and end.")
     ] = False,
     now: Annotated[
         str | None,
@@ -82,7 +87,7 @@ def history(
     overrides: SetOption = [],  # noqa: B006
     output: OutputOption = OUTPUT,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Everything that is known of each event, as JSON.")
+        bool, flag("--json", "Everything that is known of each event, as JSON.")
     ] = False,
     last: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")
