@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from components.example_gen.paths import is_hidden, is_remote
-from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings
+from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings, show_duration
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
 from pipeline.data.location import DataLocation
@@ -176,7 +176,7 @@ def choose_window(
     latest_write = (now - settings.settle).timestamp()
     while spans and (spans[-1].modified > latest_write or spans[-1].is_empty):
         span = spans.pop()
-        what = "empty" if span.is_empty else "still being written"
+        what = "empty" if span.is_empty else being_written(settings)
         notes.append(f"span {span} is {what}, and waits")
     if not spans or (through is not None and spans[-1].number != through):
         wanted = "no span" if through is None else f"no span {through}"
@@ -192,7 +192,7 @@ def choose_window(
             f"newest span, {spans[-1]}"
         )
     if writing := [span for span in chosen if span.modified > latest_write]:
-        raise DataError(f"data.path: {_named(writing)} in the window: still being written")
+        raise DataError(f"data.path: {_named(writing)} in the window: {being_written(settings)}")
     usable = {span.number: span for span in chosen if not span.is_empty}
     known_from = max(first, spans[0].number)
     numbers = range(known_from, spans[-1].number)
@@ -209,6 +209,12 @@ def choose_window(
             )
         notes.append(f"the window lacks span {gap}")
     return Window(tuple(usable.values()), tuple(notes))
+
+
+def being_written(settings: ScheduleSettings) -> str:
+    """What is said of files that have changed recently, with the key that decides what that is."""
+    limit = show_duration(settings.settle)
+    return f"still being written (schedule.settle: files changed less than {limit} ago)"
 
 
 def _first_number(spans: list[Span], window: WindowSettings) -> int:

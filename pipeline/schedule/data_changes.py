@@ -10,7 +10,7 @@ from datetime import datetime
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
 from pipeline.data.location import locate_data
-from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
+from pipeline.data.spans import Span, Window, being_written, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from trainer_module.errors import DataError
 
@@ -71,7 +71,7 @@ def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> Data
     written_recently = (now - settings.settle).timestamp()
     is_being_written = any(span.modified > written_recently for span in spans)
     if is_being_written and not in_spans:
-        window, problem = None, "data.path: its files are still being written"
+        window, problem = None, f"data.path: its files are {being_written(settings)}"
     return DataSnapshot(tuple(spans), window, problem, is_being_written)
 
 

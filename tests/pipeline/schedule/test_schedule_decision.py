@@ -110,7 +110,7 @@ def test_firing_waits_for_what_is_being_written(nightly: Days) -> None:
     nightly.deliver(4, arrives=at(5, 2, 59) + timedelta(seconds=30))
     waits = nightly.check(at(5))
     assert isinstance(waits, NotDue)
-    assert "span 2026-01-04 is still being written, and waits" in waits.reason
+    assert "span 2026-01-04 is still being written (schedule.settle" in waits.reason
     assert nightly.events(EventKind.SKIPPED) == []
     due = nightly.check(at(5, 3, 5))
     assert isinstance(due, Due)
@@ -409,7 +409,7 @@ def test_data_without_spans_is_compared_as_a_whole(tmp_path: Path) -> None:
         == "nothing new; the data was delivered again with the same content"
     )
     write(OTHER_ROWS, at(5))
-    assert "still being written" in days.check(at(5)).reason
+    assert "still being written (schedule.settle" in days.check(at(5)).reason
     assert isinstance(days.check(at(5, 4)), Due)
     days.run(at(5, 4))
     days.begin(at(5, 5), because="by hand")
