@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from pipeline.exit_codes import EXIT_FAILED, EXIT_UNUSABLE
+from pipeline.own_modules import find_modules_in
 from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, InternalError, ScopelineError
 
@@ -117,8 +118,7 @@ def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def find_modules_here() -> None:
     """Lets modules of the user's be found where the command runs."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    find_modules_in(Path.cwd())
 
 
 @contextmanager

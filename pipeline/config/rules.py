@@ -21,6 +21,7 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
+from pipeline.own_modules import NAMES
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task
@@ -251,9 +252,14 @@ def _check_import_path(key: str, path: str) -> Iterator[Issue]:
     module, _, function = path.rpartition(".")
     source = find_source(module)
     if source is None:
+        package = module.partition(".")[0]
+        hint = (
+            f"; `{package}` is a package of Scopeline's: rename yours" if package in NAMES else ""
+        )
         yield Issue(
             key,
-            f"found {path!r}; there is no module `{module}` here or among the installed packages",
+            f"found {path!r}; there is no module `{module}` here or among the installed packages"
+            f"{hint}",
         )
         return
     names = _top_level_names(source)
@@ -270,6 +276,8 @@ def find_source(module: str) -> Path | None:
         for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
             if candidate.is_file():
                 return candidate.resolve()
+        if (folder / relative.parts[0] / "__init__.py").is_file():
+            return None  # Python looks for the rest of the name in this package alone.
     spec = importlib.util.find_spec(module) if "." not in module else None
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 

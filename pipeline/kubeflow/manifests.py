@@ -179,7 +179,9 @@ def _container(settings: KubeflowSettings, config_path: str, mounts: list[Object
         "name": "check",
         "image": settings.image,
         "command": [
-            *("python", "-m", "kubeflow_runner", "check", "--once", "--config", config_path),
+            # -P: what is on the volume hides no module of ours.
+            *("python", "-P", "-m", "kubeflow_runner"),
+            *("check", "--once", "--config", config_path),
             *(("--set", "kubeflow.endpoint=null") if _is_port_forward(settings) else ()),
         ],
         # Relative paths of the config begin here.

@@ -15,6 +15,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
 from pipeline.runs.training import prepare_training
@@ -53,7 +54,8 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
             if not request.validate_only:
                 observer.summary.notes += left_out(window, usable)
         create = create_ingestion if request.validate_only else create_pipeline
-        LocalRunner(run_id, observer).run(create(context, spans))
+        with shared_module_path():
+            LocalRunner(run_id, observer).run(create(context, spans))
         observer.restore_served_version()
         error = None
     except (Exception, KeyboardInterrupt) as exception:

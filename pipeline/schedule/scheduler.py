@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import signal
 import sys
@@ -20,6 +19,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from pipeline.config.schedule import ScheduleSettings, show_duration
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
+from pipeline.own_modules import LOCAL_RUNNER
 from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
 from pipeline.schedule.process_lock import only_scheduler
@@ -32,10 +32,9 @@ _POLL_SECONDS = 0.2
 
 def default_runner() -> tuple[str, ...]:
     """The command that runs a pipeline: this Python, and the runner beside this package."""
-    spec = importlib.util.find_spec("local_runner")
-    if spec is None or spec.origin is None:
-        raise ConfigError("local_runner.py is not installed beside the package `pipeline`")
-    return (sys.executable, spec.origin)
+    if not LOCAL_RUNNER.is_file():
+        raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
+    return (sys.executable, str(LOCAL_RUNNER))
 
 
 def system_clock() -> datetime:

@@ -54,7 +54,7 @@ def test_the_check_reads_the_config_that_the_config_map_holds() -> None:
     container = pod(manifests)["containers"][0]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     path = f"{mounts['config']}/taxi_daily.yaml"
-    command = "python -m kubeflow_runner check --once --config"
+    command = "python -P -m kubeflow_runner check --once --config"
     assert container["command"] == [*command.split(), path]
     volumes = {volume["name"]: volume for volume in pod(manifests)["volumes"]}
     assert volumes["config"]["configMap"]["name"] == manifests["ConfigMap"]["metadata"]["name"]
