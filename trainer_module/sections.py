@@ -1,4 +1,4 @@
-"""What all sections of a config share: `Settings`, and keys whose values follow from a registry.
+"""What all sections of a config share: `Settings`, texts of a form, and keys of a registry.
 
 A registry is a dictionary of names. What a key may say is looked up in it whenever a value is
 checked, and whenever the JSON Schema is written, so a new entry needs no other line.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Union
 
@@ -29,6 +31,31 @@ class Settings(BaseModel):
     """Base of every section: unknown keys are refused, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Annotates text that matches a pattern, which editors are told, and people in words."""
+
+    pattern: str
+    words: str
+    """What would be right; the value itself is not for this to show."""
+
+    def check(self, text: str) -> str:
+        """The text; raises ValueError with the words if it does not match."""
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(self.words)
+        return text
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": f"^{self.pattern}$"}
 
 
 class Registered:

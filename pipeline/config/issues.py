@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+MAY_HOLD_SECRETS = (
+    "metadata",
+    "notify.email",
+    "notify.webhook",
+    "kubeflow.environment",
+    "kubeflow.metadata",
+    "kubeflow.secrets",
+)
+"""Keys of which no value, nor one below, is ever repeated: messages end up in logs."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ def from_validation(error: ValidationError, raw: Any, model: type[BaseModel]) ->
         elif detail["type"] == "value_error" and isinstance(found, Mapping):
             message = _expectation(detail)
         else:
-            message = f"found {_shorten(found)}; {_expectation(detail)}"
+            message = f"found {show_value(path, found)}; {_expectation(detail)}"
         problem = Issue(".".join(str(part) for part in path), message)
         if problem not in problems:
             problems.append(problem)
@@ -96,8 +106,6 @@ def _expectation(detail: Any) -> str:
         return f"it needs the key {context['discriminator']}"
     if kind == "value_error":
         return str(context["error"])
-    if kind == "string_pattern_mismatch":
-        return "use up to 63 lower-case letters, digits, - and _, beginning with a letter"
     message = detail["msg"].replace("Input should be", "it should be")
     return message[0].lower() + message[1:]
 
@@ -108,7 +116,13 @@ def _closest(value: Any, names: list[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
-def _shorten(value: Any, limit: int = 60) -> str:
+def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
+    """The value found at a path, shortened; where it may hold a secret, its type alone."""
+    keys = [str(part) for part in path]
+    for secret in (name.split(".") for name in MAY_HOLD_SECRETS):
+        common = min(len(secret), len(keys))
+        if value is not None and secret[:common] == keys[:common]:
+            return f"a {type(value).__name__} that is not shown here"
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

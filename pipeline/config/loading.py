@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pipeline.config.issues import Issue, from_validation, near_match
+from pipeline.config.issues import Issue, from_validation, near_match, show_value
 from pipeline.config.rules import check_rules
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
@@ -92,12 +92,13 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         # Such as a glob, which begins with a sign that YAML gives a meaning.
         value = text
     *sections, last = key.split(".")
-    for section in sections:
+    for depth, section in enumerate(sections, 1):
         child = raw.get(section)
         if child is None:
             child = raw[section] = {}
         if not isinstance(child, Mapping):
-            raise ConfigError(f"--set {override}: `{section}` is {child!r}, not a section")
+            found = show_value(sections[:depth], child)
+            raise ConfigError(f"--set {key}: `{section}` is {found}, not a section")
         raw = child  # type: ignore[assignment]
     raw[last] = value
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from components.example_gen.formats import DataFormat
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
+from trainer_module.sections import Matching
 from trainer_module.settings import (
     Feature,
     ModelSettings,
@@ -108,25 +109,53 @@ class Occasion(StrEnum):
     DRIFT = "drift"
 
 
-class WebhookSettings(Settings):
-    """A URL that is told by a POST of JSON."""
+WEBHOOK_URL = Matching(
+    r"https?://\S+", "a webhook's URL begins with http:// or https:// and has no spaces"
+)
+VariableName = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z_][A-Za-z0-9_]*",
+        "right is the name of an environment variable, such as SCOPELINE_SECRET, never the secret "
+        "itself",
+    ),
+]
 
-    url: str = Field(pattern=r"^https?://")
-    secret_variable: str | None = None
+
+class WebhookSettings(Settings):
+    """A URL that is told by a POST of JSON; one of `url` and `url_variable`."""
+
+    url: Annotated[str, WEBHOOK_URL] | None = None
+    """Where it is no secret: it stands in this file and in the arguments of Kubeflow's pods."""
+    url_variable: VariableName | None = None
+    """The environment variable with the URL."""
+    secret_variable: VariableName | None = None
     """The environment variable with the key of the HMAC-SHA256 that signs the body."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> WebhookSettings:
+        if (self.url is None) == (self.url_variable is None):
+            raise ValueError("give one of url and url_variable")
+        return self
 
 
 class EmailSettings(Settings):
     """A mail server that is told by SMTP."""
 
-    server: str
+    server: Annotated[
+        str,
+        Matching(
+            r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@?#\[\]]+)(:\d{1,5})?",
+            "right is `host` or `host:port`; user and password have keys of their own",
+        ),
+    ]
     """`host` or `host:port`; 25 where there is no port."""
     sender: str
     to: list[str] = Field(min_length=1)
     tls: bool = True
     """Whether to insist on an encrypted connection (STARTTLS)."""
     user: str | None = None
-    password_variable: str | None = None
+    password_variable: VariableName | None = None
     """The environment variable with the user's password."""
 
 
@@ -138,11 +167,27 @@ class NotifySettings(Settings):
     occasions: list[Occasion] = list(Occasion)
     """What they are told of."""
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables that hold its secrets, by the key that names each."""
+        named = {
+            "notify.webhook.url_variable": self.webhook and self.webhook.url_variable,
+            "notify.webhook.secret_variable": self.webhook and self.webhook.secret_variable,
+            "notify.email.password_variable": self.email and self.email.password_variable,
+        }
+        return {key: variable for key, variable in named.items() if variable}
+
 
 class PipelineConfig(Settings):
     """One pipeline: the whole YAML file."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+    name: Annotated[
+        str,
+        Matching(
+            r"[a-z][a-z0-9_-]{0,62}",
+            "use up to 63 lower-case letters, digits, - and _, beginning with a letter",
+        ),
+    ]
     """Names the pipeline, its output folder and the served model."""
     data: DataSettings
     task: Task

@@ -152,6 +152,17 @@ def metadata_is_a_server(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
+def notifications_have_secrets(config: PipelineConfig) -> Iterator[Issue]:
+    """Whoever may read a pod's description reads its environment, but for what is in Secrets."""
+    for key, variable in config.notify.variables.items():
+        if variable in settings_of(config).environment:
+            yield Issue(
+                f"kubeflow.environment.{variable}",
+                f"{key} names it as a secret, which belongs in a Secret: kubeflow.secrets: "
+                f"{{{variable}: {{secret: scopeline, key: webhook}}}}",
+            )
+
+
 def resources_name_components(config: PipelineConfig) -> Iterator[Issue]:
     """A name that is misspelt would leave a component without what it needs."""
     known = (DEFAULT_RESOURCES, *COMPONENTS, *TASKS)
@@ -220,6 +231,7 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     artifacts_outlive_their_pod,
     paths_are_on_the_cluster,
     metadata_is_a_server,
+    notifications_have_secrets,
     resources_name_components,
     spans_have_a_volume,
     drift_is_found_by_runs,

@@ -12,7 +12,6 @@ import hmac
 import json
 import logging
 import os
-import re
 import smtplib
 import ssl
 import threading
@@ -23,7 +22,13 @@ from email.message import EmailMessage
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.settings import EmailSettings, Occasion, PipelineConfig, WebhookSettings
+from pipeline.config.settings import (
+    WEBHOOK_URL,
+    EmailSettings,
+    Occasion,
+    PipelineConfig,
+    WebhookSettings,
+)
 from pipeline.records.event_log import EventKind, EventLog
 from trainer_module.errors import ConfigError, ScopelineError
 
@@ -60,17 +65,22 @@ def check_secrets(config: PipelineConfig) -> None:
     Raises:
       ConfigError: an environment variable that the config names is not set.
     """
-    webhook, email = config.notify.webhook, config.notify.email
-    named = {
-        "notify.webhook.secret_variable": webhook and webhook.secret_variable,
-        "notify.email.password_variable": email and email.password_variable,
-    }
-    for key, variable in named.items():
-        if variable and not os.environ.get(variable):
+    for key, variable in config.notify.variables.items():
+        if not os.environ.get(variable):
             raise ConfigError(
-                f"{key}: the environment variable {variable} is not set; set it where the "
-                "pipeline runs, or remove the key"
+                f"{key}: the environment variable {_shown_name(variable)} is not set; set it where "
+                "the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the key"
             )
+    if (webhook := config.notify.webhook) is not None:
+        try:
+            _url(webhook)
+        except _UndeliveredError as error:
+            raise ConfigError(f"notify.webhook.url_variable: {error}") from None
+
+
+def _shown_name(variable: str) -> str:
+    """The name of a variable, unless it may be a secret that was taken for one."""
+    return variable if variable.isupper() else "that it names"
 
 
 def notify(
@@ -202,9 +212,34 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
+def _url(webhook: WebhookSettings) -> str:
+    """Where a webhook is.
+
+    Raises:
+      _UndeliveredError: the variable that the config names holds no URL.
+    """
+    if webhook.url_variable is None:
+        return webhook.url or ""
+    url = os.environ.get(webhook.url_variable, "")
+    try:
+        return WEBHOOK_URL.check(url)
+    except ValueError as error:
+        variable = _shown_name(webhook.url_variable)
+        raise _UndeliveredError(
+            f"the environment variable {variable} holds none: {error}"
+        ) from None
+
+
 def _host(webhook: WebhookSettings) -> str:
     """The host of a webhook; user, path and query are not shown, as they may be secrets."""
-    return "the webhook at " + re.sub(r"^https?://([^/?#]*@)?([^/?#]*).*$", r"\2", webhook.url)
+    try:
+        parts = urlsplit(_url(webhook))
+        port = "" if parts.port is None else f":{parts.port}"
+    except (_UndeliveredError, ValueError):
+        return "the webhook"
+    # What follows a user is a password with signs that would have to be escaped.
+    is_odd = "@" in parts.path + parts.query + parts.fragment and not parts.username
+    return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
 
 def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
@@ -217,7 +252,7 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         digest = hmac.new(key, body, hashlib.sha256).hexdigest()
         headers[SIGNATURE_HEADER] = f"sha256={digest}"
     with requests.post(
-        webhook.url,
+        _url(webhook),
         data=body,
         headers=headers,
         timeout=(CONNECT_SECONDS, READ_SECONDS),

@@ -79,6 +79,55 @@ def test_bad_override_is_explained(override: str, words: str) -> None:
         load_config(DIGITS, [override])
 
 
+HOOK = "https://hooks.example.com/T00/hush"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "notify.webhook.url=hooks.example.com/T00/hush",
+            "notify.webhook.url: found a str that is not shown here; a webhook's URL begins with",
+        ),
+        (f"notify.webhook={HOOK}", "notify.webhook: found a str that is not shown here; it should"),
+        (f"notify=['{HOOK}']", "notify: found a list that is not shown here; it should be"),
+        (f"notify.webhook.url=['{HOOK}']", "notify.webhook.url: found a list that is not"),
+        (f"notify.webhook={{url: '{HOOK}', url_variable: A}}", "webhook: give one of url and url_"),
+        ("notify.webhook={secret_variable: A}", "notify.webhook: give one of url and url_variable"),
+        ("notify.webhook={url_variable: hush-1}", "url_variable: found a str that is not shown"),
+        (
+            "notify.email={server: 'smtp://u:hush@mail', sender: a@b.c, to: [a@b.c]}",
+            "notify.email.server: found a str that is not shown here; right is `host` or `host:",
+        ),
+        (
+            "notify.email={server: m, sender: a, to: hush, password_variable: 'hush!'}",
+            "password_variable: found a str that is not shown here; right is the name of an env",
+        ),
+        ("metadata={url: 'mysql://u:hush@host/db'}", "metadata: found a dict that is not shown"),
+        ("metadata=http://u:hush@host/db", "metadata: found 'http://u:***@host/db'; 'http' is no"),
+        ("kubeflow={secrets: {A: hush}}", "kubeflow.secrets.A: found a str that is not shown here"),
+        ("kubeflow={environment: {A: [hush]}}", "environment.A: found a list that is not shown"),
+    ],
+)
+def test_values_that_may_be_secrets_are_not_repeated(override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(DIGITS, [override])
+    assert words in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_override_below_a_secret_does_not_repeat_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(DIGITS, [f"notify.webhook.url={HOOK}", "notify.webhook.url.x=1"])
+    assert "`url` is a str that is not shown here, not a section" in str(caught.value)
+
+
+def test_mail_servers_are_hosts() -> None:
+    for server in ("mail", "mail.example.com:587", "'[::1]:25'", "127.0.0.1"):
+        config = load_config(DIGITS, [f"notify.email={{server: {server}, sender: a, to: [a]}}"])
+        assert config.notify.email is not None
+
+
 def test_missing_file_suggests_a_sibling() -> None:
     with pytest.raises(ConfigError, match=r"did you mean `.*configs/digits\.yaml`"):
         load_config(ROOT / "configs" / "digit.yaml")

@@ -126,6 +126,10 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             ["kubeflow.environment={SCOPELINE_METADATA_PASSWORD: x}"],
             "a password belongs in a Secret",
         ),
+        (
+            ["notify.webhook={url_variable: HOOK}", "kubeflow.environment={HOOK: 'https://a.b'}"],
+            "kubeflow.environment.HOOK: notify.webhook.url_variable names it as a secret, which",
+        ),
         (["kubeflow.timeout=1 week"], "kubeflow.timeout: found '1 week'; a duration is a whole"),
         (["kubeflow.endpoint=localhost:8080"], "kubeflow.endpoint: found 'localhost:8080'; "),
         (

@@ -97,6 +97,40 @@ def test_webhook_is_told_and_can_check_the_signature(event_log: EventLog) -> Non
     assert event_log.events() == []
 
 
+def test_url_may_come_from_the_environment(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(DIGITS, ["notify.webhook={url_variable: HOOK_URL}"])
+    with hook(204, 404) as server:
+        monkeypatch.setenv("HOOK_URL", f"{server.url}/{SECRET}")
+        check_secrets(config)
+        tell(config, event_log)
+        assert event_log.events() == []
+        tell(config, event_log)
+    assert len(server.requests) == 2
+    assert failure(event_log).startswith(f"the webhook at 127.0.0.1:{server.server_port} was not")
+
+
+def test_variable_without_a_url_is_recorded(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_URL", SECRET)
+    config = load_config(DIGITS, ["notify.webhook={url_variable: HOOK_URL}"])
+    words = "the environment variable HOOK_URL holds none: a webhook's URL begins with http://"
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_secrets(config)
+    assert SECRET not in str(caught.value)
+    tell(config, event_log)
+    assert failure(event_log).startswith(f"the webhook was not told of 'failed': {words}")
+
+
+@pytest.mark.parametrize("url", [f"http://u:{SECRET}/x@127.0.0.1/", f"http://127.0.0.1:{SECRET}/"])
+def test_password_with_odd_signs_is_not_taken_for_a_host(event_log: EventLog, url: str) -> None:
+    tell(with_webhook(url), event_log)
+    assert failure(event_log).startswith("the webhook was not told of 'failed': ")
+    assert SECRET not in failure(event_log)
+
+
 def test_without_a_key_nothing_is_signed(event_log: EventLog) -> None:
     with hook() as server:
         tell(with_webhook(server.url), event_log)
@@ -239,4 +273,7 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
     check_secrets(config)
     monkeypatch.delenv("HOOK_KEY")
     with pytest.raises(ConfigError, match=r"notify.webhook.secret_variable: .* HOOK_KEY is not"):
+        check_secrets(config)
+    config = load_config(DIGITS, ["notify.webhook={url_variable: hunter2}"])
+    with pytest.raises(ConfigError, match=r"url_variable: .* that it names is not set; set it"):
         check_secrets(config)
