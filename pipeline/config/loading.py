@@ -18,16 +18,33 @@ from trainer_module.errors import ConfigError
 class _StrictLoader(yaml.SafeLoader):
     """A safe loader that refuses a key given twice, of which YAML would drop one in silence."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A mapping as it is written: what `<<` merges into it later may have the same keys."""
+        node = super().compose_mapping_node(anchor)
         seen = set()
         for key_node, _ in node.value:
-            key = key_node.value
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key `{key}` stands here a second time", key_node.start_mark
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _refusal(
+                    "a key has to be plain text; if these braces or brackets are part of a text, "
+                    "put it into quotes",
+                    key_node,
                 )
+            key = (key_node.tag, key_node.value)
+            if key in seen:
+                raise _refusal(f"the key `{key_node.value}` stands here a second time", key_node)
             seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A value; one that looks like a date but is none is refused with its place."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except ValueError as error:
+            raise _refusal(f"{error}; if this is a text, put it into quotes", node) from None
+
+
+def _refusal(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def load_config(
@@ -68,8 +85,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as text: {error}") from None
     try:
-        # A subclass of SafeLoader: plain data only.
-        raw = yaml.load(text, Loader=_StrictLoader)  # noqa: S506
+        raw = _parse(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -81,13 +97,18 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
+def _parse(text: str) -> Any:
+    # A subclass of SafeLoader: plain data only.
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506
+
+
 def _apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets one dotted key of the raw mapping; sections that are absent are made."""
     key, separator, text = override.partition("=")
     if not separator or not key:
         raise ConfigError(f"--set {override}: it has to be key=value, such as train.epochs=3")
     try:
-        value = yaml.safe_load(text)
+        value = _parse(text)
     except yaml.YAMLError:
         # Such as a glob, which begins with a sign that YAML gives a meaning.
         value = text
@@ -95,11 +116,13 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     for depth, section in enumerate(sections, 1):
         child = raw.get(section)
         if child is None:
-            child = raw[section] = {}
+            child = {}
         if not isinstance(child, Mapping):
             found = show_value(sections[:depth], child)
             raise ConfigError(f"--set {key}: `{section}` is {found}, not a section")
-        raw = child  # type: ignore[assignment]
+        # A copy: an anchored section is the same object wherever its alias stands.
+        raw[section] = dict(child)
+        raw = raw[section]
     raw[last] = value
 
 

@@ -248,8 +248,15 @@ def import_paths_lead_somewhere(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
+_ANY_NAME = ("*", "__getattr__")
+"""A module that imports a star, or makes names when they are asked for, may have any."""
+
+
 def _check_import_path(key: str, path: str) -> Iterator[Issue]:
     module, _, function = path.rpartition(".")
+    if not module or not all(part.isidentifier() for part in path.split(".")):
+        yield Issue(key, f"found {path!r}; right is module.function, such as my_code.my_function")
+        return
     source = find_source(module)
     if source is None:
         package = module.partition(".")[0]
@@ -265,7 +272,7 @@ def _check_import_path(key: str, path: str) -> Iterator[Issue]:
     names = _top_level_names(source)
     if names is None:
         yield Issue(key, f"found {path!r}; {source} is not valid Python: try `python {source}`")
-    elif function not in names:
+    elif not names & {function, *_ANY_NAME}:
         yield Issue(key, f"found {path!r}; {source} defines no `{function}`")
 
 
@@ -283,16 +290,23 @@ def find_source(module: str) -> Path | None:
 
 
 def _top_level_names(source: Path) -> set[str] | None:
+    """The names that a module may have; None if it is not valid Python."""
     try:
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-    except SyntaxError:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError):
         return None
-    names: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {alias.asname or alias.name for alias in node.names}
-    return names
+    return set(_bound_names(tree))
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    """What a node and those below it bind in their module, also where an `if` or `try` decides."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield node.asname or node.name.partition(".")[0]
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            yield node.id
+    elif not (isinstance(node, ast.AnnAssign) and node.value is None):
+        for child in ast.iter_child_nodes(node):
+            yield from _bound_names(child)

@@ -128,6 +128,91 @@ def test_mail_servers_are_hosts() -> None:
         assert config.notify.email is not None
 
 
+REST = """
+name: own
+data: {format: csv, path: builtin:taxi, label: big_tipper}
+task: binary
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: {{ env }}", "line 1, column 8: not valid YAML: a key has to be plain text; if"),
+        ("? [a, b]\n: c", "line 1, column 3: not valid YAML: a key has to be plain text"),
+        ("train: {epochs: 1, epochs: 2}", "column 20: not valid YAML: the key `epochs` stands"),
+        ("x: {<<: {a: 1}, a: 2, a: 3}", "the key `a` stands here a second time"),
+        ("schema: 2026-13-45", "line 1, column 9: not valid YAML: month must be in 1..12; if"),
+    ],
+)
+def test_yaml_that_is_no_config_is_explained(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(text + (REST if "name" not in text else ""))
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load_config(file)
+
+
+def test_merged_sections_may_be_merged_again(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    # The section at the top, whose own keys win, is merged before it is read itself.
+    file.write_text(f"{REST}<<: {{train: &t {{<<: {{epochs: 5, batch_size: 8}}, epochs: 6}}}}\n")
+    config = load_config(file)
+    assert (config.train.epochs, config.train.batch_size) == (6, 8)
+    file.write_text(f"{REST}train: {{<<: &t {{<<: {{epochs: 5}}, epochs: 6}}, batch_size: 9}}\n")
+    config = load_config(file)
+    assert (config.train.epochs, config.train.batch_size) == (6, 9)
+
+
+def test_override_of_an_anchored_section_leaves_its_alias_alone(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        f"{REST}evaluate:\n  thresholds: {{auc: &bounds {{min: 0.5}}, accuracy: *bounds}}\n"
+    )
+    thresholds = load_config(file, ["evaluate.thresholds.auc.min=0.7"]).evaluate.thresholds
+    assert (thresholds["auc"].min, thresholds["accuracy"].min) == (0.7, 0.5)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from somewhere import *",
+        "try:\n    from fast import build\nexcept ImportError:\n    from slow import build",
+        "import os\nif os.name == 'nt':\n    def build(): ...\nelse:\n    build = print",
+        "from typing import Any\nbuild: Any = print",
+        "build, other = print, repr",
+        "with open('x') as f:\n    build = f.read",
+        "def __getattr__(name): ...",
+        "# -*- coding: latin-1 -*-\nname = '\xe9'\nasync def build(): ...",
+    ],
+)
+def test_builder_may_come_by_any_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_code.py").write_bytes(code.encode("latin-1"))
+    assert load_config(DIGITS, ["model.kind=own_code.build"]).model.is_custom
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        ("build: int", "own_code.build", "defines no `build`"),
+        ("def other():\n    build = 1", "own_code.build", "defines no `build`"),
+        ("import build.it as other", "own_code.build", "defines no `build`"),
+        ("def build(:", "own_code.build", "is not valid Python: try `python "),
+        ("", ".build", "model.kind: found '.build'; right is module.function"),
+        ("", "own_code..build", "found 'own_code..build'; right is module.function"),
+    ],
+)
+def test_builder_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, kind: str, words: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_code.py").write_text(code)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load_config(DIGITS, [f"model.kind={kind}"])
+
+
 def test_missing_file_suggests_a_sibling() -> None:
     with pytest.raises(ConfigError, match=r"did you mean `.*configs/digits\.yaml`"):
         load_config(ROOT / "configs" / "digit.yaml")
