@@ -95,7 +95,8 @@ def run(
 
     Components with nothing new to do are taken from the cache. Where the data comes in spans, only
     new ones are read. Exit code: 0 a model was pushed, 1 a component failed, 2 the config or the
-    data is unusable, 3 the model was not blessed.
+    data is unusable, 3 the model was not blessed, 75 try again later: another run is under way, or
+    the metadata server is away.
     """
     request = RunRequest(because, through, validate_only)
     raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose, request))

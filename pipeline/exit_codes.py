@@ -8,5 +8,15 @@ EXIT_UNUSABLE = 2
 """The config or the data cannot be used."""
 EXIT_NOT_BLESSED = 3
 """The model was not blessed, and nothing was pushed."""
+EXIT_LATER = 75
+"""What is needed is busy or away now, such as by another run; later the same command may succeed.
+
+The number is EX_TEMPFAIL of sysexits.h.
+"""
 EXIT_INTERRUPTED = 130
 """Ctrl-C ended the command; a shell gives the same code for it."""
+
+
+def worse(first: int, second: int) -> int:
+    """Of two exit codes the one to end with: what passes by itself is the least of all failures."""
+    return max(first, second, key=lambda code: 0.5 if code == EXIT_LATER else code)

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from components.example_gen.paths import is_remote
 from components.pusher.versions import INCOMING_PREFIX
 from pipeline.layout import Layout
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 
 @contextmanager
@@ -20,15 +20,15 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
     """Makes the pipeline's folder and holds its lock, which a killed process loses.
 
     Raises:
-      ConfigError: the folder or the push directory cannot be written, or another run holds the
-        lock.
+      TryLaterError: another run holds the lock.
+      ConfigError: the folder or the push directory cannot be written.
     """
     make_root(layout)
     try:
         lock = FileLock(layout.lock)
         lock.acquire(blocking=False)
     except Timeout:
-        raise ConfigError(
+        raise TryLaterError(
             f"{layout.root}: another run of `{layout.name}` is under way; "
             "wait for it to end, or give this one another folder with --output"
         ) from None

@@ -15,6 +15,10 @@ class ConfigError(ScopelineError):
     """The configuration cannot be used; nothing ran."""
 
 
+class TryLaterError(ConfigError):
+    """What is needed is busy or away now: nothing ran, and later the same may succeed."""
+
+
 class DataError(ScopelineError):
     """The data cannot be used: names the file, row or column, what was found and what is right."""
 

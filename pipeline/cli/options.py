@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from pipeline.exit_codes import EXIT_FAILED, EXIT_UNUSABLE
+from pipeline.exit_codes import EXIT_FAILED, EXIT_LATER, EXIT_UNUSABLE
 from pipeline.own_modules import find_modules_in
 from pipeline.runs.logs import captured
-from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from trainer_module.errors import ConfigError, InternalError, ScopelineError, TryLaterError
 
 OUTPUT = Path("output")
 """The output folder, where no other is given."""
@@ -65,7 +65,7 @@ def run_app(app: typer.Typer) -> None:
         sys.exit(EXIT_FAILED)
     except ScopelineError as error:
         typer.echo(str(error), err=True)
-        sys.exit(EXIT_UNUSABLE)
+        sys.exit(EXIT_LATER if isinstance(error, TryLaterError) else EXIT_UNUSABLE)
 
 
 def hand_on_options(context: typer.Context) -> None:

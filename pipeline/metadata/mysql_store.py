@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.metadata_url import PASSWORD_VARIABLE, MetadataServer
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 CONNECT_SECONDS = 5
 """How long a server may take to let us in."""
 ANSWER_SECONDS = 60
 """How long it may take to answer one query."""
 
-_ACCESS_DENIED, _DATABASE_DENIED, _NO_DATABASE, _UNREACHABLE = 1045, 1044, 1049, 2003
+_ACCESS_DENIED, _DATABASE_DENIED, _NO_DATABASE = 1045, 1044, 1049
 """The error numbers of MySQL that a user can do something about."""
+_AWAY = (1040, 1053, 2003, 2006, 2013)
+"""Those of a server that has no connection left, shuts down, does not answer or has gone."""
 
 
 def server_connection(server: MetadataServer) -> Any:
@@ -119,18 +121,27 @@ def _server(server: MetadataServer) -> Iterator[Any]:
         )
     except (pymysql.MySQLError, RuntimeError, OSError) as error:
         # RuntimeError: a way of logging in that needs another package.
-        raise ConfigError(f"{server}: {_refusal(server, error)}") from None
+        raise _refusal(server, error) from None
     with connection:
         try:
             yield connection
         except (pymysql.MySQLError, OSError) as error:
-            raise ConfigError(f"{server}: {_refusal(server, error)}") from None
+            raise _refusal(server, error) from None
 
 
-def _refusal(server: MetadataServer, error: Exception) -> str:
-    """Why a server cannot be used, and what to do, without a password."""
+def _refusal(server: MetadataServer, error: Exception) -> ConfigError:
+    """What is said of a server that cannot be used, and what to do, without a password."""
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
+    if code in _AWAY:
+        return TryLaterError(
+            f"{server}: the metadata server cannot be reached ({text}); is it running, and are "
+            "host and port right?"
+        )
+    return ConfigError(f"{server}: {_what_is_wrong(server, code, text)}")
+
+
+def _what_is_wrong(server: MetadataServer, code: int, text: str) -> str:
     if code == _ACCESS_DENIED:
         is_set = "has a wrong password for" if server.password else "is not set, the password of"
         return (
@@ -141,10 +152,5 @@ def _refusal(server: MetadataServer, error: Exception) -> str:
         return (
             f"the metadata server has no database {server.database!r} for {server.user!r}; make "
             f"it: CREATE DATABASE `{server.database}`, and GRANT ALL on it to the user"
-        )
-    if code == _UNREACHABLE:
-        return (
-            f"the metadata server cannot be reached ({text}); is it running, and are host and "
-            "port right?"
         )
     return f"the metadata server cannot be used ({text})"

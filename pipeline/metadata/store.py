@@ -20,7 +20,7 @@ from pipeline.config.metadata_url import (
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.mysql_store import check_server, copy_server, server_connection
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 BUSY_SECONDS = 5.0
 """How long another process may hold the SQLite file."""
@@ -95,9 +95,9 @@ def check_store(config: PipelineConfig, layout: Layout) -> Any:
       How ML Metadata reaches the store; None where there is none yet.
 
     Raises:
-      ConfigError: the file is corrupt, is locked by another process, or was written by another
-        version of ML Metadata; the server cannot be reached, refuses the user, or has no such
-        database.
+      TryLaterError: the file is locked by another process, or the server cannot be reached.
+      ConfigError: the file is corrupt, or was written by another version of ML Metadata; the
+        server refuses the user, or has no such database.
     """
     if config.metadata is None:
         if not layout.metadata.exists():
@@ -163,7 +163,7 @@ def _check_file(layout: Layout) -> None:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise ConfigError(
+            raise TryLaterError(
                 f"{path}: another process has locked the metadata; {LEFT}: close what has it "
                 "open, such as a database browser or a backup, and run again"
             ) from None
@@ -220,15 +220,17 @@ def _ask_service(connection: Any, service: MetadataService) -> None:
     """Asks a metadata service for something small.
 
     Raises:
-      ConfigError: it does not answer.
+      TryLaterError: it does not answer.
+      ConfigError: it answers otherwise than such a service does.
     """
-    from ml_metadata import MetadataStore
+    from ml_metadata import MetadataStore, errors
 
     try:
         MetadataStore(connection).get_context_types()
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise ConfigError(
+        is_away = isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))
+        raise (TryLaterError if is_away else ConfigError)(
             f"{service}: the metadata service cannot be used ({reason}); is it running, and are "
             "host and port right?"
         ) from None

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 SCHEMA_VERSION = 1
 """The version of the tables, which the file has as its `user_version`."""
@@ -102,7 +102,8 @@ class EventLog:
           details: for programs, as JSON.
 
         Raises:
-          ConfigError: the file is locked, corrupt, or of a newer Scopeline.
+          TryLaterError: the file is locked.
+          ConfigError: it is corrupt, or of a newer Scopeline.
         """
         at = (at or datetime.now()).astimezone()
         row = (at.isoformat(), kind.value, run, message, json.dumps(details))
@@ -152,7 +153,10 @@ class EventLog:
                 with connection:
                     yield connection
         except sqlite3.OperationalError as error:
-            raise ConfigError(f"{self._path}: the ledger cannot be used ({error})") from None
+            is_busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            raise (TryLaterError if is_busy else ConfigError)(
+                f"{self._path}: the ledger cannot be used ({error})"
+            ) from None
         except sqlite3.DatabaseError as error:
             raise ConfigError(
                 f"{self._path}: this is no ledger, or it is corrupt ({error}); move it aside, and "

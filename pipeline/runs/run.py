@@ -38,8 +38,8 @@ def run_pipeline(
       data is unusable, 3 not blessed.
 
     Raises:
-      ConfigError: the output folder or TF_CONFIG cannot be used, or another run of the pipeline is
-        under way.
+      TryLaterError: another run of the pipeline is under way, or the metadata server is away.
+      ConfigError: the output folder or TF_CONFIG cannot be used.
       DataError: there is no data where the config says.
       InternalError: the run broke outside of its components.
     """

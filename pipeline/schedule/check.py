@@ -13,18 +13,21 @@ from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_LATER,
     EXIT_PUSHED,
     EXIT_UNUSABLE,
+    worse,
 )
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
 from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.history import ENDS
 from pipeline.schedule.run_end import settle_run
 from pipeline.schedule.run_process import run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
-from trainer_module.errors import ConfigError, ScopelineError
+from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
 MAX_RUNS_PER_CHECK = 5
 """More than a check needs: it may continue a run, check a new span for drift, and train."""
@@ -58,26 +61,33 @@ def check_pipeline(
             config = _reload_config(pipeline, context.clock())
             settings = config.schedule
             code = _decide_and_run(pipeline, config, context)
-            worst_code = max(worst_code, code or EXIT_PUSHED)
+            worst_code = worse(worst_code, code or EXIT_PUSHED)
             if code != EXIT_PUSHED:
                 break
     except ScopelineError as error:
         context.report(pipeline.name, str(error))
-        worst_code = max(worst_code, EXIT_UNUSABLE)
+        is_passing = isinstance(error, TryLaterError)
+        worst_code = worse(worst_code, EXIT_LATER if is_passing else EXIT_UNUSABLE)
     except OSError as error:
         where, why = error.filename or pipeline.output, error.strerror or error
         context.report(pipeline.name, f"{where}: {why}")
-        worst_code = max(worst_code, EXIT_FAILED)
+        worst_code = worse(worst_code, EXIT_FAILED)
     return worst_code, settings
 
 
 def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
     """Records a decision, unless it says the same as the last one why nothing runs.
 
+    Nor is one to run recorded again and again while what it needs is away.
+
     Returns:
       Whether it was recorded.
     """
     if isinstance(decision, Due):
+        last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
+        same = (EventKind.DUE, decision.reason, decision.details)
+        if last and (last.kind, last.message, last.details) == same:
+            return False
         event_log.record(EventKind.DUE, decision.reason, at=now, **decision.details)
         return True
     if decision.details is None:

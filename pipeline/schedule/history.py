@@ -10,7 +10,7 @@ from pipeline.exit_codes import EXIT_FAILED
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.summary import Status
 
-_ENDS = (EventKind.FINISHED, EventKind.FAILED)
+ENDS = (EventKind.FINISHED, EventKind.FAILED)
 _RECENT_EVENTS = 200
 """Far more than one decision and its run record, so that the newest of each are among them."""
 
@@ -102,7 +102,7 @@ def read_history(event_log: EventLog) -> History:
     """Reads the newest events of decisions and runs."""
     due = started = end = None
     ended: set[str | None] = set()
-    for event in event_log.events(EventKind.DUE, EventKind.STARTED, *_ENDS, newest=_RECENT_EVENTS):
+    for event in event_log.events(EventKind.DUE, EventKind.STARTED, *ENDS, newest=_RECENT_EVENTS):
         if event.kind is EventKind.DUE:
             due, end = event, None
         elif event.kind is EventKind.STARTED:

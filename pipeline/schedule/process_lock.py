@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 
 class ProcessLock:
@@ -58,14 +58,15 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
       lock_file: the scheduler's lock, directly in the output folder.
 
     Raises:
-      ConfigError: another scheduler holds the lock, or the folder cannot be written.
+      TryLaterError: another scheduler holds the lock.
+      ConfigError: the folder cannot be written.
     """
     output = lock_file.parent
     try:
         output.mkdir(parents=True, exist_ok=True)
         lock = ProcessLock(lock_file)
     except BlockingIOError:
-        raise ConfigError(
+        raise TryLaterError(
             f"{output}: another scheduler, process {_holder(lock_file)}, is at work on it; stop "
             "that one, name all pipelines in one command, or give another --output"
         ) from None

@@ -9,9 +9,9 @@ from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_LATER,
     EXIT_NOT_BLESSED,
     EXIT_PUSHED,
-    EXIT_UNUSABLE,
 )
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
@@ -51,12 +51,23 @@ def settle_run(
         )
     elif is_stopping and code != -signal.SIGKILL:
         return EXIT_INTERRUPTED, "stopped; the next scheduler goes on with it"
-    elif end is None and code == EXIT_UNUSABLE and is_run_under_way(layout):
-        # It was refused because somebody started a run by hand a moment earlier.
-        return EXIT_PUSHED, result.last_line
+    elif end is None and code == EXIT_LATER:
+        # Such as of a run that somebody started by hand a moment earlier: the next check goes on.
+        _record_wait(config, layout, event_log, result.last_line)
+        return EXIT_LATER, result.last_line
     elif end is None or history.is_unfinished:
         end = _record_exit(config, event_log, result)
     return _exit_code(end), _describe(end, event_log)
+
+
+def _record_wait(config: PipelineConfig, layout: Layout, event_log: EventLog, message: str) -> None:
+    """Records once why a run did not begin, and notifies of it if no other run was the reason."""
+    last = event_log.last(EventKind.SKIPPED, EventKind.STARTED)
+    if last and (last.kind, last.message) == (EventKind.SKIPPED, message):
+        return
+    event_log.record(EventKind.SKIPPED, message)
+    if not is_run_under_way(layout):
+        notify(config, Occasion.FAILED, message, {"how": "waits"}, event_log)
 
 
 def _record_exit(config: PipelineConfig, event_log: EventLog, result: ProcessResult) -> LoggedEvent:

@@ -18,7 +18,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from pipeline.config.schedule import ScheduleSettings, show_duration
-from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
+from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
 from pipeline.own_modules import LOCAL_RUNNER
 from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
@@ -88,7 +88,7 @@ def check_once(
       clock: what the decisions go by.
 
     Returns:
-      The worst exit code of a run: 0, 1, 2, or 130 if it was told to stop.
+      The worst exit code of a run: 0, 75, 1, 2, or 130 if it was told to stop.
 
     Raises:
       ConfigError: another scheduler is at work, or the output folder cannot be written.
@@ -97,7 +97,7 @@ def check_once(
         context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock))
         worst_code = EXIT_PUSHED
         for pipeline in pipelines:
-            worst_code = max(worst_code, check_pipeline(pipeline, context)[0])
+            worst_code = worse(worst_code, check_pipeline(pipeline, context)[0])
             if stop.is_set():
                 return EXIT_INTERRUPTED
     return worst_code

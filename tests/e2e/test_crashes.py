@@ -59,7 +59,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def test_second_run_at_once_is_refused(killed: Killed) -> None:
-    assert killed.second.returncode == 2
+    assert killed.second.returncode == 75
     assert "another run of `digits` is under way" in killed.second.stderr
     assert "--output" in killed.second.stderr
     assert "Traceback" not in killed.second.stderr

@@ -19,7 +19,7 @@ from components.trainer.cluster.detached_server import MODULE, DetachedServer, a
 from components.trainer.cluster.launcher import Cluster, ClusterTask
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.ports import answers
-from trainer_module.errors import ConfigError, InternalError
+from trainer_module.errors import ConfigError, InternalError, TryLaterError
 from trainer_module.tf_config import TFConfig
 
 FOLDER = "cluster"
@@ -200,7 +200,7 @@ def _alone(folder: Path) -> Iterator[None]:
         lock = FileLock(folder / "lock")
         lock.acquire(blocking=False)
     except Timeout:
-        raise ConfigError(
+        raise TryLaterError(
             f"another `cluster` command is at work in {folder}; wait for it to end."
         ) from None
     except OSError as error:

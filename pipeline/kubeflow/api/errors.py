@@ -18,7 +18,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from trainer_module.errors import ConfigError, InternalError
+from trainer_module.errors import ConfigError, InternalError, TryLaterError
 
 TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - its name, not its value
 """The environment variable with a token that the API accepts."""
@@ -38,7 +38,7 @@ _MESSAGE_CHARACTERS = 300
 """The most that is shown of a server's message."""
 
 
-class UnavailableError(ConfigError):
+class UnavailableError(TryLaterError):
     """The API does not answer now; later it may."""
 
 

@@ -220,7 +220,7 @@ def test_kubeflow_is_not_there(tmp_path: Path, scopeline: Run) -> None:
     file = write_config(tmp_path, "http://127.0.0.1:9")
     for arguments in (["submit"], ["status"], ["logs", "r"], ["schedule", "list"]):
         code, _, err = scopeline(*arguments, "--config", str(file))
-        assert code == 2
+        assert code == 75
         assert err.startswith("http://127.0.0.1:9: Kubeflow Pipelines does not answer (connection")
         assert err.count("\n") == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from pipeline.metadata.store import (
     copy_to_sqlite,
     sqlite_connection,
 )
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, TryLaterError
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "configs" / "digits.yaml"
@@ -190,6 +191,15 @@ def test_file_that_another_process_has_locked(
         assert process.stdin is not None
         process.stdin.close()
     check_store(load_config(DIGITS), layout)
+
+
+@pytest.mark.parametrize("scheme", ["mysql://scopeline@{}/meta", "grpc://{}"])
+def test_server_that_is_away_may_come_back(layout: Layout, scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    config = load_config(DIGITS, [f"metadata={scheme.format(address)}"])
+    with pytest.raises(TryLaterError, match="is it running, and are host and port right"):
+        check_store(config, layout)
 
 
 def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path) -> None:

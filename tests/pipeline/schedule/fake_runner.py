@@ -1,8 +1,8 @@
 """Stands for `local_runner.py`: takes `run` and its options, records its events, trains nothing.
 
 What it does stands in the file `behaviour` in the output folder: the status that it ends with, or
-`hang`, `deaf` (hangs, and ignores SIGTERM), `killed`, `silent` (ends with 1 and records nothing)
-or `refused` (the same with 2).
+`hang`, `deaf` (hangs, and ignores SIGTERM), `killed`, or one of those that record nothing: `silent`
+(ends with 1), `refused` (with 2) and `later` (with 75).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
 
+WORDLESS = {"silent": 1, "refused": 2, "later": 75}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -44,10 +46,8 @@ def main() -> None:
     with (given.output / "calls").open("a") as calls:
         calls.write(f"{config.name} {given.through} {os.getpid()}\n")
     print(f"run of {config.name}: {behaviour}", flush=True)
-    if behaviour == "silent":
-        sys.exit(1)
-    if behaviour == "refused":
-        sys.exit(2)
+    if behaviour in WORDLESS:
+        sys.exit(WORDLESS[behaviour])
     deaf = behaviour == "deaf"
     signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.default_int_handler)
     with one_at_a_time(layout):

@@ -20,6 +20,7 @@ import psutil
 import pytest
 from scheduled_days import Days, at
 
+from pipeline.exit_codes import worse
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
 from pipeline.schedule.process_lock import is_held
@@ -314,6 +315,28 @@ def test_failure_counts_and_is_recorded(
     assert f"days: failed: {message}" in capsys.readouterr().out
     begun = days.events(EventKind.STARTED)
     assert [event.run for event in begun] == ([failed.run] if failed.run else [])
+
+
+def test_run_that_cannot_begin_yet_waits_and_has_not_failed(
+    days: Days, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(days, "later")
+    assert [once(days) for _ in range(4)] == [75, 75, 75, 75]
+    assert len(calls(days)) == 4
+    assert "days: run of days: later" in capsys.readouterr().out
+    assert days.events(EventKind.FAILED, EventKind.STARTED) == []
+    (waits,) = days.events(EventKind.SKIPPED)
+    assert waits.message == "run of days: later"
+    # The decision, and that it is gone on with; not one more for every look.
+    assert len(days.events(EventKind.DUE)) == 2
+    behave(days, "not_blessed")
+    assert once(days) == 0
+    assert [event.details["attempt"] for event in days.events(EventKind.DUE)] == [1, 1]
+    assert len(days.events(EventKind.FINISHED)) == 1
+
+
+def test_what_passes_by_itself_hides_no_failure() -> None:
+    assert [worse(75, 0), worse(1, 75), worse(75, 2), worse(75, 130)] == [75, 1, 2, 130]
 
 
 def test_killed_run_is_tried_again_at_once(days: Days) -> None:

@@ -96,7 +96,7 @@ def test_rollback_says_what_is_wrong(service: Service) -> None:
     assert "gs://bucket/models is no folder of this machine" in remote.stderr
     with one_at_a_time(service.layout):
         locked = service.command("rollback")
-    assert locked.returncode == 2
+    assert locked.returncode == 75
     assert "is under way" in locked.stderr
     assert service.serving() == "second"
     assert service.count() == 2
