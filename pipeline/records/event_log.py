@@ -12,10 +12,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pipeline.records import span_sets
 from trainer_module.errors import ConfigError, TryLaterError
 
-SCHEMA_VERSION = 1
-"""The version of the tables, which the file has as its `user_version`."""
+SCHEMA_VERSION = 2
+"""The version of the tables, which the file has as its `user_version`; the first had events alone,
+with all spans written out in each."""
 BUSY_SECONDS = 10.0
 """How long one process waits for another that writes."""
 
@@ -106,8 +108,9 @@ class EventLog:
           ConfigError: it is corrupt, or of a newer Scopeline.
         """
         at = (at or datetime.now()).astimezone()
-        row = (at.isoformat(), kind.value, run, message, json.dumps(details))
-        with self._connection() as connection:
+        with self._connection(writes=True) as connection:
+            packed = json.dumps(span_sets.pack(connection, details))
+            row = (at.isoformat(), kind.value, run, message, packed)
             connection.execute(
                 "INSERT INTO events (at, kind, run, message, details) VALUES (?, ?, ?, ?, ?)", row
             )
@@ -137,19 +140,28 @@ class EventLog:
         )
         with self._connection() as connection:
             rows = connection.execute(query, (*values, newest or -1)).fetchall()
-        return [_event(row) for row in reversed(rows)]
+            found = [_event(row) for row in reversed(rows)]
+            span_sets.unpack(connection, [event.details for event in found])
+        return found
 
     def last(self, *kinds: EventKind) -> LoggedEvent | None:
         """The newest event of some kinds."""
         found = self.events(*kinds, newest=1)
         return found[0] if found else None
 
+    def known_digests(self) -> dict[str, str]:
+        """The digests of all spans that a run has read, by signature."""
+        if not self._path.exists():
+            return {}
+        with self._connection(writes=True) as connection:
+            return span_sets.known_digests(connection)
+
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """One transaction."""
+    def _connection(self, writes: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction; a file of an earlier version is made a current one if it writes."""
         try:
             with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection:
-                _prepare(connection, self._path)
+                _prepare(connection, self._path, writes)
                 with connection:
                     yield connection
         except sqlite3.OperationalError as error:
@@ -164,22 +176,37 @@ class EventLog:
             ) from None
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Makes the table in a new file.
+def _prepare(connection: sqlite3.Connection, path: Path, writes: bool) -> None:
+    """Makes the tables in a new file, and those that one of an earlier version lacks.
 
     Raises:
       ConfigError: a newer Scopeline wrote the file.
     """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = _version(connection)
     if version > SCHEMA_VERSION:
         raise ConfigError(
             f"{path}: written by a newer Scopeline (format {version}, this one knows "
             f"{SCHEMA_VERSION}); use that one, or another --output"
         )
-    if version < SCHEMA_VERSION:
+    if version < SCHEMA_VERSION and (writes or version == 0):
         with connection:
-            connection.execute(_CREATE)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute("BEGIN IMMEDIATE")
+            if _version(connection) < SCHEMA_VERSION:  # Another process may have been first.
+                _upgrade(connection)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    for statement in (_CREATE, span_sets.CREATE, span_sets.CREATE_INDEX):
+        connection.execute(statement)
+    for number, details in connection.execute("SELECT id, details FROM events").fetchall():
+        packed = json.dumps(span_sets.pack(connection, json.loads(details)))
+        connection.execute("UPDATE events SET details = ? WHERE id = ?", (packed, number))
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _event(row: tuple[int, str, str, str | None, str, str]) -> LoggedEvent:

@@ -23,10 +23,7 @@ SpanStates = dict[str, dict[str, str]]
 
 def span_states(spans: list[Span], event_log: EventLog) -> SpanStates:
     """Each span's signature and digest, by number; a span with a known signature is not read."""
-    known = {}
-    for event in event_log.events(EventKind.FINISHED):
-        for state in event.details.get("spans", {}).values():
-            known[state["signature"]] = state["digest"]
+    known = event_log.known_digests()
     return {
         str(span.number): {
             "signature": span.signature,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,6 +77,75 @@ def test_several_processes_write_at_once(event_log: EventLog, tmp_path: Path) ->
         assert numbers == list(range(20))
 
 
+def states(days: range, version: int = 1) -> dict[str, dict[str, str]]:
+    """What a run records of its spans."""
+    return {str(n): {"signature": f"s{n}.{version}", "digest": f"d{n}"} for n in days}
+
+
+def signatures(found: dict[str, dict[str, str]]) -> dict[str, str]:
+    """What a decision records of them, before they are read."""
+    return {number: state["signature"] for number, state in found.items()}
+
+
+def test_spans_come_back_as_they_were(event_log: EventLog) -> None:
+    first = states(range(-2, 400))
+    # A day is corrected, one is gone, one is new; of one the files were deleted while it ran.
+    second = first | states(range(7, 8), version=2) | states(range(400, 401))
+    del second["9"]
+    second["11"] = {"signature": "s11.3", "digest": ""}
+    for found in (first, second):
+        event_log.record(EventKind.DUE, "due", spans=signatures(found))
+        window = [int(number) for number in found]
+        event_log.record(EventKind.FINISHED, "end", spans=found, window=window)
+    one, end, two, other = event_log.events()
+    assert (one.details["spans"], two.details["spans"]) == (signatures(first), signatures(second))
+    assert (end.details["spans"], other.details["spans"]) == (first, second)
+    assert other.details["window"] == [int(number) for number in second]
+    known = event_log.known_digests()
+    assert (known["s7.1"], known["s7.2"], known["s400.1"]) == ("d7", "d7", "d400")
+    assert "s11.3" not in known
+
+
+def test_ledger_grows_with_the_days_not_with_their_square(
+    event_log: EventLog, tmp_path: Path
+) -> None:
+    sizes = []
+    for last in range(500, 540):
+        found = states(range(last))
+        event_log.record(EventKind.DUE, "due", spans=signatures(found))
+        event_log.record(EventKind.FINISHED, "end", spans=found, window=list(range(last)))
+        sizes.append((tmp_path / "ledger.db").stat().st_size)
+    assert sizes[-1] - sizes[0] < 40_000  # Written out, an event has 25,000 bytes.
+    assert event_log.events()[-1].details["spans"] == states(range(539))
+
+
+def test_ledger_of_an_earlier_version_is_read_and_goes_on(
+    event_log: EventLog, tmp_path: Path
+) -> None:
+    path = tmp_path / "ledger.db"
+    found = states(range(300))
+    details = {"spans": found, "window": list(range(300)), "status": "pushed"}
+    with closing(sqlite3.connect(path)) as earlier, earlier:
+        earlier.execute(
+            "CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, "
+            "kind TEXT NOT NULL, run TEXT, message TEXT NOT NULL, details TEXT NOT NULL)"
+        )
+        row = ("2026-01-05T03:00:00+00:00", "finished", "r", "end", json.dumps(details))
+        earlier.execute("INSERT INTO events VALUES (7, ?, ?, ?, ?, ?)", row)
+        earlier.execute("PRAGMA user_version = 1")
+    before = path.read_bytes()
+    assert event_log.events()[0].details == details
+    assert path.read_bytes() == before, "looking changes nothing"
+    event_log.record(EventKind.DUE, "next", spans=signatures(found))
+    first, second = event_log.events()
+    assert (first.id, first.run, first.details) == (7, "r", details)
+    assert second.details["spans"] == signatures(found)
+    assert event_log.known_digests()["s299.1"] == "d299"
+    with closing(sqlite3.connect(path)) as current:
+        (longest,) = current.execute("SELECT max(length(details)) FROM events").fetchone()
+    assert longest < 200
+
+
 @pytest.mark.parametrize("kind", ["corrupt", "newer", "locked"])
 def test_bad_file_is_said_and_left_alone(
     event_log: EventLog, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -86,7 +157,7 @@ def test_bad_file_is_said_and_left_alone(
     words = "this is no ledger, or it is corrupt (file is not a database); move it aside"
     if kind == "newer":
         other.execute("PRAGMA user_version = 9")
-        words = "written by a newer Scopeline (format 9, this one knows 1); use that one"
+        words = "written by a newer Scopeline (format 9, this one knows 2); use that one"
     elif kind == "locked":
         other.execute("BEGIN EXCLUSIVE")
         words = "the ledger cannot be used (database is locked)"
