@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def scheduled_log(self) -> Path:
-        """What the last run that a scheduler started has printed."""
+        """What runs that a scheduler started have printed; before it became long, in `.log.1`."""
         return self.root / "scheduled.log"
 
     @property

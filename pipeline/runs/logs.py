@@ -2,25 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from trainer_module.errors import InternalError, ScopelineError
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class _LogFile(io.FileIO):
+    """A file for what is said; it drops what the disk does not take, which is no reason to fail."""
+
+    def __init__(self, descriptor: int, on_failure: Callable[[OSError], None]) -> None:
+        """Wraps a descriptor, and leaves it open; `on_failure` gets the errors."""
+        super().__init__(descriptor, "w", closefd=False)
+        self._on_failure = on_failure
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Says that everything was written, although it may have been dropped."""
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            self._on_failure(error)
+            return memoryview(data).nbytes
+
+
+class _Complaint:
+    """Tells the screen that a log cannot be written, the first time that it cannot."""
+
+    def __init__(self, log: Path, screen: int) -> None:
+        self._log = log
+        self._screen: int | None = screen
+
+    def __call__(self, error: OSError) -> None:
+        """Tells of an error."""
+        screen, self._screen = self._screen, None
+        if screen is None:
+            return
+        why = f"{self._log}: cannot be written ({error.strerror}); it lacks what is said meanwhile"
+        with contextlib.suppress(OSError):
+            os.write(screen, f"{why}\n".encode())
+
+    def end(self) -> None:
+        """The screen is about to be closed."""
+        self._screen = None
 
 
 @contextmanager
 def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
     """Sends standard output and error, of C++ as well, to a log file; yields the screen.
 
-    TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected.
+    TensorFlow writes to the file descriptors, not to `sys.stderr`, so these are redirected. A disk
+    that takes no more is told of on the screen, once, and ends nothing.
 
     Args:
       log: the file, appended to; its folder exists.
@@ -32,10 +76,13 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    target, pump = _open_target(log, saved[1] if verbose else None)
+    complain = _Complaint(log, saved[1])
+    target, pump = _open_target(log, saved[1] if verbose else None, complain)
     os.dup2(target, 1)
     os.dup2(target, 2)
     os.close(target)
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_open_stream(descriptor, complain) for descriptor in (1, 2))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     root = logging.getLogger()
@@ -50,11 +97,24 @@ def captured(log: Path, verbose: bool) -> Iterator[IO[str]]:
         root.setLevel(level)
         sys.stdout.flush()
         sys.stderr.flush()
+        sys.stdout, sys.stderr = streams
         for descriptor, original in zip((1, 2), saved, strict=True):
             os.dup2(original, descriptor)
-            os.close(original)
         if pump is not None:
             pump.join(timeout=5)
+        complain.end()
+        for original in saved:
+            os.close(original)
+
+
+def _open_stream(descriptor: int, on_failure: Callable[[OSError], None]) -> TextIO:
+    """A stream in place of `sys.stdout`, which Python's own prints go to."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(_LogFile(descriptor, on_failure)),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
 
 
 @contextmanager
@@ -79,7 +139,9 @@ def told_briefly(what: str, log: Path) -> Iterator[None]:
         ) from error
 
 
-def _open_target(log: Path, echo: int | None) -> tuple[int, threading.Thread | None]:
+def _open_target(
+    log: Path, echo: int | None, on_failure: Callable[[OSError], None]
+) -> tuple[int, threading.Thread | None]:
     """A descriptor that writes to the log and, by way of a thread, to another descriptor."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     if echo is None:
@@ -88,13 +150,22 @@ def _open_target(log: Path, echo: int | None) -> tuple[int, threading.Thread | N
     echo = os.dup(echo)
 
     def pump() -> None:
+        sinks = [
+            io.BufferedWriter(_LogFile(file, on_failure)),
+            io.BufferedWriter(_LogFile(echo, _ignore)),
+        ]
         with os.fdopen(reading, "rb", buffering=0) as source:
             while chunk := source.read(65536):
-                os.write(file, chunk)
-                os.write(echo, chunk)
+                for sink in sinks:
+                    sink.write(chunk)
+                    sink.flush()
         os.close(file)
         os.close(echo)
 
     thread = threading.Thread(target=pump, daemon=True)
     thread.start()
     return writing, thread
+
+
+def _ignore(error: OSError) -> None:
+    """A screen that is gone keeps nothing out of the log."""

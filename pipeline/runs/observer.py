@@ -99,8 +99,7 @@ class RunObserver:
         self.summary.components.append(
             ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
         )
-        self.summary.seconds = round(time.time() - self._began, 3)
-        self.summary.write(self._files.summary)
+        self._write_summary()
         self._console.finished(component, state, seconds, detail)
 
     def restore_served_version(self) -> None:
@@ -124,13 +123,19 @@ class RunObserver:
     def settle(self, status: Status, error: ErrorSummary | None = None) -> None:
         """Writes down how the run ended."""
         self.summary.status, self.summary.error = status, error
+        self._write_summary()
+        self._run_events.concluded(self.summary, self._model())
+
+    def _write_summary(self) -> None:
+        """Writes the summary as it is now; a disk that is full for it alone fails no run."""
         self.summary.seconds = round(time.time() - self._began, 3)
         try:
             self.summary.write(self._files.summary)
-        except OSError:
-            # A full disk, say: the event log, which is open already, may still take it.
+        except OSError as error:
             logger.exception("The summary could not be written")
-        self._run_events.concluded(self.summary, self._model())
+            note = f"{self._files.summary} cannot be written ({error.strerror}), and is not current"
+            if note not in self.summary.notes:
+                self.summary.notes.append(note)
 
     def _model(self) -> str | None:
         """The uri of the Model, which only a run that pushed needs to have."""

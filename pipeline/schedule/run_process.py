@@ -7,16 +7,19 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 from pipeline.schedule.process_lock import ProcessLock
 
 GRACE_SECONDS = 60.0
 """A process that was told to stop is killed if it has not ended after so long."""
+LOG_BYTES = 5_000_000
+"""A log that has become so long is set aside when the next command begins; one is kept."""
 _POLL_SECONDS = 0.1
 """How often to look for output, the time limit, and whether to stop."""
 
@@ -47,7 +50,7 @@ def run_process(
     Args:
       command: to run.
       lock_file: the command holds this lock until it ends.
-      log_file: replaced by the command's output.
+      log_file: the command's output is appended to it; a long one becomes `<name>.1` first.
       timeout: the command is told to stop after so long.
       stop: once set, the command is told to stop.
       on_line: called with each line of the output.
@@ -55,11 +58,7 @@ def run_process(
     Raises:
       BlockingIOError: an earlier command holds the lock.
     """
-    with (
-        closing(ProcessLock(lock_file)) as lock,
-        log_file.open("wb") as output,
-        log_file.open("rb") as log,
-    ):
+    with closing(ProcessLock(lock_file)) as lock, _appended(log_file) as (output, log):
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -81,6 +80,16 @@ def run_process(
             process.terminate()  # Nothing would enforce its time limit any more.
             raise
     return ProcessResult(process.returncode, watchdog.timed_out, lines.last)
+
+
+@contextmanager
+def _appended(log_file: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """The log to write to, and to read what is written from now on."""
+    if log_file.exists() and log_file.stat().st_size >= LOG_BYTES:
+        log_file.replace(log_file.with_name(f"{log_file.name}.1"))
+    with log_file.open("ab") as output, log_file.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        yield output, log
 
 
 class _LineSplitter:

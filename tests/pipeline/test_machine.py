@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,43 @@ def test_log_takes_what_any_language_prints(verbose: bool, tmp_path: Path) -> No
         assert line in log
         assert (line in done.stderr) == verbose
     assert done.stdout == "for people\nafterwards\n"
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_disk_that_is_full_ends_neither_the_run_nor_the_screen(verbose: bool) -> None:
+    script = (
+        "import logging, os, sys\n"
+        "from pathlib import Path\n"
+        "from pipeline.runs.logs import captured\n"
+        f"with captured(Path('/dev/full'), {verbose}) as screen:\n"
+        "    for part in range(3):\n"
+        "        print(f'part {part}' * 10_000)\n"
+        "        logging.getLogger('tfx').warning('from a logger')\n"
+        "        print('for people', file=screen)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert done.stdout == "for people\n" * 3
+    why = "/dev/full: cannot be written (No space left on device); it lacks what is said meanwhile"
+    assert done.stderr.count(why) == 1
+    assert ("part 2" in done.stderr) == verbose
+    assert "Traceback" not in done.stderr
+
+
+def test_screen_that_is_gone_keeps_nothing_out_of_the_log(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from pipeline.runs.logs import captured\n"
+        f"with captured(Path({str(tmp_path / 'run.log')!r}), True):\n"
+        "    for part in range(100):\n"
+        "        print(f'part {part}')\n"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, stderr=writing, check=True)
+    os.close(writing)
+    assert "part 99" in (tmp_path / "run.log").read_text()
 
 
 def test_lock_is_for_one(tmp_path: Path) -> None:

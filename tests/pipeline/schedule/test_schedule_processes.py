@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from pipeline.exit_codes import worse
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
 from pipeline.schedule.process_lock import is_held
+from pipeline.schedule.run_process import run_process
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import CheckTrigger, check_once, serve
 from trainer_module.errors import ConfigError, InternalError
@@ -333,6 +335,27 @@ def test_run_that_cannot_begin_yet_waits_and_has_not_failed(
     assert once(days) == 0
     assert [event.details["attempt"] for event in days.events(EventKind.DUE)] == [1, 1]
     assert len(days.events(EventKind.FINISHED)) == 1
+
+
+def test_what_runs_print_is_appended_until_it_is_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, earlier = tmp_path / "scheduled.log", tmp_path / "scheduled.log.1"
+    lines: list[str] = []
+
+    def run(text: str) -> str:
+        stop, limit = threading.Event(), timedelta(hours=1)
+        command = ["echo", text]
+        return run_process(command, tmp_path / "lock", log, limit, stop, lines.append).last_line
+
+    assert [run("one"), run("two")] == ["one", "two"]
+    assert (log.read_text(), earlier.exists()) == ("one\ntwo\n", False)
+    monkeypatch.setattr(run_process_module, "LOG_BYTES", 8)
+    run("three")
+    run("four")
+    # Eight bytes are long: "three" begins a log, in which there is room for "four".
+    assert (log.read_text(), earlier.read_text()) == ("three\nfour\n", "one\ntwo\n")
+    assert lines == ["one", "two", "three", "four"]
 
 
 def test_what_passes_by_itself_hides_no_failure() -> None:
