@@ -8,7 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 """The folder that our packages and runners are in."""
 LOCAL_RUNNER = ROOT / "local_runner.py"
-NAMES = ("pipeline", "components", "trainer_module", "local_runner", "kubeflow_runner")
+PACKAGES = ("pipeline", "components", "trainer_module")
+NAMES = (*PACKAGES, "local_runner", "kubeflow_runner")
 
 
 def find_modules_in(folder: Path) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.config.rules import find_source
+from pipeline.own_modules import PACKAGES, ROOT
 
-_ROOT = Path(__file__).parents[2]
-_OURS = [_ROOT / name for name in ("pipeline", "components", "trainer_module")]
+_OURS = [ROOT / name for name in PACKAGES]
 _STANDARD = {*sys.stdlib_module_names, ""}
 _INSTALLED = {"site-packages", "dist-packages"}
 """Folders of libraries, whoever's Python they belong to."""

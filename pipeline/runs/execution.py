@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 from pipeline.component_ids import ComponentId
@@ -54,7 +55,8 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
             if not request.validate_only:
                 observer.summary.notes += left_out(window, usable)
         create = create_ingestion if request.validate_only else create_pipeline
-        with shared_module_path():
+        # Without arguments Beam works in this process, and programs of others are left alone.
+        with shared_module_path() if config.beam.args else nullcontext():
             LocalRunner(run_id, observer).run(create(context, spans))
         observer.restore_served_version()
         error = None
