@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config.rules import find_source
+from pipeline.config.import_paths import find_source
 from pipeline.own_modules import PACKAGES, ROOT
 
 _OURS = [ROOT / name for name in PACKAGES]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.formats import FORMATS, IMAGE_FEATURE
 from components.example_gen.paths import is_remote
+from pipeline.config.import_paths import check_import_path
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
 from pipeline.config.metrics import METRICS
@@ -21,7 +19,6 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
-from pipeline.own_modules import NAMES
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task
@@ -237,76 +234,12 @@ def schema_exists(config: PipelineConfig) -> Iterator[Issue]:
 def import_paths_lead_somewhere(config: PipelineConfig) -> Iterator[Issue]:
     """Code of the user's is found before anything runs, without running it."""
     if config.preprocessing is not None:
-        yield from _check_import_path("preprocessing", config.preprocessing)
+        yield from check_import_path("preprocessing", config.preprocessing)
     if config.model.is_custom:
-        yield from _check_import_path("model.kind", config.model.kind)
+        yield from check_import_path("model.kind", config.model.kind)
     elif config.model.kind not in ZOO:
         yield Issue(
             "model.kind",
             f"found {config.model.kind!r}; {near_match(config.model.kind, ZOO)} "
             "A builder of yours is an import path, such as my_models.build_model",
         )
-
-
-_ANY_NAME = ("*", "__getattr__")
-"""A module that imports a star, or makes names when they are asked for, may have any."""
-
-
-def _check_import_path(key: str, path: str) -> Iterator[Issue]:
-    module, _, function = path.rpartition(".")
-    if not module or not all(part.isidentifier() for part in path.split(".")):
-        yield Issue(key, f"found {path!r}; right is module.function, such as my_code.my_function")
-        return
-    source = find_source(module)
-    if source is None:
-        package = module.partition(".")[0]
-        hint = (
-            f"; `{package}` is a package of Scopeline's: rename yours" if package in NAMES else ""
-        )
-        yield Issue(
-            key,
-            f"found {path!r}; there is no module `{module}` here or among the installed packages"
-            f"{hint}",
-        )
-        return
-    names = _top_level_names(source)
-    if names is None:
-        yield Issue(key, f"found {path!r}; {source} is not valid Python: try `python {source}`")
-    elif not names & {function, *_ANY_NAME}:
-        yield Issue(key, f"found {path!r}; {source} defines no `{function}`")
-
-
-def find_source(module: str) -> Path | None:
-    """The source file of a module, without importing it or its packages; None if there is none."""
-    relative = Path(*module.split("."))
-    for folder in map(Path, sys.path):
-        for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
-            if candidate.is_file():
-                return candidate.resolve()
-        if (folder / relative.parts[0] / "__init__.py").is_file():
-            return None  # Python looks for the rest of the name in this package alone.
-    spec = importlib.util.find_spec(module) if "." not in module else None
-    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
-
-
-def _top_level_names(source: Path) -> set[str] | None:
-    """The names that a module may have; None if it is not valid Python."""
-    try:
-        tree = ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):
-        return None
-    return set(_bound_names(tree))
-
-
-def _bound_names(node: ast.AST) -> Iterator[str]:
-    """What a node and those below it bind in their module, also where an `if` or `try` decides."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, ast.alias):
-        yield node.asname or node.name.partition(".")[0]
-    elif isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Store):
-            yield node.id
-    elif not (isinstance(node, ast.AnnAssign) and node.value is None):
-        for child in ast.iter_child_nodes(node):
-            yield from _bound_names(child)

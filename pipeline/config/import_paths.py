@@ -1,0 +1,76 @@
+"""Where the user's code is that a config names by import path, found without running it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.config.issues import Issue
+from pipeline.own_modules import NAMES
+
+_ANY_NAME = ("*", "__getattr__")
+"""A module that imports a star, or makes names when they are asked for, may have any."""
+
+
+def check_import_path(key: str, path: str) -> Iterator[Issue]:
+    """What is wrong with the import path that a key has: nothing where it leads somewhere."""
+    module, _, function = path.rpartition(".")
+    if not module or not all(part.isidentifier() for part in path.split(".")):
+        yield Issue(key, f"found {path!r}; right is module.function, such as my_code.my_function")
+        return
+    source = find_source(module)
+    if source is None:
+        package = module.partition(".")[0]
+        hint = (
+            f"; `{package}` is a package of Scopeline's: rename yours" if package in NAMES else ""
+        )
+        yield Issue(
+            key,
+            f"found {path!r}; there is no module `{module}` here or among the installed packages"
+            f"{hint}",
+        )
+        return
+    names = _top_level_names(source)
+    if names is None:
+        yield Issue(key, f"found {path!r}; {source} is not valid Python: try `python {source}`")
+    elif not names & {function, *_ANY_NAME}:
+        yield Issue(key, f"found {path!r}; {source} defines no `{function}`")
+
+
+def find_source(module: str) -> Path | None:
+    """The source file of a module, without importing it or its packages; None if there is none."""
+    relative = Path(*module.split("."))
+    for folder in map(Path, sys.path):
+        for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
+            if candidate.is_file():
+                return candidate.resolve()
+        if (folder / relative.parts[0] / "__init__.py").is_file():
+            return None  # Python looks for the rest of the name in this package alone.
+    spec = importlib.util.find_spec(module) if "." not in module else None
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+
+
+def _top_level_names(source: Path) -> set[str] | None:
+    """The names that a module may have; None if it is not valid Python."""
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
+    return set(_bound_names(tree))
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    """What a node and those below it bind in their module, also where an `if` or `try` decides."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.alias):
+        yield node.asname or node.name.partition(".")[0]
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            yield node.id
+    elif not (isinstance(node, ast.AnnAssign) and node.value is None):
+        for child in ast.iter_child_nodes(node):
+            yield from _bound_names(child)
