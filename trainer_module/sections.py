@@ -26,11 +26,14 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+DOCSTRING = "{docstring}"
+"""Stands for the docstring below a field in what its `json_schema_extra` describes it by."""
+
 
 class Settings(BaseModel):
     """Base of every section: unknown keys are refused, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)

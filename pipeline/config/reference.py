@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pipeline.config.key_descriptions import describe_keys
 from pipeline.config.metrics import DEFAULT_METRICS, METRICS
 from pipeline.config.settings import PipelineConfig
 
 
 def config_schema() -> str:
     """The JSON Schema of a config file."""
-    schema = PipelineConfig.model_json_schema()
+    schema = _described_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Scopeline pipeline"
     return json.dumps(schema, indent=2) + "\n"
@@ -19,7 +20,7 @@ def config_schema() -> str:
 
 def config_reference() -> str:
     """The config reference page."""
-    schema = PipelineConfig.model_json_schema()
+    schema = _described_schema()
     lines = [
         "# Config reference",
         "",
@@ -39,6 +40,12 @@ def config_reference() -> str:
         defaults = ", ".join(f"`{name}`" for name in DEFAULT_METRICS[task])
         lines.append(f"| {task.value} | {names} | {defaults} |")
     return "\n".join(lines) + "\n"
+
+
+def _described_schema() -> dict[str, Any]:
+    schema = PipelineConfig.model_json_schema()
+    describe_keys(schema, PipelineConfig)
+    return schema
 
 
 def _section(title: str, definition: dict[str, Any], schema: dict[str, Any]) -> list[str]:

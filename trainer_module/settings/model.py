@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import Field, PositiveInt
 
 from trainer_module.models import ZOO
-from trainer_module.sections import Settings
+from trainer_module.sections import DOCSTRING, Settings
 
 
 def _name_models(schema: dict[str, Any]) -> None:
     """Puts the registered models before the description of `kind`."""
-    schema["description"] = f"{', '.join(f'`{name}`' for name in ZOO)}, {schema['description']}"
+    schema["description"] = f"{', '.join(f'`{name}`' for name in ZOO)}, {DOCSTRING}"
 
 
 def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
@@ -21,7 +21,7 @@ def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
 
     def change(schema: dict[str, Any]) -> None:
         readers = ", ".join(name for name, spec in ZOO.items() if key in spec.reads)
-        schema["description"] = f"{readers}: {schema['description']}"
+        schema["description"] = f"{readers}: {DOCSTRING}"
 
     return change
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, PositiveFloat, PositiveInt
 
 from trainer_module.errors import enumerate_names
-from trainer_module.sections import Registered, Settings, names_enum, tagged_union
+from trainer_module.sections import DOCSTRING, Registered, Settings, names_enum, tagged_union
 from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
 from trainer_module.strategies.base import BaseStrategy, Processes
 
@@ -35,7 +35,7 @@ def _name_strategies(schema: dict[str, Any]) -> None:
     schema["description"] = f"The processes that {enumerate_names(several, 'and')} train in."
     with_servers = [f"`{k}`" for k in STRATEGIES if processes_of(k) is Processes.SERVERS]
     servers = schema["properties"]["parameter_servers"]
-    servers["description"] += f" for {enumerate_names(with_servers, 'and')}."
+    servers["description"] = f"{DOCSTRING} for {enumerate_names(with_servers, 'and')}."
 
 
 class ClusterSettings(Settings):

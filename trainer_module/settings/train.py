@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainer_module.errors import enumerate_names
-from trainer_module.sections import Settings
+from trainer_module.sections import DOCSTRING, Settings
 from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.strategies import strategies_of_several_processes
@@ -50,7 +50,7 @@ class EarlyStopping(Settings):
 def _name_strategies(schema: dict[str, Any]) -> None:
     """Names the strategies that a cluster is for, as they are registered."""
     several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
-    schema["description"] = f"For {several}; {schema['description']}"
+    schema["description"] = f"For {several}; {DOCSTRING}"
 
 
 class TrainSettings(Settings):
