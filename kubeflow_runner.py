@@ -21,9 +21,9 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.polling import Polling
 from pipeline.kubeflow.api.step_logs import LogReader
-from pipeline.kubeflow.api.submission import ensure_version, start_run
+from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, start_run
 from pipeline.kubeflow.cluster_layout import settings_of
-from pipeline.kubeflow.compiled import ParameterValue
+from pipeline.kubeflow.compiled import Parameters
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
@@ -86,10 +86,10 @@ def submit(
     """
     pace = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
-    kubeflow = commands.connect(loaded)
-    compiled = commands.compile_quietly(loaded, allow_latest)
+    values = parse_parameters(loaded, parameters)
+    kubeflow, compiled = commands.connect_and_compile(loaded, allow_latest)
     how = commands.command_line(config, overrides)
-    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, parameters, how, pace))
+    raise typer.Exit(commands.submit(kubeflow, loaded, compiled, values, how, pace))
 
 
 @app.command()
@@ -151,8 +151,8 @@ def check(
     loaded = _load(config, overrides)
     kubeflow = commands.connect(loaded)
 
-    def submit(parameters: dict[str, ParameterValue]) -> str:
-        version = ensure_version(kubeflow, commands.compile_quietly(loaded, allow_latest))
+    def submit(parameters: Parameters) -> str:
+        version = ensure_version(kubeflow, commands.compile_checked(loaded, allow_latest))
         return start_run(kubeflow, settings_of(loaded), version, parameters)
 
     typer.echo(look(loaded, kubeflow, submit, once, datetime.now().astimezone()))
@@ -172,8 +172,7 @@ def apply_schedule(
     """
     loaded = _load(config, overrides)
     recurring.cron_for_kubeflow(loaded)
-    kubeflow = commands.connect(loaded)
-    compiled = commands.compile_quietly(loaded, allow_latest)
+    kubeflow, compiled = commands.connect_and_compile(loaded, allow_latest)
     recurring.apply(kubeflow, loaded, compiled, dry_run, typer.echo)
 
 

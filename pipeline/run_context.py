@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated, parse_span
+from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
 from pipeline.data.location import DataLocation, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
@@ -100,13 +100,12 @@ def resolve_elsewhere(config: PipelineConfig, layout: Layout) -> RunContext:
 def _find_window(config: PipelineConfig, location: DataLocation, request: RunRequest) -> Window:
     through = None
     if request.through is not None:
-        dated = is_dated(config.data)
         try:
-            through = parse_span(request.through, dated)
+            through = parse_span(request.through, is_dated(config.data))
         except ValueError:
-            right = "a date, such as 2026-01-05" if dated else "a number"
             raise ConfigError(
-                f"{request.through_name} {request.through}: the spans at data.path are {right}"
+                f"{request.through_name} {request.through}: the spans at data.path are "
+                f"{span_kind(config.data)}"
             ) from None
     spans = list_spans(config.data, location)
     return choose_window(spans, config.schedule_or_default, datetime.now().astimezone(), through)

@@ -20,10 +20,10 @@ from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.follower import Follower
 from pipeline.kubeflow.api.polling import Polling
-from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, runs_of, start_run
+from pipeline.kubeflow.api.submission import ensure_version, runs_of, start_run
 from pipeline.kubeflow.api.tasks import ENDED, read_steps
 from pipeline.kubeflow.cluster_layout import settings_of
-from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.image import check_image
 from pipeline.kubeflow.manifests import make_check_manifest
 from pipeline.runs.console import RunConsole, shown
@@ -45,33 +45,41 @@ def connect(config: PipelineConfig) -> Kubeflow:
     return Kubeflow.connect(settings_of(config))
 
 
-def compile_quietly(config: PipelineConfig, allow_latest: bool) -> CompiledPipeline:
-    """Compiles a config without showing what TFX, which is imported for it, prints.
+def connect_and_compile(
+    config: PipelineConfig, allow_latest: bool
+) -> tuple[Kubeflow, CompiledPipeline]:
+    """Both, after what can be checked without them: Kubeflow may be slow not to answer.
 
     Raises:
-      ConfigError: the image, or something else of the config, cannot be used.
+      ConfigError: the image, or something else of the config, cannot be used, or Kubeflow is not
+        there.
       InternalError: compiling broke.
     """
-    _check_image(config, allow_latest)
-    with _quiet():
-        from pipeline.kubeflow.compiling.compiler import compile_pipeline
+    warnings = _check_image(config, allow_latest)
+    kubeflow = connect(config)
+    _warn(warnings)
+    return kubeflow, _compile_quietly(config)
 
-        return compile_pipeline(config)
+
+def compile_checked(config: PipelineConfig, allow_latest: bool) -> CompiledPipeline:
+    """Compiles a config whose image is checked first; raises as `connect_and_compile` does."""
+    _warn(_check_image(config, allow_latest))
+    return _compile_quietly(config)
 
 
 def compile_to_file(config: PipelineConfig, output: Path, allow_latest: bool) -> None:
-    """Writes the file that Kubeflow or Vertex AI runs; raises as `compile_quietly` does."""
+    """Writes the file that Kubeflow or Vertex AI runs; raises as `connect_and_compile` does."""
     if not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}")
     if settings_of(config).target is Target.VERTEX:
-        _check_image(config, allow_latest)
+        _warn(_check_image(config, allow_latest))
         with _quiet():
             from pipeline.kubeflow.compiling.vertex import compile_for_vertex
 
             text = compile_for_vertex(config)
         what = "a pipeline job for Vertex AI"
     else:
-        compiled = compile_quietly(config, allow_latest)
+        compiled = compile_checked(config, allow_latest)
         text, what = compiled.yaml, f"{compiled.version}, {len(compiled.steps)} steps"
     scratch = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -87,7 +95,7 @@ def submit(
     kubeflow: Kubeflow,
     config: PipelineConfig,
     compiled: CompiledPipeline,
-    parameters: list[str],
+    parameters: Parameters,
     command: str,
     polling: Polling | None,
 ) -> int:
@@ -97,7 +105,7 @@ def submit(
       kubeflow: where.
       config: of the run.
       compiled: of the config.
-      parameters: `name=value` each.
+      parameters: those that differ from their defaults, checked.
       command: what people type, with `{}` for what it is to do, as `command_line` gives it.
       polling: how to follow it; None if not at all.
 
@@ -105,12 +113,11 @@ def submit(
       The exit code: as of a run on this machine, or 0 if it is not followed.
 
     Raises:
-      ConfigError: a parameter cannot be used, or Kubeflow refuses a call.
+      ConfigError: Kubeflow refuses a call.
       InternalError: Kubeflow failed, or was not to be reached for too long.
     """
-    values = parse_parameters(compiled, parameters)
     version = ensure_version(kubeflow, compiled)
-    run = start_run(kubeflow, settings_of(config), version, values)
+    run = start_run(kubeflow, settings_of(config), version, parameters)
     console = RunConsole(sys.stdout)
     when = "uploaded" if version.is_new else "uploaded before"
     console.begin(f"{config.name}, run {run} on {kubeflow.endpoint}, {version.name} ({when})")
@@ -198,9 +205,21 @@ def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:
     )
 
 
-def _check_image(config: PipelineConfig, allow_latest: bool) -> None:
-    for warning in check_image(settings_of(config).image or "", allow_latest):
+def _check_image(config: PipelineConfig, allow_latest: bool) -> list[str]:
+    return check_image(settings_of(config).image or "", allow_latest)
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
+
+
+def _compile_quietly(config: PipelineConfig) -> CompiledPipeline:
+    """Compiles a config without showing what TFX, which is imported for it, prints."""
+    with _quiet():
+        from pipeline.kubeflow.compiling.compiler import compile_pipeline
+
+        return compile_pipeline(config)
 
 
 @contextmanager

@@ -32,6 +32,11 @@ def parse_span(text: str, has_date: bool) -> int:
     return (date.fromisoformat(text) - EPOCH).days if has_date else int(text)
 
 
+def span_kind(data: DataSettings) -> str:
+    """What a span of the data is called by, for messages."""
+    return "a date, such as 2026-01-05" if is_dated(data) else "a number"
+
+
 def is_dated(data: DataSettings) -> bool:
     """Whether the data path's spans are dates."""
     return "{YYYY}" in " ".join([data.path, *(str(split) for split in data.splits.values())])

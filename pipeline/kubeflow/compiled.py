@@ -25,6 +25,8 @@ _MARKS = "|".join((REPORT_MARK, SUMMARY_MARK, PROGRESS_MARK))
 _MARKED = re.compile(f"(?:{_MARKS})[^\\n]*\\n?".encode())
 
 ParameterValue = int | str
+Parameters = dict[str, ParameterValue]
+"""Those of a run, by name."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -39,7 +41,7 @@ class CompiledPipeline:
     steps: dict[str, str]
     """By the task's name there, the id of the TFX node that it runs, in topological order; the
     first is `SETUP`, the last `FINALIZE`."""
-    parameters: dict[str, ParameterValue]
+    parameters: Parameters
     """What can be set per run, with defaults."""
 
     @property

@@ -25,7 +25,7 @@ from pipeline.kubeflow.cluster_layout import (
     settings_of,
     working_folder,
 )
-from pipeline.kubeflow.compiled import ParameterValue
+from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
@@ -36,7 +36,7 @@ from trainer_module.errors import ConfigError
 
 RECENT_RUNS = 50
 """How many of the latest runs are searched for one that is under way."""
-Submit = Callable[[dict[str, ParameterValue]], str]
+Submit = Callable[[Parameters], str]
 """Starts a run with parameters, and gives its id."""
 
 
@@ -125,7 +125,7 @@ def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V
     notify(config, Occasion.FAILED, message, {"how": "ended"}, event_log, run=run_id)
 
 
-def _parameters(config: PipelineConfig, due: Due) -> dict[str, ParameterValue]:
+def _parameters(config: PipelineConfig, due: Due) -> Parameters:
     if due.through is None:
         return {}
     return {"span": show_span(due.through, is_dated(config.data))}

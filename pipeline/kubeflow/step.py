@@ -1,6 +1,7 @@
 """One step of a run, in a container: `python -m pipeline.kubeflow.step begin|run|conclude`.
 
-Exit code: 0 done, 1 the step failed. The last line of its log is for `kubeflow_runner.py`.
+Exit code: 0 done, 1 the step failed, 2 the config, a parameter or the data is unusable; Kubeflow
+tries it again in either case. The last line of its log is for `kubeflow_runner.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,19 @@ from pydantic import ValidationError
 from components.trainer.cluster.local.fork_server import serving
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
+from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
-from pipeline.kubeflow.compiled import FINALIZE, REPORT_MARK, SETUP, SUMMARY_MARK, StepReport
+from pipeline.kubeflow.compiled import (
+    FINALIZE,
+    REPORT_MARK,
+    SETUP,
+    SUMMARY_MARK,
+    Parameters,
+    StepReport,
+)
 from pipeline.kubeflow.compiling.codec import unpack
+from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
+from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import kept_imports
@@ -48,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     begin = commands.add_parser("begin", help="check data and stores; read the spans that are new")
     begin.add_argument("--code", required=True, help="hash of the code that compiled the pipeline")
-    begin.add_argument("--epochs", required=True, type=int)
+    # Read later, as a step's failure: here argparse would end the process without a report.
+    begin.add_argument("--epochs", required=True)
     begin.add_argument("--strategy", required=True)
     begin.add_argument("--span", required=True, help="the span to end at; empty: the newest")
     run = commands.add_parser("run", help="run one TFX node")
@@ -66,13 +77,25 @@ def _set_up_run(arguments: argparse.Namespace) -> int:
     config = _read_config(SETUP, arguments.config)
 
     def work(console: RunConsole) -> StepReport:
-        from pipeline.kubeflow.steps.setup import Parameters, set_up_run
+        parameters = _read_parameters(config, arguments)
+        from pipeline.kubeflow.steps.setup import set_up_run
 
-        parameters = Parameters(arguments.epochs, arguments.strategy, arguments.span)
         set_up_run(config, parameters, arguments.run_id, arguments.code, console)
         return StepReport(step=SETUP, state=State.RAN, seconds=0)
 
     return _execute(config, SETUP, arguments.run_id, work)
+
+
+def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> Parameters:
+    """The run's parameters, before anything slow is imported."""
+    parameters = Parameters()
+    for name in default_parameters(config):
+        text = getattr(arguments, name)
+        try:
+            parameters[name] = read_parameter(config, name, text)
+        except ConfigError as error:
+            raise ConfigError(f"the parameter {name} is {text!r}; {error}") from None
+    return parameters
 
 
 def _run_node(arguments: argparse.Namespace) -> int:
@@ -88,10 +111,10 @@ def _run_node(arguments: argparse.Namespace) -> int:
 
 def _run_named(name: str, arguments: argparse.Namespace) -> int:
     from pipeline.kubeflow.steps.node import run_node
-    from pipeline.kubeflow.steps.run_folder import RunFolder
+    from pipeline.kubeflow.steps.run_record import RunRecord
 
     try:
-        record = RunFolder(arguments.root, arguments.run_id).read_record()
+        record = RunRecord.read(RunFolder(arguments.root, arguments.run_id))
     except ConfigError as error:
         sys.exit(f"{name}: {error}")
     if record is None:
@@ -137,7 +160,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
       The exit code.
     """
     started, layout = time.time(), cluster_layout(config)
-    files = layout.run(run_id)
+    files, folder = layout.run(run_id), RunFolder(run_root(layout), run_id)
     try:
         # Relative paths of the config begin there.
         working_folder(config).mkdir(parents=True, exist_ok=True)
@@ -145,7 +168,8 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         files.root.mkdir(parents=True, exist_ok=True)
         with captured(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
-            _delete_report(run_root(layout), run_id, name)
+            # Of an earlier attempt.
+            folder.delete_report(name)
             try:
                 report = work(console)
             except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -156,7 +180,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             report = report.model_copy(update={"seconds": round(time.time() - started, 3)})
             if report.state is State.FAILED:
                 console.finished(name, report.state, report.seconds, report.detail)
-            _write_report(run_root(layout), run_id, report)
+            folder.write_report(report)
             console.write(REPORT_MARK + report.model_dump_json())
     except OSError as error:
         sys.exit(
@@ -166,7 +190,9 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     except Exception as error:
         # TensorFlow raises errors of its own for object stores.
         sys.exit(f"{name}: {run_root(layout)}: cannot be used ({type(error).__name__}: {error})")
-    return EXIT_FAILED if report.state is State.FAILED else EXIT_PUSHED
+    if report.state is not State.FAILED:
+        return EXIT_PUSHED
+    return (report.status or Status.FAILED).exit_code
 
 
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:
@@ -184,20 +210,6 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
 
         status, message = explain(error, own_sources(config))
     return StepReport(step=name, state=State.FAILED, seconds=0, detail=message, status=status)
-
-
-def _delete_report(root: str, run_id: str, name: str) -> None:
-    """Deletes the report of an earlier attempt at the step."""
-    from pipeline.kubeflow.steps.run_folder import RunFolder
-
-    RunFolder(root, run_id).delete_report(name)
-
-
-def _write_report(root: str, run_id: str, report: StepReport) -> None:
-    """Writes the report where the last step of the run reads it."""
-    from pipeline.kubeflow.steps.run_folder import RunFolder
-
-    RunFolder(root, run_id).write_report(report)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,9 +15,14 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.errors import ConflictError
 from pipeline.kubeflow.cluster_layout import settings_of
-from pipeline.kubeflow.compiled import CompiledPipeline, ParameterValue
+from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
+from pipeline.kubeflow.kubeflow_rules import check_for_kubeflow
+from pipeline.kubeflow.run_parameters import (
+    apply_parameters,
+    default_parameters,
+    read_parameter,
+)
 from trainer_module.errors import ConfigError
-from trainer_module.strategies import STRATEGIES
 
 MOST_RUNS = 1000
 """How many runs are searched for the latest one of a pipeline."""
@@ -42,11 +47,11 @@ class PipelineVersion:
         )
 
 
-def parse_parameters(compiled: CompiledPipeline, given: Iterable[str]) -> dict[str, ParameterValue]:
+def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters:
     """The values of a run's parameters.
 
     Args:
-      compiled: says which there are, and of which type.
+      config: of the pipeline, checked.
       given: `name=value` each.
 
     Returns:
@@ -55,39 +60,23 @@ def parse_parameters(compiled: CompiledPipeline, given: Iterable[str]) -> dict[s
     Raises:
       ConfigError: there is no such parameter, or it cannot have the value.
     """
-    values: dict[str, ParameterValue] = {}
+    known, values = default_parameters(config), Parameters()
     for text in given:
         name, separator, value = text.partition("=")
         if not separator:
             raise ConfigError(f"--parameter {text}: it has to be name=value, such as epochs=3")
-        if name not in compiled.parameters:
-            hint = near_match(name, compiled.parameters)
+        if name not in known:
+            hint = near_match(name, known)
             raise ConfigError(f"--parameter {text}: there is no parameter `{name}`; {hint}")
         if name in values:
             raise ConfigError(f"--parameter {text}: `{name}` is given twice")
-        values[name] = _parse_value(text, value, compiled.parameters[name])
-        _check_value(text, name, values[name])
+        try:
+            values[name] = read_parameter(config, name, value)
+        except ConfigError as error:
+            raise ConfigError(f"--parameter {text}: {error}") from None
+    for problem in check_for_kubeflow(apply_parameters(config, values)):
+        raise ConfigError(f"--parameter {' and '.join(given)}: {problem}")
     return values
-
-
-def _parse_value(text: str, value: str, default: ParameterValue) -> ParameterValue:
-    if isinstance(default, str):
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        raise ConfigError(
-            f"--parameter {text}: it is a whole number, {default} by default"
-        ) from None
-
-
-def _check_value(text: str, name: str, value: ParameterValue) -> None:
-    """Refuses now what the first step would refuse on the cluster."""
-    if name == "epochs" and isinstance(value, int) and value < 1:
-        raise ConfigError(f"--parameter {text}: at least one epoch is trained")
-    if name == "strategy" and value not in STRATEGIES:
-        hint = near_match(str(value), STRATEGIES)
-        raise ConfigError(f"--parameter {text}: there is no strategy `{value}`; {hint}")
 
 
 def ensure_version(kubeflow: Kubeflow, compiled: CompiledPipeline) -> PipelineVersion:
@@ -114,7 +103,7 @@ def start_run(
     kubeflow: Kubeflow,
     settings: KubeflowSettings,
     version: PipelineVersion,
-    parameters: dict[str, ParameterValue],
+    parameters: Parameters,
 ) -> str:
     """Starts a run.
 

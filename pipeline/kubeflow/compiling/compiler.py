@@ -16,10 +16,11 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
-from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline, ParameterValue
+from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline
 from pipeline.kubeflow.compiling.codec import pack_argument
 from pipeline.kubeflow.compiling.nodes import compile_graph, cut
 from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.run_parameters import default_parameters
 from pipeline.run_context import resolve_elsewhere
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
@@ -65,11 +66,7 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
                 tasks[node] = _configure(task, kubeflow, node)
                 task.after(*(tasks[before] for before in (upstream[node] or [SETUP])))
 
-    defaults: dict[str, ParameterValue] = {
-        "epochs": config.train.epochs,
-        "strategy": config.train.strategy.kind,
-        "span": "",
-    }
+    defaults = default_parameters(config)
     steps_of_a_run.__defaults__ = tuple(defaults.values())
     steps = {task_name(name): name for name in (SETUP, *nodes, FINALIZE)}
     pipeline = dsl.pipeline(name=config.name)(steps_of_a_run)
@@ -115,7 +112,8 @@ def _setup_component(
             command=list(COMMAND),
             args=[
                 *("begin", "--config", packed_config, "--code", code_hash(), "--run-id", run_id),
-                *("--epochs", epochs, "--strategy", strategy, "--span", span),
+                # In one word each, so that a value may begin with a hyphen.
+                *(f"--epochs={epochs}", f"--strategy={strategy}", f"--span={span}"),
             ],
         )
 

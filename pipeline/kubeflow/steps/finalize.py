@@ -12,7 +12,8 @@ from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, StepReport
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
-from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
+from pipeline.kubeflow.steps.run_folder import RunFolder
+from pipeline.kubeflow.steps.run_record import RunRecord
 from pipeline.kubeflow.steps.setup import BECAUSE
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
@@ -44,7 +45,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
     if (summary := _read_finished_summary(layout, run_id)) is not None:
         console.conclude(summary, [])
         return summary
-    record = folder.read_record() or _record_without_setup(compiled_config)
+    record = RunRecord.read(folder) or _record_without_setup(compiled_config)
     context = record.context(layout)
     observer = _make_observer(record, context, run_id, console)
     failed = _report_components(record, folder, observer)

@@ -16,7 +16,8 @@ from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.steps.progress import ProgressLines
-from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
+from pipeline.kubeflow.steps.run_folder import RunFolder
+from pipeline.kubeflow.steps.run_record import RunRecord
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
 from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder

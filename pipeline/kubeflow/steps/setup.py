@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
-from typing import Any
 
-from pydantic import ValidationError
 from tfx.orchestration.local import runner_utils
 
 from pipeline.config.rules import check_rules
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
+from pipeline.kubeflow.compiled import Parameters
 from pipeline.kubeflow.compiling.nodes import compile_graph, values_of
 from pipeline.kubeflow.image import code_hash
+from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
-from pipeline.kubeflow.steps.run_folder import RunFolder, RunRecord
+from pipeline.kubeflow.steps.run_folder import RunFolder
+from pipeline.kubeflow.steps.run_record import RunRecord
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
@@ -33,16 +32,6 @@ logger = logging.getLogger(__name__)
 BECAUSE = "on Kubeflow"
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """The parameters of a run."""
-
-    epochs: int
-    strategy: str
-    span: str
-    """The span to end at; empty: the newest."""
-
-
 def set_up_run(
     compiled_config: PipelineConfig,
     parameters: Parameters,
@@ -56,29 +45,30 @@ def set_up_run(
 
     Args:
       compiled_config: the config as it was compiled.
-      parameters: of the run.
+      parameters: of the run, checked.
       run_id: of the run.
       code: the hash of the code that compiled the pipeline.
       console: shows the run.
 
     Raises:
-      ConfigError: config, parameters, secrets or the metadata cannot be used.
+      ConfigError: config, secrets or the metadata cannot be used.
       DataError: there is no data, or the window has a gap.
       ComponentFailedError: an older span of the window cannot be read.
     """
-    config = _apply_parameters(compiled_config, parameters)
+    config = seen_from_pods(apply_parameters(compiled_config, parameters))
     layout = cluster_layout(config)
     folder = RunFolder(run_root(layout), run_id)
-    if folder.read_record() is not None:
+    if RunRecord.read(folder) is not None:
         return
     notes = _compare_code(code)
     _make_output(layout)
     check_secrets(config)
     _check_config(config)
     check_store(config, layout)
-    request = RunRequest(BECAUSE, parameters.span or None, through_name="the parameter span,")
+    span = str(parameters["span"])
+    request = RunRequest(BECAUSE, span or None, through_name="the parameter span,")
     context = resolve_run(config, layout, request)
-    folder.write_record(_make_record(context, run_id, notes, console))
+    _make_record(context, run_id, notes, console).write(folder)
 
 
 def _make_record(
@@ -112,31 +102,6 @@ def _make_record(
         nodes=nodes,
         shown=[n for n in nodes if runner_utils.extract_executor_spec(deployment, n) is not None],
     )
-
-
-def _apply_parameters(compiled_config: PipelineConfig, parameters: Parameters) -> PipelineConfig:
-    """The config with a run's parameters and the address of the metadata in the cluster.
-
-    Raises:
-      ConfigError: a parameter cannot be used.
-    """
-    train: dict[str, Any] = {"epochs": parameters.epochs}
-    if parameters.strategy != compiled_config.train.strategy.kind:
-        train["strategy"] = parameters.strategy
-    if parameters.span and not has_spans(compiled_config.data):
-        raise ConfigError(
-            f"the parameter span is {parameters.span!r}, but data.path has no spans; leave it empty"
-        )
-    values = compiled_config.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    values["train"] = values.get("train", {}) | train
-    try:
-        return seen_from_pods(PipelineConfig.model_validate(values))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = first["loc"][1] if len(first["loc"]) > 1 else first["loc"][0]
-        raise ConfigError(
-            f"the parameter {name} is {train.get(str(name))!r}; {first['msg'].lower()}"
-        ) from None
 
 
 def _check_config(config: PipelineConfig) -> None:

@@ -67,7 +67,7 @@ def begin(server: KfpServer, folder: Path, play: Play) -> str:
     server.play = play
     config = load(folder, server.url)
     kubeflow = Kubeflow.connect(settings_of(config))
-    assert commands.submit(kubeflow, config, COMPILED, [], HOW, None) == 0
+    assert commands.submit(kubeflow, config, COMPILED, {}, HOW, None) == 0
     return list(server.runs)[-1]
 
 
@@ -214,6 +214,26 @@ def test_vertex_is_compiled_for_alone(scopeline: Run, arguments: list[str]) -> N
     code, _, err = scopeline(*arguments, "--config", file, *options)
     assert code == 2
     assert err.startswith("kubeflow.target: found vertex, for which `compile` writes the file;")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "message"),
+    [
+        (["submit", "--parameter", "epoch=3"], {}, "--parameter epoch=3: there is no parameter"),
+        (["submit"], {"image": "scopeline"}, "kubeflow.image: found 'scopeline' with no tag"),
+    ],
+)
+def test_what_needs_no_kubeflow_is_checked_before_it_is_asked(
+    tmp_path: Path,
+    scopeline: Run,
+    arguments: list[str],
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    file = write_config(tmp_path, "http://127.0.0.1:9", kubeflow=changes)
+    code, _, err = scopeline(*arguments, "--config", str(file))
+    assert code == 2
+    assert err.startswith(message)
 
 
 def test_kubeflow_is_not_there(tmp_path: Path, scopeline: Run) -> None:

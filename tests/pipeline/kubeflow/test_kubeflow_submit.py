@@ -24,7 +24,7 @@ from pipeline.cli import kubeflow as commands
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.polling import Polling
 from pipeline.kubeflow.cluster_layout import settings_of
-from trainer_module.errors import ConfigError, InternalError
+from trainer_module.errors import InternalError
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "a-secret-token"  # noqa: S105
@@ -42,10 +42,11 @@ def server() -> Iterator[KfpServer]:
         yield server
 
 
-def submit(server: KfpServer, folder: Path, given: list[str], pace: Polling | None = QUICK) -> int:
+def submit(
+    server: KfpServer, folder: Path, given: dict[str, int | str], pace: Polling | None = QUICK
+) -> int:
     config = load(folder, server.url)
     kubeflow = Kubeflow.connect(settings_of(config))
-    server.requests.clear()
     return commands.submit(kubeflow, config, COMPILED, given, HOW, pace)
 
 
@@ -53,7 +54,7 @@ def test_submit_shows_the_run(
     server: KfpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.play = Play(PLAY, LOGS)
-    assert submit(server, tmp_path, ["epochs=3"]) == 0
+    assert submit(server, tmp_path, {"epochs": 3}) == 0
     [run] = server.runs
     assert server.runs[run]["runtime_config"] == {"parameters": {"epochs": 3}}
     lines = capsys.readouterr().out.splitlines()
@@ -66,8 +67,8 @@ def test_submit_shows_the_run(
 def test_submit_without_waiting(
     server: KfpServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert submit(server, tmp_path, [], None) == 0
-    assert submit(server, tmp_path, [], None) == 0
+    assert submit(server, tmp_path, {}, None) == 0
+    assert submit(server, tmp_path, {}, None) == 0
     first, second = server.runs
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == f"it goes on by itself: {HOW.format(f'status {first}')}"
@@ -75,17 +76,11 @@ def test_submit_without_waiting(
     assert not any(call.startswith("GET /runs") for call in server.calls)
 
 
-def test_a_wrong_parameter_sends_nothing(server: KfpServer, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean `epochs`"):
-        submit(server, tmp_path, ["epoch=3"])
-    assert server.requests == []
-
-
 def test_losing_sight_of_a_run(server: KfpServer, tmp_path: Path) -> None:
     server.play = Play(PLAY, LOGS)
     server.trouble("GET /runs/", *[Answer(503, "away", "text/plain")] * 99)
     with pytest.raises(InternalError) as found:
-        submit(server, tmp_path, [], Polling(interval=0.05, retry_seconds=0.2))
+        submit(server, tmp_path, {}, Polling(interval=0.05, retry_seconds=0.2))
     [run] = server.runs
     assert "now (503 Service Unavailable): away\n" in str(found.value)
     assert str(found.value).endswith(f"\nthe run goes on: {HOW.format(f'status {run}')}")
@@ -102,7 +97,7 @@ from pipeline.kubeflow.api.polling import Polling
 from pipeline.kubeflow.cluster_layout import settings_of
 config = load(Path.cwd(), sys.argv[3])
 kubeflow = Kubeflow.connect(settings_of(config))
-sys.exit(commands.submit(kubeflow, config, COMPILED, [], sys.argv[4], Polling(interval=0.05)))
+sys.exit(commands.submit(kubeflow, config, COMPILED, {}, sys.argv[4], Polling(interval=0.05)))
 """
 
 

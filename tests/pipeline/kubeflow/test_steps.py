@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 
+ROOT = Path(__file__).parents[3]
 RUN = "0b5b6d40-8f9b-4d4b-a5a8-0a5c8c4f6f11"
 
 
@@ -63,7 +65,7 @@ class Pod:
 
     def begin(self, code: str | None = None, **parameters: str) -> int:
         values = {"epochs": "2", "strategy": "default", "span": ""} | parameters
-        given = [part for name, value in values.items() for part in (f"--{name}", value)]
+        given = [f"--{name}={value}" for name, value in values.items()]
         return self._step("begin", "--config", self.told, "--code", code or code_hash(), *given)
 
     def conclude(self) -> RunSummary:
@@ -117,9 +119,11 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("sections", "parameters", "words"),
     [
-        ({}, {"epochs": "0"}, "the parameter epochs is 0; input should be greater than 0"),
+        ({}, {"epochs": "0"}, "the parameter epochs is '0'; at least one epoch is trained"),
+        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; it is a whole number, 10 by"),
         ({}, {"strategy": "miror"}, "the parameter strategy is 'miror'; "),
-        ({}, {"span": "3"}, "the parameter span is '3', but data.path has no spans"),
+        ({}, {"span": "-x"}, "the parameter span is '-x'; data.path has no spans; leave it empty"),
+        ({}, {"span": "3"}, "the parameter span is '3'; data.path has no spans"),
         (
             {"data": {"format": "images", "path": "pictures"}},
             {},
@@ -142,7 +146,7 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
                 "model": {"kind": "mlp"},
             },
             {"span": "monday"},
-            "monday: the spans at data.path are a number",
+            "the parameter span is 'monday'; the spans at data.path are a number",
         ),
     ],
 )
@@ -154,7 +158,7 @@ def test_what_begin_refuses_ends_the_run_as_unusable(
     capfd: Any,
 ) -> None:
     pod = Pod(tmp_path, capfd, **sections)
-    assert pod.begin(**parameters) == 1
+    assert pod.begin(**parameters) == 2
     report = pod.report()
     assert (report.state, report.status) == (State.FAILED, Status.UNUSABLE)
     assert words in report.detail
@@ -165,6 +169,29 @@ def test_what_begin_refuses_ends_the_run_as_unusable(
     assert words in summary.error.message
     assert len(pod.ends) == 1
     assert "Traceback" not in report.detail + summary.error.message
+
+
+ENDS = """
+import sys
+from pipeline.kubeflow import step
+try:
+    step.main()
+except SystemExit as end:
+    print(end.code, {"tensorflow", "apache_beam", "ml_metadata"} & set(sys.modules))
+"""
+
+
+def run_cold(pod: Pod, *arguments: str) -> str:
+    """Runs a step in a Python of its own: the last line tells its exit code, and what is slow."""
+    command = [sys.executable, "-c", ENDS, *arguments, "--run-id", RUN]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return done.stdout.splitlines()[-1]
+
+
+def test_a_wrong_parameter_is_refused_before_tfx_is_imported(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    given = ["--epochs=2.5", "--strategy=default", "--span=", "--code", "any"]
+    assert run_cold(pod, "begin", "--config", pod.told, *given) == "2 set()"
 
 
 def test_a_step_that_left_no_word_is_named(tmp_path: Path, capfd: Any) -> None:

@@ -16,6 +16,7 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError
 
+DAYS = {"format": "csv", "path": "days/{YYYY}{MM}{DD}/*.csv", "label": "y"}
 CONFLICT = Answer(409, '{"error_message": "Failed to create a pipeline"}')
 
 
@@ -25,15 +26,16 @@ def server() -> Iterator[KfpServer]:
         yield server
 
 
-def test_parameters_have_the_types_of_their_defaults() -> None:
+def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, "http://localhost", data=DAYS)
     given = ["epochs=3", "strategy=one_device", "span=2026-01-05"]
-    assert parse_parameters(COMPILED, given) == {
+    assert parse_parameters(config, given) == {
         "epochs": 3,
         "strategy": "one_device",
         "span": "2026-01-05",
     }
-    assert parse_parameters(COMPILED, []) == {}
-    assert parse_parameters(COMPILED, ["span=a=b"]) == {"span": "a=b"}
+    assert parse_parameters(config, []) == {}
+    assert parse_parameters(config, ["span="]) == {"span": ""}
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,8 @@ def test_parameters_have_the_types_of_their_defaults() -> None:
     [
         (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
         (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
-        (["epochs=many"], "epochs=many: it is a whole number, 12 by default"),
-        (["epochs=1.5"], "epochs=1.5: it is a whole number, 12 by default"),
+        (["epochs=many"], "epochs=many: it is a whole number, 10 by default"),
+        (["epochs=2.5"], "epochs=2.5: it is a whole number, 10 by default"),
         (["epochs=0"], "epochs=0: at least one epoch is trained"),
         (["epochs"], "epochs: it has to be name=value, such as epochs=3"),
         (["epochs=1", "epochs=2"], "epochs=2: `epochs` is given twice"),
@@ -50,12 +52,28 @@ def test_parameters_have_the_types_of_their_defaults() -> None:
             ["strategy=miror"],
             "strategy=miror: there is no strategy `miror`; did you mean `mirrored`?",
         ),
+        (
+            ["span=-x"],
+            "span=-x: the spans at data.path are a date, such as 2026-01-05",
+        ),
+        (
+            ["epochs=3", "strategy=mirrored"],
+            "epochs=3 and strategy=mirrored: train.cluster.workers: found 2, but strategy mirrored",
+        ),
     ],
 )
-def test_parameters_that_are_refused(given: list[str], message: str) -> None:
+def test_parameters_that_are_refused(given: list[str], message: str, tmp_path: Path) -> None:
+    train = {"strategy": "multi_worker_mirrored", "cluster": {"workers": 2}}
+    config = load(tmp_path, "http://localhost", data=DAYS, train=train)
     with pytest.raises(ConfigError) as found:
-        parse_parameters(COMPILED, given)
-    assert str(found.value) == f"--parameter {message}"
+        parse_parameters(config, given)
+    assert str(found.value).startswith(f"--parameter {message}")
+
+
+def test_data_without_spans_takes_none(tmp_path: Path) -> None:
+    config = load(tmp_path, "http://localhost")
+    with pytest.raises(ConfigError, match=r"^--parameter span=3: data\.path has no spans"):
+        parse_parameters(config, ["span=3"])
 
 
 def test_a_run_and_all_that_it_needs(server: KfpServer, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The parameters that a run may have of its own: what they may be, and the config with them.
+
+They are checked where a run is submitted, and again where it begins: Kubeflow's own pages start
+runs as well, and its API takes 2.5 for a whole number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pipeline.config.issues import near_match
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
+from pipeline.kubeflow.compiled import Parameters, ParameterValue
+from trainer_module.errors import ConfigError
+from trainer_module.strategies import STRATEGIES
+
+
+def default_parameters(config: PipelineConfig) -> Parameters:
+    """What can be set per run, with the values of a run that sets nothing."""
+    return {"epochs": config.train.epochs, "strategy": config.train.strategy.kind, "span": ""}
+
+
+def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterValue:
+    """The value of a parameter.
+
+    Args:
+      config: of the pipeline.
+      name: one of `default_parameters`.
+      text: as it was given.
+
+    Raises:
+      ConfigError: it cannot have that value; says what would be right.
+    """
+    return _READERS[name](config, text)
+
+
+def apply_parameters(config: PipelineConfig, parameters: Parameters) -> PipelineConfig:
+    """The config with a run's parameters, but for the span, which no config holds."""
+    changes = {name: value for name, value in parameters.items() if name != "span"}
+    if changes.get("strategy") == config.train.strategy.kind:
+        # It may have options, which its name alone would lose.
+        del changes["strategy"]
+    values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    values["train"] = values.get("train", {}) | changes
+    return PipelineConfig.model_validate(values)
+
+
+def _read_epochs(config: PipelineConfig, text: str) -> int:
+    try:
+        epochs = int(text)
+    except ValueError:
+        raise ConfigError(f"it is a whole number, {config.train.epochs} by default") from None
+    if epochs < 1:
+        raise ConfigError("at least one epoch is trained")
+    return epochs
+
+
+def _read_strategy(config: PipelineConfig, text: str) -> str:
+    if text not in STRATEGIES:
+        raise ConfigError(f"there is no strategy `{text}`; {near_match(text, STRATEGIES)}")
+    return text
+
+
+def _read_span(config: PipelineConfig, text: str) -> str:
+    if not text:
+        return text
+    if not has_spans(config.data):
+        raise ConfigError("data.path has no spans; leave it empty")
+    try:
+        parse_span(text, is_dated(config.data))
+    except ValueError:
+        raise ConfigError(f"the spans at data.path are {span_kind(config.data)}") from None
+    return text
+
+
+_READERS: Mapping[str, Callable[[PipelineConfig, str], ParameterValue]] = {
+    "epochs": _read_epochs,
+    "strategy": _read_strategy,
+    "span": _read_span,
+}
