@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -23,6 +24,9 @@ DEFAULT_RESOURCES = "default"
 """The key of `resources` for whatever has no key of its own."""
 
 
+_ENDPOINT = re.compile(r"https?://\S+")
+
+
 class Target(StrEnum):
     """What runs the compiled pipeline."""
 
@@ -38,13 +42,21 @@ def _check_image(image: str) -> str:
     return image
 
 
+def _check_endpoint(address: str) -> str:
+    if not _ENDPOINT.fullmatch(address):
+        raise ValueError(
+            "right is an address with its scheme, such as http://localhost:8888 of a port-forward"
+        )
+    return address
+
+
 class KubeflowSettings(Settings):
     """How the pipeline runs on Kubernetes; `kubeflow_runner.py` reads it, local runs do not."""
 
     target: Target = Target.KUBEFLOW
     image: Annotated[str, AfterValidator(_check_image)] | None = None
     """The container image of every step, with a tag: `make image` builds one."""
-    endpoint: str | None = Field(default=None, pattern=r"^https?://\S+$")
+    endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = None
     """The API of Kubeflow Pipelines; default: what the environment or the cluster says."""
     namespace: LabelName | None = None
     """The namespace of runs; default: `kubeflow`, or that of the user where there are several."""

@@ -64,7 +64,7 @@ def parse_metadata_url(url: str) -> MetadataServer | MetadataService:
     if scheme != SCHEME:
         raise ValueError(
             f"found {shown}; {scheme!r} is no kind of server known here; "
-            f"{near_match(scheme, [SCHEME])}"
+            f"{near_match(scheme, [SCHEME, SERVICE_SCHEME])}"
         )
     if holds_password:
         raise ValueError(

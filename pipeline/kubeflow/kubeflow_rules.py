@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
 from components.example_gen.paths import is_remote
-from components.trainer.cluster.kubernetes.pod_settings import LABEL
+from components.trainer.cluster.kubernetes.pod_settings import LABEL, bytes_of, cores_of
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.kubeflow import DEFAULT_RESOURCES, Target
@@ -171,6 +172,29 @@ def resources_name_components(config: PipelineConfig) -> Iterator[Issue]:
             yield Issue(f"kubeflow.resources.{name}", f"no such step; {near_match(name, known)}")
 
 
+def limits_cover_requests(config: PipelineConfig) -> Iterator[Issue]:
+    """Kubernetes refuses the pod otherwise: that of a worker only when the run has come there."""
+    for name, given in settings_of(config).resources.items():
+        path = f"kubeflow.resources.{name}"
+        yield from _check_limit(path, "cpu", given.cpu, given.cpu_limit, cores_of)
+        yield from _check_limit(path, "memory", given.memory, given.memory_limit, bytes_of)
+
+
+def _check_limit(
+    path: str,
+    kind: str,
+    request: str | None,
+    limit: str | None,
+    measure: Callable[[str], Decimal | int],
+) -> Iterator[Issue]:
+    if request is not None and limit is not None and measure(limit) < measure(request):
+        yield Issue(
+            f"{path}.{kind}_limit",
+            f"found {limit!r}, less than the {request!r} that `{kind}` requests; right is as much "
+            "or more, or to leave one of them out",
+        )
+
+
 def spans_have_a_volume(config: PipelineConfig) -> Iterator[Issue]:
     """Which spans were read and trained on stands in the ledger, a file."""
     if settings_of(config).volume is not None:
@@ -233,6 +257,7 @@ KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     metadata_is_a_server,
     notifications_have_secrets,
     resources_name_components,
+    limits_cover_requests,
     spans_have_a_volume,
     drift_is_found_by_runs,
     object_stores_are_googles,

@@ -81,7 +81,10 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             "data.path: found 'images', but pods have no such folder; give a volume",
         ),
         (["metadata=null"], "kubeflow.metadata: found nothing, which keeps a SQLite file"),
-        (["metadata=sqlite:///x.db"], "metadata: found 'sqlite:///x.db'; 'sqlite' is no kind of"),
+        (
+            ["metadata=sqlite:///x.db"],
+            "'sqlite' is no kind of server known here; known: grpc,",
+        ),
         (["kubeflow.metadata=mysql://u:p@h/d"], "found a password in 'mysql://u:***@h/d'"),
         (["kubeflow.metadata=grpc://metadata"], "a metadata service is grpc://host:8080"),
         (
@@ -115,11 +118,29 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
         ([f"name={'a' * 58}"], "right are at most 57 small letters, digits and `-`"),
         (["kubeflow.namespace=My_Team"], "kubeflow.namespace: found 'My_Team'; Kubernetes refuses"),
         (["kubeflow.volume.claim=Claim"], "kubeflow.volume.claim: found 'Claim'; Kubernetes"),
-        (["kubeflow.resources.default.memory=16"], "found 16; an amount of memory has a unit"),
+        (["kubeflow.resources.default.memory=16"], "found 16; right is a whole number with a unit"),
+        (["kubeflow.resources.default.memory=1.5Gi"], "found '1.5Gi'; right is a whole number"),
+        (["kubeflow.resources.default.memory=512000K"], "found '512000K'; right is a whole"),
+        (
+            ["kubeflow.resources.Trainer={memory: 4Gi, memory_limit: 4000M}"],
+            "kubeflow.resources.Trainer.memory_limit: found '4000M', less than the '4Gi' that",
+        ),
+        (
+            ["kubeflow.resources.worker={cpu: 1.5, cpu_limit: 1250m}"],
+            "kubeflow.resources.worker.cpu_limit: found '1250m', less than the '1.5' that",
+        ),
         (["kubeflow.resources.default.cpu=0"], "found 0; right is a number of cores"),
         (
             ["kubeflow.resources.Trainr.memory=16Gi"],
             "kubeflow.resources.Trainr: no such step; did you mean `Trainer`?",
+        ),
+        (
+            ["kubeflow.volume={claim: scopeline, path: mnt/data}"],
+            "kubeflow.volume.path: found 'mnt/data'; right is a folder from the root on",
+        ),
+        (
+            ["kubeflow.secrets={TOKEN: {secret: scopeline, key: my key}}"],
+            "kubeflow.secrets.TOKEN.key: found 'my key'; the key of a Secret has letters",
         ),
         (["kubeflow.environment={A-B: c}"], "letters, digits and `_` alone"),
         (
@@ -131,7 +152,10 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             "kubeflow.environment.HOOK: notify.webhook.url_variable names it as a secret, which",
         ),
         (["kubeflow.timeout=1 week"], "kubeflow.timeout: found '1 week'; a duration is a whole"),
-        (["kubeflow.endpoint=localhost:8080"], "kubeflow.endpoint: found 'localhost:8080'; "),
+        (
+            ["kubeflow.endpoint=localhost:8080"],
+            "'localhost:8080'; right is an address with",
+        ),
         (
             [
                 "data={format: csv, path: 'data/{SPAN}/x.csv'}",

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.trainer.cluster.kubernetes.pod_protocol import TASKS_VARIABLE, pack
-from components.trainer.cluster.kubernetes.pod_settings import PodSettings, Resources, Toleration
+from components.trainer.cluster.kubernetes.pod_settings import (
+    PodSettings,
+    Resources,
+    Toleration,
+    cores_of,
+)
 from components.trainer.cluster.launcher import Cluster, ClusterTask, TaskSpec
 
 Object = dict[str, Any]
@@ -192,16 +197,11 @@ def _environment(resources: Resources, workers: int) -> dict[str, str]:
     environment = {"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}  # noqa: S108 - as above
     if resources.cpu_limit:
         # TensorFlow would start threads for all cores of the node.
-        cores = str(cores_of(resources.cpu_limit))
+        cores = str(math.ceil(cores_of(resources.cpu_limit)))
         environment |= {"TF_NUM_INTRAOP_THREADS": cores, "OMP_NUM_THREADS": cores}
         # These threads also wait for other tasks: with too few of them all tasks would block.
         environment["TF_NUM_INTEROP_THREADS"] = str(max(workers + 1, int(cores)))
     return environment
-
-
-def cores_of(cpu: str) -> int:
-    """The whole cores of an amount such as 2, 0.5 or 1500m, rounded up."""
-    return math.ceil(float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu))
 
 
 def _env(environment: Mapping[str, str], pods: PodSettings) -> list[Object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -12,8 +13,12 @@ from trainer_module.settings import Settings
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_MEMORY = re.compile(r"\d+(\.\d+)?(Ki|Mi|Gi|Ti|K|M|G|T)")
+_SIZES = {"M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+"""Bytes by unit: those that kfp and Kubernetes spell alike."""
+_MEMORY = re.compile(rf"(\d+)({'|'.join(_SIZES)})")
 _CPU = re.compile(r"\d+(\.\d+)?|\d+m")
+_MOUNT = re.compile(r"/[^:]*[^:/]")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -30,7 +35,9 @@ def _matching(pattern: re.Pattern[str], message: str) -> AfterValidator:
 
 def _check_memory(amount: Any) -> str:
     if not _MEMORY.fullmatch(str(amount)):
-        raise ValueError("an amount of memory has a unit, such as 512Mi or 16Gi")
+        raise ValueError(
+            f"right is a whole number with a unit ({', '.join(_SIZES)}), such as 512Mi or 16Gi"
+        )
     return str(amount)
 
 
@@ -42,6 +49,18 @@ def _check_cpu(amount: Any) -> str:
     ):
         raise ValueError("right is a number of cores, such as 2, 0.5 or 500m")
     return str(amount)
+
+
+def bytes_of(memory: str) -> int:
+    """The bytes of an amount such as 512Mi."""
+    matched = _MEMORY.fullmatch(memory)
+    assert matched is not None  # noqa: S101 - checked with the config
+    return int(matched[1]) * _SIZES[matched[2]]
+
+
+def cores_of(cpu: str) -> Decimal:
+    """The cores of an amount such as 2, 0.5 or 1500m."""
+    return Decimal(cpu[:-1]) / 1000 if cpu.endswith("m") else Decimal(cpu)
 
 
 LabelName = Annotated[
@@ -114,7 +133,12 @@ class Volume(Settings):
     """A PersistentVolumeClaim, and where pods see it."""
 
     claim: LabelName
-    path: str = Field(default="/mnt/scopeline", pattern=r"^/[^:]*[^:/]$")
+    path: Annotated[
+        str,
+        _matching(
+            _MOUNT, "right is a folder from the root on, without `:`, such as /mnt/scopeline"
+        ),
+    ] = "/mnt/scopeline"
     """The folder at which it is mounted."""
 
 
@@ -122,7 +146,13 @@ class SecretKey(Settings):
     """A key of a Secret."""
 
     secret: ObjectName
-    key: str = Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$")
+    key: Annotated[
+        str,
+        _matching(
+            _SECRET_KEY,
+            "the key of a Secret has letters, digits, `-`, `_` and `.` alone, such as `password`",
+        ),
+    ]
 
 
 class PodSettings(Settings):

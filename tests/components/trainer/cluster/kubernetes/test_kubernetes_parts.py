@@ -11,7 +11,6 @@ from components.trainer.cluster.kubernetes import api, pod_watch
 from components.trainer.cluster.kubernetes.objects import (
     POD_PROCESS,
     Gang,
-    cores_of,
     make_job,
     training_key,
 )
@@ -208,6 +207,10 @@ def test_pods_without_settings_get_only_what_they_need() -> None:
     assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod_spec)
 
 
-@pytest.mark.parametrize(("cpu", "cores"), [("2", 2), ("0.5", 1), ("1500m", 2), ("4000m", 4)])
-def test_cores(cpu: str, cores: int) -> None:
-    assert cores_of(cpu) == cores
+@pytest.mark.parametrize(("cpu", "threads"), [("2", 2), ("0.5", 1), ("1500m", 2), ("4000m", 4)])
+def test_a_limit_of_cores_is_one_of_threads(cpu: str, threads: int) -> None:
+    pods = PodSettings(image="i:1", resources={"ps": {"cpu_limit": cpu}})
+    job = make_job(Gang.of("key", "n", None), [TaskSpec(ClusterTask("ps", 0), "m")], pods, 2)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert environment["OMP_NUM_THREADS"] == str(threads)
