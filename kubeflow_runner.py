@@ -183,7 +183,7 @@ def list_schedule(
 ) -> None:
     """Show the pipeline's recurring runs."""
     loaded = _load(config, overrides)
-    recurring.show(commands.connect(loaded), loaded.name, typer.echo)
+    recurring.show(commands.connect(loaded), loaded, typer.echo)
 
 
 @schedule_app.command("manifest")

@@ -20,6 +20,11 @@ def settings_of(config: PipelineConfig) -> KubeflowSettings:
     return config.kubeflow or KubeflowSettings()
 
 
+def pipeline_name(config: PipelineConfig) -> str:
+    """What Kubeflow calls the pipeline: Kubernetes takes no `_` in the names of pods."""
+    return config.name.replace("_", "-")
+
+
 def working_folder(config: PipelineConfig) -> Path:
     """The folder that relative paths of the config begin at, in every pod."""
     volume = settings_of(config).volume

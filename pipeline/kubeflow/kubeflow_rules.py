@@ -22,7 +22,7 @@ from pipeline.config.rules import check_rules
 from pipeline.config.schedule import OnDrift
 from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
 from pipeline.config.span_patterns import has_spans
-from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
+from pipeline.kubeflow.cluster_layout import cluster_metadata, pipeline_name, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from pipeline.kubeflow.vertex_rules import check_for_vertex
 
@@ -70,12 +70,14 @@ def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
 
 def name_is_one_of_kubernetes(config: PipelineConfig) -> Iterator[Issue]:
     """Pods and jobs are called after the pipeline."""
-    if not LABEL.fullmatch(config.name) or len(config.name) > LONGEST_NAME:
-        like = config.name.replace("_", "-")[:LONGEST_NAME].strip("-")
+    name = pipeline_name(config)
+    if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
+        like = config.name[:LONGEST_NAME].rstrip("_-")
         yield Issue(
             "name",
             f"found {config.name!r}, which Kubernetes refuses as part of a pod's name; right are "
-            f"at most {LONGEST_NAME} small letters, digits and `-`, such as {like!r}",
+            f"at most {LONGEST_NAME} characters, of which the last is a letter or a digit, such as "
+            f"{like!r}",
         )
 
 

@@ -15,7 +15,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_experiment, ensure_version, runs_of
 from pipeline.kubeflow.api.tasks import ENDED
-from pipeline.kubeflow.cluster_layout import settings_of
+from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError, ScopelineError
 
@@ -90,8 +90,9 @@ def cron_for_kubeflow(config: PipelineConfig) -> str:
     return f"0 {schedule.cron}"
 
 
-def list_recurring(kubeflow: Kubeflow, name: str) -> list[Recurring]:
-    """The recurring runs of the pipeline of a name, oldest first; those of others are left out."""
+def list_recurring(kubeflow: Kubeflow, config: PipelineConfig) -> list[Recurring]:
+    """The recurring runs of a pipeline, oldest first; those of others are left out."""
+    name = pipeline_name(config)
     pipeline = kubeflow.pipeline_id(name)
     if pipeline is None:
         return []
@@ -128,7 +129,7 @@ def apply(
     experiment = kubeflow.experiment_id(settings.experiment)
     there = [
         replace(item, experiment=settings.experiment) if item.experiment == experiment else item
-        for item in list_recurring(kubeflow, config.name)
+        for item in list_recurring(kubeflow, config)
     ]
     # If the config names no account, Kubeflow has filled in its default.
     account = settings.service_account or (there[-1].service_account if there else "")
@@ -146,18 +147,18 @@ def apply(
     say("done")
 
 
-def show(kubeflow: Kubeflow, name: str, say: Say) -> None:
+def show(kubeflow: Kubeflow, config: PipelineConfig, say: Say) -> None:
     """Says which recurring runs the pipeline has."""
-    there = list_recurring(kubeflow, name)
+    there = list_recurring(kubeflow, config)
     if not there:
-        say(f"{name}: there is no recurring run")
+        say(f"{config.name}: there is no recurring run")
     for item in there:
         say(_describe(item))
 
 
 def remove(kubeflow: Kubeflow, config: PipelineConfig, dry_run: bool, say: Say) -> None:
     """Deletes the pipeline's recurring runs; a run of theirs that is under way comes to its end."""
-    there = list_recurring(kubeflow, config.name)
+    there = list_recurring(kubeflow, config)
     if not there:
         say(f"{config.name}: there is no recurring run; nothing to do")
     for item in there:

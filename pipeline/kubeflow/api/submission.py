@@ -14,7 +14,7 @@ from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.errors import ConflictError
-from pipeline.kubeflow.cluster_layout import settings_of
+from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline, Parameters
 from pipeline.kubeflow.kubeflow_rules import check_for_kubeflow
 from pipeline.kubeflow.run_parameters import (
@@ -131,7 +131,7 @@ def start_run(
 
 def runs_of(kubeflow: Kubeflow, config: PipelineConfig) -> Iterator[kfp_api.V2beta1Run]:
     """The runs of a pipeline, newest first; those of others are left out."""
-    name, experiment = config.name, settings_of(config).experiment
+    name, experiment = pipeline_name(config), settings_of(config).experiment
     pipeline, folder = kubeflow.pipeline_id(name), kubeflow.experiment_id(experiment)
     runs = kubeflow.runs(folder) if pipeline and folder else iter(())
     for run in islice(runs, MOST_RUNS):

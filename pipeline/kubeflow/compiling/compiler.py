@@ -15,7 +15,12 @@ from components.trainer.cluster.kubernetes.pod_settings import Resources
 from pipeline.component_ids import ComponentId
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
+from pipeline.kubeflow.cluster_layout import (
+    cluster_layout,
+    pipeline_name,
+    run_root,
+    settings_of,
+)
 from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline
 from pipeline.kubeflow.compiling.codec import pack_argument
 from pipeline.kubeflow.compiling.nodes import compile_graph, cut
@@ -69,9 +74,9 @@ def compile_pipeline(config: PipelineConfig) -> CompiledPipeline:
     defaults = default_parameters(config)
     steps_of_a_run.__defaults__ = tuple(defaults.values())
     steps = {task_name(name): name for name in (SETUP, *nodes, FINALIZE)}
-    pipeline = dsl.pipeline(name=config.name)(steps_of_a_run)
+    pipeline = dsl.pipeline(name=pipeline_name(config))(steps_of_a_run)
     _allow_all_attempts(pipeline.pipeline_spec, kubeflow)
-    return CompiledPipeline(config.name, _to_yaml(pipeline), steps, defaults)
+    return CompiledPipeline(pipeline_name(config), _to_yaml(pipeline), steps, defaults)
 
 
 def task_name(node: str) -> str:

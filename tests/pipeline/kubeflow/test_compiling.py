@@ -106,6 +106,13 @@ def test_the_backend_would_take_it(compiled: CompiledPipeline) -> None:
     assert check_backend_rules(compiled.yaml) == []
 
 
+def test_a_name_with_underscores_is_one_of_kubernetes(config: PipelineConfig) -> None:
+    compiled = compile_shallow(config.model_copy(update={"name": "taxi_by_day"}))
+    assert compiled.name == "taxi-by-day"
+    assert check_backend_rules(compiled.yaml) == []
+    assert "/mnt/shared/output/taxi_by_day" in compiled.yaml
+
+
 def test_kubeflow_loads_it_with_its_parameters(compiled: CompiledPipeline) -> None:
     loaded = components.load_component_from_text(compiled.yaml)
     assert set(loaded.component_spec.inputs) == set(compiled.parameters)

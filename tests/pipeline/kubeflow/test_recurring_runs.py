@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,15 +247,26 @@ def test_those_of_other_pipelines_stay(server: KfpServer, tmp_path: Path) -> Non
     assert cluster.remove() == ["digits: there is no recurring run; nothing to do"]
 
 
+def test_a_name_with_an_underscore_is_found_by_that_of_kubeflow(
+    server: KfpServer, tmp_path: Path
+) -> None:
+    cluster = Cluster(server, tmp_path, name="my_digits")
+    compiled = replace(COMPILED, name="my-digits")
+    assert cluster.apply(compiled)[-1] == "done"
+    assert cluster.apply(compiled) == [
+        "my_digits: the recurring run is as the config says; nothing to do"
+    ]
+
+
 def test_what_is_listed(server: KfpServer, tmp_path: Path) -> None:
     cluster = Cluster(server, tmp_path)
     said: list[str] = []
-    recurring.show(cluster.kubeflow, "digits", said.append)
+    recurring.show(cluster.kubeflow, cluster.config, said.append)
     cluster.apply()
     [key] = server.recurring
-    recurring.show(cluster.kubeflow, "digits", said.append)
+    recurring.show(cluster.kubeflow, cluster.config, said.append)
     server.recurring[key] |= {"status": "DISABLED"}
-    recurring.show(cluster.kubeflow, "digits", said.append)
+    recurring.show(cluster.kubeflow, cluster.config, said.append)
     assert said == [
         "digits: there is no recurring run",
         f"0 0 3 * * *  {COMPILED.version}  ({key})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,12 @@ from kfp_server import KfpServer
 from small_pipeline import COMPILED, load
 
 from pipeline.kubeflow.api.client import Kubeflow
-from pipeline.kubeflow.api.submission import ensure_version, parse_parameters, start_run
+from pipeline.kubeflow.api.submission import (
+    ensure_version,
+    parse_parameters,
+    runs_of,
+    start_run,
+)
 from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError
@@ -107,6 +113,14 @@ def test_a_run_and_all_that_it_needs(server: KfpServer, tmp_path: Path) -> None:
         "service_account": "scopeline",
     }
     assert list(server.runs) == [run]
+
+
+def test_a_pipeline_is_called_without_underscores_there(server: KfpServer, tmp_path: Path) -> None:
+    config = load(tmp_path, server.url, name="my_digits")
+    kubeflow = Kubeflow.connect(settings_of(config))
+    version = ensure_version(kubeflow, replace(COMPILED, name="my-digits"))
+    run = start_run(kubeflow, settings_of(config), version, {})
+    assert [found.run_id for found in runs_of(kubeflow, config)] == [run]
 
 
 def test_the_same_content_is_uploaded_once(server: KfpServer, tmp_path: Path) -> None:
