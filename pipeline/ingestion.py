@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfx.proto import example_gen_pb2, range_config_pb2
@@ -16,24 +15,9 @@ from components.schema_gen import schema_revision
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import code_fingerprint
 from pipeline.config.settings import DataSettings, PipelineConfig
+from pipeline.data.ingestion import Ingestion
 from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
-
-
-@dataclass(frozen=True)
-class Ingestion:
-    """How files become examples, and which schema they have to keep."""
-
-    settings: ExampleGenSettings
-    curated_schema: str | None
-    """The path of the user's own schema."""
-    fingerprint: str
-    """Changes with what decides how files become examples, but for the files."""
-
-    @property
-    def schema_revision(self) -> str:
-        """Changes with what a user wrote into the schema."""
-        return self.settings.schema_revision
 
 
 def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:

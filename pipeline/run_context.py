@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
+from pipeline.data.ingestion import Ingestion
 from pipeline.data.location import DataLocation, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config
 from trainer_module.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pipeline.ingestion import Ingestion
 
 BY_HAND = "by hand"
 

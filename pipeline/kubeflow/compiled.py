@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from pipeline.records.summary import RunSummary, State, Status
+from pipeline.runs.results import PushedVersion
 
 SETUP = "Begin"
 """The step that checks data and stores, and reads the spans that are new."""
@@ -50,6 +51,28 @@ class CompiledPipeline:
         return f"{self.name}-{hashlib.sha256(self.yaml.encode()).hexdigest()[:12]}"
 
 
+class NodeValues(BaseModel):
+    """The parts of a node that are known only when a run begins, packed."""
+
+    parameters: str
+    """Execution properties: the span, the epochs, the revision of the kept schema."""
+    inputs: str
+    """Where inputs come from: of a resolver also its window of spans."""
+
+
+class Found(BaseModel):
+    """What a component left behind, for the last step, which needs no TFX then."""
+
+    summary: dict[str, Any] = {}
+    """The fields of the run's summary that the component fills, as JSON."""
+    examples: str | None = None
+    """Where the examples are, if it made them."""
+    model: str | None = None
+    """Where the model is, if it made that."""
+    pushed: PushedVersion | None = None
+    """What it pushed, if it did."""
+
+
 class StepReport(BaseModel):
     """How a step ended, in one line of its log."""
 
@@ -65,6 +88,8 @@ class StepReport(BaseModel):
     """What the run's status becomes, if it failed."""
     execution: int | None = None
     """Its execution's id in the metadata."""
+    found: Found = Found()
+    """Stands in the file alone, not in the log."""
 
 
 class StepProgress(BaseModel):

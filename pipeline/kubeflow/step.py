@@ -181,7 +181,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             if report.state is State.FAILED:
                 console.finished(name, report.state, report.seconds, report.detail)
             folder.write_report(report)
-            console.write(REPORT_MARK + report.model_dump_json())
+            console.write(REPORT_MARK + report.model_dump_json(exclude={"found"}))
     except OSError as error:
         sys.exit(
             f"{name}: {error.filename or files.root}: {error.strerror or error}; the image runs as "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,9 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.summary import MetricSummary, RunSummary, State
 from pipeline.runs.evaluation_report import EvaluationReport, read_evaluation
+from pipeline.runs.results import PushedVersion
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import IgnoredFeature
-
-
-@dataclass(frozen=True)
-class PushedVersion:
-    """A pushed model: the folder (or URI) it is served from, and Pusher's own copy of it."""
-
-    destination: str
-    archive: Path
 
 
 class ArtifactReader:
@@ -87,6 +79,11 @@ class ArtifactReader:
         (examples,) = self.outputs(ComponentId.EXAMPLE_GEN, "examples")
         return str(examples.uri)
 
+    def model_uri(self) -> str | None:
+        """Where the model is; None if Trainer did not come to one."""
+        models = self.outputs(ComponentId.TRAINER, "model")
+        return str(models[0].uri) if models else None
+
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
         ignored = self._config.columns_of(IgnoredFeature)
@@ -125,6 +122,18 @@ class ArtifactReader:
                 destination = artifact.get_string_custom_property("pushed_destination")
                 return PushedVersion(destination, Path(artifact.uri))
         return None
+
+
+class ArtifactResults(ArtifactReader):
+    """Reads the results of each component from its artifacts as soon as it has ended."""
+
+    def read(
+        self, component: str, state: State, execution: int | None, summary: RunSummary
+    ) -> tuple[State, str]:
+        """Adds a component's results to the summary, as `RunResults` says."""
+        if execution is not None and state is not State.FAILED:
+            self.add(component, execution)
+        return SummaryBuilder(self._config, self, summary).of(component, state)
 
 
 class SummaryBuilder:

@@ -15,6 +15,7 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
+from pipeline.runs.artifact_reader import ArtifactResults
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
@@ -42,7 +43,8 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
     config, layout, window = context.config, context.layout, context.window
     event_log, run_id = EventLog(layout.event_log), files.root.name
     run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
-    observer = RunObserver(context, files, console, run_events)
+    results = ArtifactResults(context.connection, config)
+    observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)
     try:

@@ -20,9 +20,8 @@ from pipeline.records.summary import (
     WindowSummary,
 )
 from pipeline.run_context import RunContext
-from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
 from pipeline.runs.console import RunConsole
-from pipeline.runs.failures import explain
+from pipeline.runs.results import RunResults
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +35,7 @@ class RunObserver:
         files: RunLayout,
         console: RunConsole,
         run_events: RunEvents,
+        results: RunResults,
         began: float | None = None,
     ) -> None:
         """Begins the summary.
@@ -45,6 +45,7 @@ class RunObserver:
           files: of the run.
           console: where people look.
           run_events: of the run, for the event log.
+          results: what its components leave.
           began: when the run began, in seconds since 1970, if that was not now.
         """
         config, window = context.config, context.window
@@ -52,7 +53,7 @@ class RunObserver:
         self._files = files
         self._console = console
         self._run_events = run_events
-        self._reader = ArtifactReader(context.connection, config)
+        self._results = results
         self._began = time.time() if began is None else began
         self._current: str | None = None
         self.summary = RunSummary(
@@ -63,7 +64,6 @@ class RunObserver:
             window=None if window is None else WindowSummary.of(window),
             notes=[] if window is None else list(window.notes),
         )
-        self._summary_builder = SummaryBuilder(config, self._reader, self.summary)
         self.summary.write(files.summary)
 
     def started(self, component: str) -> None:
@@ -74,10 +74,12 @@ class RunObserver:
 
     def finished(self, component: str, state: State, seconds: float, execution: int | None) -> None:
         """A component ended: what it left is read at once."""
-        if execution is not None and state is not State.FAILED:
-            self._reader.add(component, execution)
-        state, detail = self._summary_builder.of(component, state)
-        self._note(component, state, seconds, detail)
+        state, detail = self._results.read(component, state, execution, self.summary)
+        self.summary.components.append(
+            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
+        )
+        self._write_summary()
+        self._console.finished(component, state, seconds, detail)
         if component == ComponentId.EXAMPLE_VALIDATOR and state is not State.FAILED:
             self._note_ingestion()
 
@@ -88,26 +90,15 @@ class RunObserver:
                 self._context.window.newest,
                 self.summary.examples,
                 self._context.ingestion.fingerprint,
-                self._reader.examples_uri(),
+                self._results.examples_uri(),
             )
-
-    def unreadable(self, component: str, state: State, seconds: float, detail: str) -> None:
-        """A component ended, but what it left cannot be read: its own words have to do."""
-        self._note(component, state, seconds, detail)
-
-    def _note(self, component: str, state: State, seconds: float, detail: str) -> None:
-        self.summary.components.append(
-            ComponentSummary(name=component, state=state, seconds=round(seconds, 3))
-        )
-        self._write_summary()
-        self._console.finished(component, state, seconds, detail)
 
     def restore_served_version(self) -> None:
         """Puts the pushed version back in the serving folder, if it was deleted there since.
 
         For the end of a run: a push that is taken from the cache does not look at the folder.
         """
-        pushed = self._reader.pushed_version() if self.summary.pushed else None
+        pushed = self._results.pushed_version() if self.summary.pushed else None
         if pushed is not None and restore_version(pushed.archive, pushed.destination):
             self.summary.notes.append("the served version was gone; pushed again")
 
@@ -116,6 +107,9 @@ class RunObserver:
         if error is None:
             self.settle(self._status())
         else:
+            # It imports TFX, whose errors it knows; whoever has one has imported that already.
+            from pipeline.runs.failures import explain
+
             status, message = explain(error, own_sources(self._context.config))
             log = str(self._files.log)
             self.settle(status, ErrorSummary(component=self._current, message=message, log=log))
@@ -140,13 +134,12 @@ class RunObserver:
     def _model(self) -> str | None:
         """The uri of the Model, which only a run that pushed needs to have."""
         try:
-            models = self._reader.outputs(ComponentId.TRAINER, "model")
+            return self._results.model_uri()
         except Exception:
             if self.summary.pushed:
                 raise
             logger.exception("The model could not be looked up")
             return None
-        return models[0].uri if models else None
 
     def _status(self) -> Status:
         if self._current != ComponentId.PUSHER:

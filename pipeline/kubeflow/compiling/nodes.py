@@ -12,24 +12,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
 from tfx.dsl.compiler import compiler
 from tfx.orchestration import pipeline as pipeline_module
 from tfx.proto.orchestration import pipeline_pb2
 
 from pipeline.config.span_patterns import NO_SPAN, has_spans
 from pipeline.graph import Spans, create_pipeline
+from pipeline.kubeflow.compiled import NodeValues
 from pipeline.kubeflow.compiling.codec import pack, pack_argument, unpack
 from pipeline.run_context import RunContext
-
-
-class NodeValues(BaseModel):
-    """The parts of a node that are known only when a run begins, packed."""
-
-    parameters: str
-    """Execution properties: the span, the epochs, the revision of the kept schema."""
-    inputs: str
-    """Where inputs come from: of a resolver also its window of spans."""
 
 
 def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_pb2.Pipeline:

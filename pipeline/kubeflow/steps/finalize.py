@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
+from collections.abc import Mapping
 
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN
@@ -12,9 +12,9 @@ from pipeline.data.spans import Span
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
 from pipeline.kubeflow.compiled import SETUP, StepReport
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
+from pipeline.kubeflow.steps.reported_results import ReportedResults
 from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.kubeflow.steps.run_record import RunRecord
-from pipeline.kubeflow.steps.setup import BECAUSE
+from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
@@ -22,9 +22,8 @@ from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
+from pipeline.runs.results import RunResults
 from pipeline.versions.retention import delete_expired
-
-logger = logging.getLogger(__name__)
 
 
 def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
@@ -47,8 +46,14 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         return summary
     record = RunRecord.read(folder) or _record_without_setup(compiled_config)
     context = record.context(layout)
-    observer = _make_observer(record, context, run_id, console)
-    failed = _report_components(record, folder, observer)
+    reports = {name: folder.read_report(name) for name in (SETUP, *record.nodes)}
+    components = {name: r for name, r in reports.items() if r is not None and name != SETUP}
+    observer = _make_observer(record, context, run_id, console, ReportedResults(components))
+    for name, report in components.items():
+        if report.is_shown:
+            observer.started(name)
+            observer.finished(name, report.state, report.seconds, report.execution)
+    failed = _find_failure(reports)
     if failed is None:
         observer.restore_served_version()
         observer.conclude(None)
@@ -65,27 +70,18 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
     return observer.summary
 
 
-def _report_components(
-    record: RunRecord, folder: RunFolder, observer: RunObserver
-) -> StepReport | None:
-    """Passes the end of every component to the observer.
+def _find_failure(reports: Mapping[str, StepReport | None]) -> StepReport | None:
+    """The report of the step that failed, or one about a step that left none; None if all is well.
 
-    Returns:
-      The report of the step that failed; None if none did.
+    Args:
+      reports: by step, in topological order.
     """
-    reports, unreadable = {SETUP: folder.read_report(SETUP)}, None
-    for name in record.nodes:
-        reports[name] = folder.read_report(name)
-        report = reports[name]
-        if report is not None and report.is_shown:
-            unreadable = _report_component(observer, report) or unreadable
-    found = [report for report in reports.values() if report is not None]
-    failed = next((report for report in found if report.state is State.FAILED), None)
+    for report in reports.values():
+        if report is not None and report.state is State.FAILED:
+            return report
     missing = next((name for name, report in reports.items() if report is None), None)
-    if failed is not None or (missing is None and unreadable is None):
-        return failed
     if missing is None:
-        return unreadable
+        return None
     return StepReport(
         step=missing,
         state=State.FAILED,
@@ -94,32 +90,15 @@ def _report_components(
     )
 
 
-def _report_component(observer: RunObserver, report: StepReport) -> StepReport | None:
-    """Passes the end of a component to the observer.
-
-    Returns:
-      A report of failure if the component's results cannot be read; else None.
-    """
-    observer.started(report.step)
-    try:
-        observer.finished(report.step, report.state, report.seconds, report.execution)
-    except Exception as error:
-        logger.exception("What %s left cannot be read", report.step)
-        observer.unreadable(report.step, report.state, report.seconds, report.detail)
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        detail = f"it ended well, but what it left cannot be read: {reason}"
-        return report.model_copy(update={"state": State.FAILED, "detail": detail})
-    return None
-
-
 def _make_observer(
-    record: RunRecord, context: RunContext, run_id: str, console: RunConsole
+    record: RunRecord, context: RunContext, run_id: str, console: RunConsole, results: RunResults
 ) -> RunObserver:
     config, layout = context.config, context.layout
     event_log = EventLog(layout.event_log)
     run_events = RunEvents(event_log, config, run_id, record.data, record.because, record.states)
     run_events.started()  # For the ledger, if the first step did not get so far.
-    observer = RunObserver(context, layout.run(run_id), console, run_events, record.began)
+    files = layout.run(run_id)
+    observer = RunObserver(context, files, console, run_events, results, record.began)
     observer.summary.notes = list(record.notes)
     return observer
 

@@ -11,7 +11,7 @@ from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
-from pipeline.kubeflow.compiled import StepReport
+from pipeline.kubeflow.compiled import Found, StepReport
 from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.kubeflow_rules import TASKS
@@ -20,7 +20,7 @@ from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.kubeflow.steps.run_record import RunRecord
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
-from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
+from pipeline.runs.artifact_reader import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
 from pipeline.runs.training import prepare_training
@@ -77,9 +77,9 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     if state is State.FAILED:
         raise ComponentFailedError(name)
     seconds = time.monotonic() - started
-    detail = ""
+    detail, found = "", Found()
     if not node.is_system:
-        state, detail = _summarize(context, record, run_id, name, state, execution)
+        state, detail, found = _summarize(context, record, run_id, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -88,6 +88,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
         detail=detail,
         is_shown=not node.is_system,
         execution=execution,
+        found=found,
     )
 
 
@@ -98,23 +99,29 @@ def _summarize(
     name: str,
     state: State,
     execution: int | None,
-) -> tuple[State, str]:
-    """The state of a component, and what it found in one line."""
+) -> tuple[State, str, Found]:
+    """The state of a component, what it found in one line, and all of it."""
     config = context.config
     folder = RunFolder(run_root(context.layout), run_id)
-    results = ArtifactReader(context.connection, config)
+    results = ArtifactResults(context.connection, config)
     executions = {
         shown: report.execution
         for shown in record.shown
         if (report := folder.read_report(shown)) is not None
     }
-    for component, known in {**executions, name: execution}.items():
+    for component, known in executions.items():
         if known is not None:
             results.add(component, known)
-    summary = RunSummary(
-        run_id=run_id, pipeline=config.name, started="", strategy=config.train.strategy.kind
+    summary = RunSummary(run_id="", pipeline="", started="", strategy="")
+    state, detail = results.read(name, state, execution, summary)
+    filled = summary.model_dump(mode="json", exclude_defaults=True)
+    found = Found(
+        summary={key: value for key, value in filled.items() if value != ""},
+        examples=results.examples_uri() if name == ComponentId.EXAMPLE_GEN else None,
+        model=results.model_uri() if name == ComponentId.TRAINER else None,
+        pushed=results.pushed_version() if name == ComponentId.PUSHER else None,
     )
-    return SummaryBuilder(config, results, summary).of(name, state)
+    return state, detail, found
 
 
 def _pod_settings(config: PipelineConfig) -> PodSettings | None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pydantic import BaseModel, ValidationError
 
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.ingestion import Ingestion
 from pipeline.data.location import DataLocation
 from pipeline.data.spans import Span, Window
-from pipeline.ingestion import Ingestion
-from pipeline.kubeflow.compiling.nodes import NodeValues
+from pipeline.kubeflow.compiled import NodeValues
 from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.layout import Layout
 from pipeline.records.run_events import SpanStates
 from pipeline.run_context import RunContext
 from trainer_module.errors import ConfigError
 
+BECAUSE = "on Kubeflow"
+"""Why there is a run, for the event log."""
 _NAME = "begun.json"
 
 

@@ -16,7 +16,7 @@ from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
 from pipeline.kubeflow.steps.run_folder import RunFolder
-from pipeline.kubeflow.steps.run_record import RunRecord
+from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
@@ -28,8 +28,6 @@ from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-BECAUSE = "on Kubeflow"
 
 
 def set_up_run(
