@@ -166,7 +166,7 @@ def test_a_node_that_fails_fails_the_run_with_its_message(
     failed = submitted.run
     assert failed.state == "FAILED"
     validator = failed.tasks["examplevalidator"]
-    assert [one.exit_code for one in validator.attempts][-1] == 1, failed.report()
+    assert [one.exit_code for one in validator.attempts][-1] == 2, failed.report()
     assert "payment_type" in detail(validator)
     assert {failed.tasks[name].state for name in ("trainer", "evaluator", "pusher")} == {"SKIPPED"}
     told = summary(failed)
