@@ -6,7 +6,8 @@
 #   ARGS="tests/tools" tools/fresh_machine.sh test    some tests, on both
 #
 # A machine is a folder that debootstrap fills, entered by chroot in namespaces of its own; what is
-# tried there is the checkout as it is, without what git ignores. Needs root and debootstrap.
+# tried there is the checkout as it is, without what git ignores. Needs root and debootstrap. What
+# debootstrap made is kept in ROOTS for the next time; MIRROR is where Debian's packages are.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
