@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import xml.dom.minidom
 from collections.abc import Iterator
+from types import ModuleType
 
 import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
+from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import core, userstate
@@ -15,7 +20,13 @@ from apache_beam.typehints.decorators import TypeCheckError
 
 from components.beam_lookups import remember_lookups
 
-ORIGINALS = (PipelineOptions.view_as, userstate.get_dofn_specs, core.get_signature)
+PLACES = (
+    (PipelineOptions, "view_as"),
+    (userstate, "get_dofn_specs"),
+    (core, "get_signature"),
+    (cloudpickle, "_find_imported_submodules"),
+)
+ORIGINALS = [getattr(owner, name) for owner, name in PLACES]
 """Beam's own, unless a run in this process has replaced them already."""
 STATE = beam.DoFn.StateParam(BagStateSpec("seen", VarIntCoder()))
 
@@ -43,13 +54,15 @@ class Comparable(beam.DoFn):
 def remembering() -> Iterator[None]:
     remember_lookups()
     yield
-    PipelineOptions.view_as, userstate.get_dofn_specs, core.get_signature = ORIGINALS
+    for (owner, name), original in zip(PLACES, ORIGINALS, strict=True):
+        setattr(owner, name, original)
 
 
 def test_it_is_done_once() -> None:
-    before = PipelineOptions.view_as, userstate.get_dofn_specs, core.get_signature
+    before = [getattr(owner, name) for owner, name in PLACES]
     remember_lookups()
-    assert before == (PipelineOptions.view_as, userstate.get_dofn_specs, core.get_signature)
+    assert before == [getattr(owner, name) for owner, name in PLACES]
+    assert all(hasattr(function, "__wrapped__") for function in before)
 
 
 def test_views_share_their_values_and_not_those_of_other_options() -> None:
@@ -81,6 +94,23 @@ def test_a_method_has_the_signature_of_what_it_is_bound_to() -> None:
     remembered, found_out = core.get_signature, core.get_signature.__wrapped__
     for function in (Counting().process, Comparable().process, Counting, len, str.strip, print):
         assert remembered(function) == remembered(function) == found_out(function)
+
+
+def test_modules_that_a_function_uses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def use() -> None:
+        print(xml.dom.minidom, xml.sax.handler)
+
+    remembered = cloudpickle._find_imported_submodules
+    found_out = remembered.__wrapped__
+    dependencies = [xml, beam, json, "no module", xml.dom]
+    expected = found_out(use.__code__, dependencies)
+    assert {module.__name__ for module in expected} >= {"xml.dom.minidom", "xml.dom"}
+    assert remembered(use.__code__, dependencies) == expected
+    late = ModuleType("xml.sax.handler")
+    monkeypatch.setitem(sys.modules, "xml.sax", ModuleType("xml.sax"))
+    monkeypatch.setitem(sys.modules, "xml.sax.handler", late)
+    assert late in remembered(use.__code__, [xml])
+    assert remembered(use.__code__, [xml]) == found_out(use.__code__, [xml])
 
 
 def test_a_pipeline_with_states_runs() -> None:
