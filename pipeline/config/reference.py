@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
 
 from pipeline.config.key_descriptions import describe_keys
 from pipeline.config.metrics import DEFAULT_METRICS, METRICS
+from pipeline.config.schedule import show_duration
 from pipeline.config.settings import PipelineConfig
 
 
@@ -42,8 +46,16 @@ def config_reference() -> str:
     return "\n".join(lines) + "\n"
 
 
+class _SchemaGenerator(GenerateJsonSchema):
+    """Writes defaults as a config would."""
+
+    def encode_default(self, dft: Any) -> Any:
+        """Pydantic would write a duration as ISO 8601 has it."""
+        return show_duration(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
+
+
 def _described_schema() -> dict[str, Any]:
-    schema = PipelineConfig.model_json_schema()
+    schema = PipelineConfig.model_json_schema(schema_generator=_SchemaGenerator)
     describe_keys(schema, PipelineConfig)
     return schema
 

@@ -28,3 +28,15 @@ def test_schema_accepts_shipped_configs_and_refuses_broken_ones() -> None:
         validator.validate(yaml.safe_load(path.read_text()))
     broken = yaml.safe_load((ROOT / "tests/fixtures/broken/keys_misspelt.yaml").read_text())
     assert not validator.is_valid(broken)
+
+
+def test_a_default_is_written_as_a_config_would_write_it() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(config_schema())
+    sections = [schema, *schema["$defs"].values()]
+    keys = [key for section in sections for key in section.get("properties", {}).values()]
+    defaults = [key for key in keys if "default" in key]
+    assert len(defaults) > 50
+    for key in defaults:
+        whole = {**key, "$defs": schema["$defs"]}
+        jsonschema.Draft202012Validator(whole).validate(key["default"])
