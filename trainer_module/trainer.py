@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.examples import Reader
-from trainer_module.export import export_model
+from trainer_module.export import export_model, try_export
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
@@ -37,7 +37,8 @@ def run_fn(fn_args: Any) -> None:
           `Runtime`.
 
     Raises:
-      TrainingError: if the model, the strategy or the data cannot be used, or training diverges.
+      TrainingError: if the model, the strategy or the data cannot be used, the model could not be
+          exported, or training diverges.
     """
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     runtime: Runtime = getattr(fn_args, "runtime", Runtime())
@@ -47,6 +48,8 @@ def run_fn(fn_args: Any) -> None:
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)
     job = make_job(fn_args, settings, runtime, strategy, data)
+    if not job.start_step:
+        try_export(job.exported, tft_output, data.problem, settings)
     start = time.monotonic()
     LOOPS[settings.train.loop](job)
     seconds = time.monotonic() - start
