@@ -108,6 +108,11 @@ def _notes(
     """What the one who reads the summary should know."""
     train = job.train
     yield from job.notes
+    if job.start.epoch >= runtime.continued_epochs > 0:
+        yield (
+            f"training went on from epoch {runtime.continued_epochs} of an earlier run: only the "
+            "number of epochs differs"
+        )
     if runtime.reason:
         yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     if train.batch_size < settings.train.batch_size:

@@ -16,6 +16,7 @@ from trainer_module.export import export_model, try_export
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
+from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
@@ -131,7 +132,7 @@ def make_job(
         with strategy.scope():
             notes = warm_start(model, data.problem, tft_output, base_model)
     backup_directory = runtime.backup_directory or os.path.join(
-        fn_args.model_run_dir, "checkpoints"
+        fn_args.model_run_dir, CHECKPOINTS_FOLDER
     )
     *callbacks, backup = build_callbacks(
         train,

@@ -224,6 +224,7 @@ def build_callbacks(
         backup_directory,
         steps_per_epoch,
         backup_steps,
+        train.checkpoints.keep if train.checkpoints else 1,
         writes=writes_backup,
         callbacks=callbacks,
     )
