@@ -146,7 +146,8 @@ def make_job(
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
-        callbacks.insert(0, CopyOnCoordinator(copy, data.evaluation))
+        # After the clock of the epochs, before all that reads what it finds.
+        callbacks.insert(1, CopyOnCoordinator(copy, data.evaluation))
     return TrainingJob(
         model=model,
         strategy=strategy,

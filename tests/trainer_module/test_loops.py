@@ -15,6 +15,7 @@ from trainer_data import Transformed, read_record
 from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.loops.callbacks import EpochTimes
 from trainer_module.loops.checkpoints import Position
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
@@ -159,6 +160,8 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     LOOPS[loop](job)
     for name, values in expected.items():
         assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
+    (times,) = (c for c in job.callbacks if isinstance(c, EpochTimes))
+    assert len(times.seconds) == 3 - resumes_at.epoch
     assert job.model.optimizer.iterations.numpy() == 3 * 15
 
 
