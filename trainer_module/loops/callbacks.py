@@ -178,6 +178,7 @@ class Progress(tf_keras.callbacks.Callback):
         shown = {k: v for k, v in (logs or {}).items() if k in names or k.startswith("val_")}
         detail = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
         report_progress(epoch + 1, self.params["epochs"], "epoch", detail)
+        logger.info("epoch %d: %s", epoch + 1, detail)
 
 
 class EpochTimes(tf_keras.callbacks.Callback):
