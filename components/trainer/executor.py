@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from components.trainer.cluster.launcher import Launcher, TaskSpec
 from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
-from components.trainer.joining import name_missing
+from components.trainer.joining import missing_peers, name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
@@ -126,6 +127,7 @@ def _run(
         # A process that waits for nobody may take its time.
         start_timeout=options.start_timeout if waits else None,
         retries=options.retries,
+        missing=functools.partial(missing_peers, joins) if joins else None,
     )
     try:
         with _launcher(options, tasks, training.arguments["model_run_dir"]) as launcher:

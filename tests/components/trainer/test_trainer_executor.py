@@ -171,12 +171,16 @@ def test_address_of_this_task_is_taken(execution: Execution, peers: list[str]) -
     )
 
 
-def test_missing_peer_is_named(execution: Execution, peers: list[str]) -> None:
+def test_missing_peer_is_named(
+    execution: Execution, peers: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(StartTimeoutError) as caught:
         execution.run("wait_for_peers", strategy="multi_worker_mirrored")
     assert str(caught.value) == (
         f"no answer from worker 1 at {peers[1]} within 3 s; start it, or mend TF_CONFIG."
     )
+    notices = [record for record in caplog.records if getattr(record, "notice", False)]
+    assert [r.getMessage() for r in notices] == [f"waits for worker 1 at {peers[1]}, 3 s at most"]
 
 
 def test_peer_that_answers_is_not_blamed(execution: Execution, peers: list[str]) -> None:
