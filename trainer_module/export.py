@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.settings import Task, TrainerSettings
+from trainer_module.settings import ImageFeature, Task, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
 
 SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -125,7 +125,7 @@ def build_signatures(
     def serving_default(examples: tf.Tensor) -> Tensors:
         return predictions(problem, run(tf.io.parse_example(examples, spec)))
 
-    @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec)])
+    @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
     def serving_raw(columns: Tensors) -> Tensors:
         return predictions(problem, run(_to_raw_features(columns, spec)))
 
@@ -187,19 +187,21 @@ def predictions(problem: Problem, output: tf.Tensor) -> Tensors:
     }
 
 
-def raw_tensor_specs(spec: FeatureSpec) -> dict[str, tf.TensorSpec]:
-    """What the signature of one tensor per column takes, [batch] or [batch, 1] each.
+def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
+    """What the signature of one tensor per column takes: images [batch], others [batch, 1] as well.
+
+    To take both, a column has no rank; an image's bytes have one, as some clients ask for it.
 
     A column that may be missing is never left out of a request: the empty string stands for missing
     text and NaN for a missing number, so optional integers come as float64.
     """
     return {
         name: tf.TensorSpec(
-            None,
+            [None] if isinstance(settings.features.get(column_name), ImageFeature) else None,
             tf.float64 if _is_optional(column) and column.dtype.is_integer else column.dtype,
             name=name,
         )
-        for name, column in zip(_request_names(spec), spec.values(), strict=True)
+        for name, (column_name, column) in zip(_request_names(spec), spec.items(), strict=True)
     }
 
 
