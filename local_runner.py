@@ -13,6 +13,7 @@ except ModuleNotFoundError:
 
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
+from pipeline.cli.evaluate import show_evaluation
 from pipeline.cli.options import (
     OUTPUT,
     ConfigOption,
@@ -111,6 +112,24 @@ def plan(
 ) -> None:
     """Say what a run would do, what is cached and why, without running anything."""
     show_plan(_load(config, overrides), output, verbose)
+
+
+@app.command()
+def evaluate(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+    checkpoint: Annotated[
+        str,
+        typer.Option(metavar="latest|EPOCH", help="Which of the checkpoints that were kept."),
+    ] = "latest",
+) -> None:
+    """Restore a checkpoint of the last training, and evaluate it on the eval split.
+
+    Needs `train.checkpoints`. Exit code: 0 done, 2 there is no such checkpoint.
+    """
+    show_evaluation(_load(config, overrides), output, checkpoint, verbose)
 
 
 @app.command()

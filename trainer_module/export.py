@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable
 
@@ -10,8 +11,9 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.settings import Task, TrainerSettings
+from trainer_module.settings import ImageFeature, Task, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
 
 SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -35,6 +37,9 @@ EVAL_LABEL = "transformed_label"
 EXAMPLES = "examples"
 """Name of the input of serialized tf.Examples."""
 
+LONGEST_REASON = 300
+"""Characters of an error that are enough to see what a model cannot be exported for."""
+
 Tensors = dict[str, tf.Tensor]
 FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
 
@@ -57,21 +62,50 @@ def export_model(
     # Keras traces every layer on its own for models that are loaded without their code; the zoo is
     # rebuilt from its config, and serving uses the signatures.
     traces = settings.model.is_custom
-    model.save(directory, save_format="tf", signatures=signatures, save_traces=traces)
+    try:
+        model.save(directory, save_format="tf", signatures=signatures, save_traces=traces)
+    finally:
+        del model.tft_layer  # It is no part of what a checkpoint of the model holds.
     write_description(description, directory)
 
 
+def try_export(
+    model: tf_keras.Model,
+    tft_output: tft.TFTransformOutput,
+    problem: Problem,
+    settings: TrainerSettings,
+) -> None:
+    """Exports a model to a folder that is deleted: what stops that is known before training.
+
+    Raises:
+      TrainingError: if the model cannot be exported; says what TensorFlow says.
+    """
+    with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+        try:
+            export_model(model, tft_output, problem, settings, scratch)
+        except Exception as error:  # Layers of the user's own raise what they like.
+            said = " ".join(str(error).split())
+            if len(said) > LONGEST_REASON:
+                said = f"{said[:LONGEST_REASON]}..."
+            raise TrainingError(
+                f"model {settings.model.kind!r} cannot be exported, so it is not trained: "
+                f"{type(error).__name__}: {said}"
+            ) from error
+
+
 def build_signatures(
-    model: Callable[[Tensors], tf.Tensor],
+    model: Callable[..., tf.Tensor],
     transform: Callable[[Tensors], Tensors],
     tft_output: tft.TFTransformOutput,
     problem: Problem,
     settings: TrainerSettings,
-) -> dict[str, tf.types.experimental.ConcreteFunction]:
+) -> dict[str, tf.types.experimental.GenericFunction]:
     """The signatures, by name, of anything callable like the model.
 
+    They are traced when they are saved: TensorFlow puts replicated variables aside only then.
+
     Args:
-      model: from transformed features to the output of the task.
+      model: from transformed features to the output of the task; has an argument `training`.
       transform: the transform graph, tracked by the object that will be saved.
       tft_output: for the raw feature spec.
       problem: for the names of the transformed features and the classes.
@@ -83,22 +117,24 @@ def build_signatures(
 
     def run(raw: Tensors) -> tf.Tensor:
         transformed = transform(raw)
-        return model({name: transformed[name] for name in names})
+        return model({name: transformed[name] for name in names}, training=False)
 
-    @tf.function(autograph=False)
+    takes_examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
+
+    @tf.function(autograph=False, input_signature=takes_examples)
     def serving_default(examples: tf.Tensor) -> Tensors:
         return predictions(problem, run(tf.io.parse_example(examples, spec)))
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
     def serving_raw(columns: Tensors) -> Tensors:
         return predictions(problem, run(_to_raw_features(columns, spec)))
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, input_signature=takes_examples)
     def transform_features(examples: tf.Tensor) -> Tensors:
         transformed = transform(tf.io.parse_example(examples, labelled_spec))
         return {name: transformed[name] for name in [*names, problem.label]}
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, input_signature=takes_examples)
     def evaluate(examples: tf.Tensor) -> Tensors:
         output = run(tf.io.parse_example(examples, spec))
         if problem.task is Task.MULTICLASS:
@@ -106,20 +142,19 @@ def build_signatures(
             output = tf.pad(output, [[0, 0], [0, 1]])
         return {"predictions": measurable(problem.task, output)}
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, input_signature=takes_examples)
     def eval_label(examples: tf.Tensor) -> Tensors:
         label = transform_features(examples)[problem.label]
         if problem.task is Task.MULTICLASS:
             label = tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
         return {EVAL_LABEL: label}
 
-    examples = tf.TensorSpec([None], tf.string, name=EXAMPLES)
     return {
-        SERVING_SIGNATURE: serving_default.get_concrete_function(examples),
-        SERVING_RAW_SIGNATURE: serving_raw.get_concrete_function(raw_tensor_specs(spec)),
-        TRANSFORM_SIGNATURE: transform_features.get_concrete_function(examples),
-        EVAL_SIGNATURE: evaluate.get_concrete_function(examples),
-        EVAL_LABEL_SIGNATURE: eval_label.get_concrete_function(examples),
+        SERVING_SIGNATURE: serving_default,
+        SERVING_RAW_SIGNATURE: serving_raw,
+        TRANSFORM_SIGNATURE: transform_features,
+        EVAL_SIGNATURE: evaluate,
+        EVAL_LABEL_SIGNATURE: eval_label,
     }
 
 
@@ -152,19 +187,21 @@ def predictions(problem: Problem, output: tf.Tensor) -> Tensors:
     }
 
 
-def raw_tensor_specs(spec: FeatureSpec) -> dict[str, tf.TensorSpec]:
-    """What the signature of one tensor per column takes, [batch] or [batch, 1] each.
+def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
+    """What the signature of one tensor per column takes: images [batch], others [batch, 1] as well.
+
+    To take both, a column has no rank; an image's bytes have one, as some clients ask for it.
 
     A column that may be missing is never left out of a request: the empty string stands for missing
     text and NaN for a missing number, so optional integers come as float64.
     """
     return {
         name: tf.TensorSpec(
-            None,
+            [None] if isinstance(settings.features.get(column_name), ImageFeature) else None,
             tf.float64 if _is_optional(column) and column.dtype.is_integer else column.dtype,
             name=name,
         )
-        for name, column in zip(_request_names(spec), spec.values(), strict=True)
+        for name, (column_name, column) in zip(_request_names(spec), spec.items(), strict=True)
     }
 
 

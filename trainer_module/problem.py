@@ -190,8 +190,9 @@ def _feature(
             return TransformedFeature(name, kind, shape, indices)
     if spec.dtype == tf.int64:
         raise TrainingError(
-            f"transformed feature {name!r} is int64 without a vocabulary; use "
-            "tft.compute_and_apply_vocabulary, or cast it to float32."
+            f"transformed feature {name!r} is int64, and it is not known how many values it has: "
+            "return what tft.compute_and_apply_vocabulary or tft.apply_vocabulary gives as it is "
+            "(reshape or change what goes in, not what comes out), or cast it to float32."
         )
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 

@@ -16,3 +16,8 @@ def report_progress(done: int, total: int, unit: str, detail: str = "") -> None:
 def report_ready() -> None:
     """Logs that the strategy is built: every process of a cluster has answered."""
     logging.getLogger(PROGRESS_LOGGER).info("the strategy is built", extra={"ready": True})
+
+
+def report_notice(text: str) -> None:
+    """Logs what whoever watches should read at once, however far the work has come."""
+    logging.getLogger(PROGRESS_LOGGER).warning(text, extra={"notice": True})

@@ -37,7 +37,7 @@ def describe(
     history, train = job.backup.history, job.train
     epochs = len(history["loss"])
     steps = epochs * train.steps
-    step_seconds = _step_seconds(job, seconds)
+    step_seconds = _step_seconds(job)
     per_worker = _examples_per_worker(runtime, job, steps)
     best = next(c.epoch for c in job.callbacks if isinstance(c, BestEpoch))
     return {
@@ -67,8 +67,8 @@ def describe(
     }
 
 
-def _step_seconds(job: TrainingJob, seconds: float) -> float:
-    """Of a step, by the epochs after the first, where there are any: the first traces graphs.
+def _step_seconds(job: TrainingJob) -> float:
+    """Of a training step, by the epochs after the first, where there are any: it traces graphs.
 
     0 if everything was done before the last interruption.
     """
@@ -76,7 +76,7 @@ def _step_seconds(job: TrainingJob, seconds: float) -> float:
     if len(epochs) > 1:
         return sum(epochs[1:]) / (len(epochs[1:]) * job.train.steps)
     steps = len(job.backup.history["loss"]) * job.train.steps - job.start_step
-    return seconds / steps if steps else 0.0
+    return sum(epochs) / steps if steps else 0.0
 
 
 def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
@@ -108,6 +108,11 @@ def _notes(
     """What the one who reads the summary should know."""
     train = job.train
     yield from job.notes
+    if job.start.epoch >= runtime.continued_epochs > 0:
+        yield (
+            f"training went on from epoch {runtime.continued_epochs} of an earlier run: only the "
+            "number of epochs differs"
+        )
     if runtime.reason:
         yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     if train.batch_size < settings.train.batch_size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from trainer_module.settings import Settings, StrategySettings
 
@@ -26,6 +26,8 @@ class Runtime(Settings):
     """Whether this process does; False if another one does so for it, in the same folder."""
     backup_steps: PositiveInt | None = None
     """Steps between backups; None is one at the end of each epoch."""
+    continued_epochs: NonNegativeInt = 0
+    """Those of an earlier training in the backup's folder, which this one goes on from."""
     restarts: tuple[str, ...] = ()
     """A sentence for each time that training had to be started again."""
     workers: PositiveInt = 1

@@ -12,10 +12,11 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.examples import Reader
-from trainer_module.export import export_model
+from trainer_module.export import export_model, try_export
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
+from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
@@ -37,7 +38,8 @@ def run_fn(fn_args: Any) -> None:
           `Runtime`.
 
     Raises:
-      TrainingError: if the model, the strategy or the data cannot be used, or training diverges.
+      TrainingError: if the model, the strategy or the data cannot be used, the model could not be
+          exported, or training diverges.
     """
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     runtime: Runtime = getattr(fn_args, "runtime", Runtime())
@@ -47,6 +49,8 @@ def run_fn(fn_args: Any) -> None:
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)
     job = make_job(fn_args, settings, runtime, strategy, data)
+    if not job.start_step:
+        try_export(job.exported, tft_output, data.problem, settings)
     start = time.monotonic()
     LOOPS[settings.train.loop](job)
     seconds = time.monotonic() - start
@@ -128,7 +132,7 @@ def make_job(
         with strategy.scope():
             notes = warm_start(model, data.problem, tft_output, base_model)
     backup_directory = runtime.backup_directory or os.path.join(
-        fn_args.model_run_dir, "checkpoints"
+        fn_args.model_run_dir, CHECKPOINTS_FOLDER
     )
     *callbacks, backup = build_callbacks(
         train,
@@ -142,7 +146,8 @@ def make_job(
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
-        callbacks.insert(0, CopyOnCoordinator(copy, data.evaluation))
+        # After the clock of the epochs, before all that reads what it finds.
+        callbacks.insert(1, CopyOnCoordinator(copy, data.evaluation))
     return TrainingJob(
         model=model,
         strategy=strategy,

@@ -1,4 +1,4 @@
-"""Where training goes on from after it was interrupted."""
+"""Where training goes on from: after an interruption, or for more epochs than it had."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from typing import Any
 
 from tfx import types
 from tfx.dsl.io import fileio
+from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
+
+from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER, STATE_FILE
+from trainer_module.record import RECORD_FILE
+from trainer_module.settings import SETTINGS_KEY, CosineSchedule, TrainerSettings
+
+_KEPT_FILE = "scopeline.json"
+"""Beside checkpoints that were kept: what their steps have computed, and how many epochs."""
+_HOW_LONG = ("epochs", "early_stopping", "checkpoints")
+"""Keys of `train` that say when to stop and what to keep, not what a step computes."""
+
+Inputs = Mapping[str, Sequence[types.Artifact]]
 
 
 def backup_directory(
-    input_dict: Mapping[str, Sequence[types.Artifact]],
+    input_dict: Inputs,
     exec_properties: Mapping[str, Any],
     model_run_uri: str,
     scope: str = "",
@@ -28,14 +40,83 @@ def backup_directory(
       model_run_uri: `<Trainer's folder>/model_run/<execution>`.
       scope: those with another have folders of their own.
     """
-    inputs = {key: sorted(item.uri for item in artifacts) for key, artifacts in input_dict.items()}
-    told = json.dumps([inputs, dict(exec_properties)], sort_keys=True, default=str) + scope
-    key = hashlib.sha256(told.encode()).hexdigest()[:16]
-    trainer = posixpath.dirname(posixpath.dirname(model_run_uri.rstrip("/")))
-    return posixpath.join(trainer, "backups", key)
+    trainer = posixpath.dirname(_executions(model_run_uri))
+    return posixpath.join(trainer, "backups", _hash(input_dict, exec_properties, scope))
+
+
+def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
+    """The same for trainings whose steps compute the same, however many there are."""
+    custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])
+    settings = TrainerSettings.from_custom_config(custom_config)
+    for key in _HOW_LONG:
+        custom_config[SETTINGS_KEY]["train"].pop(key, None)
+    if isinstance(settings.train.learning_rate, CosineSchedule):
+        custom_config["epochs"] = settings.train.epochs  # The rate of each step depends on them.
+    return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})
+
+
+def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> int:
+    """Makes a backup of the checkpoints that an earlier, shorter training has left.
+
+    Args:
+      backup: the backup's folder; one that is there stays as it is.
+      model_run_uri: of this execution, beside which those of earlier ones are.
+      key: the `steps_key` that it has to have.
+      epochs: that will be trained.
+
+    Returns:
+      The epochs that the longest such training has done; 0 if there is none.
+    """
+    pattern = posixpath.join(_executions(model_run_uri), "*", CHECKPOINTS_FOLDER, _KEPT_FILE)
+    kept = {posixpath.dirname(path): _read(path) for path in fileio.glob(pattern)}
+    done = {
+        folder: told["epochs"]
+        for folder, told in kept.items()
+        if told["steps"] == key and told["epochs"] < epochs
+    }
+    if not done:
+        return 0
+    longest = max(done, key=lambda folder: done[folder])
+    if not fileio.exists(posixpath.join(backup, STATE_FILE)):
+        fileio.makedirs(backup)
+        # The state file comes last: without it there is no backup yet.
+        for name in sorted(fileio.listdir(longest), key=lambda name: name == STATE_FILE):
+            copy = posixpath.join(backup, name)
+            fileio.copy(posixpath.join(longest, name), copy, overwrite=True)
+    return done[longest]
+
+
+def keep_backup(backup: str, model_run_uri: str, key: str) -> None:
+    """Moves the backup of a training that is done to the folder of its run.
+
+    Args:
+      backup: the backup's folder.
+      model_run_uri: of this execution, with the record of its training.
+      key: its `steps_key`.
+    """
+    record = _read(posixpath.join(model_run_uri, RECORD_FILE))
+    with fileio.open(posixpath.join(backup, _KEPT_FILE), "w") as file:
+        file.write(json.dumps({"steps": key, "epochs": record["epochs"]}))
+    fileio.rename(backup, posixpath.join(model_run_uri, CHECKPOINTS_FOLDER))
 
 
 def remove_backup(directory: str) -> None:
     """Removes a backup that is not needed any more, if there is one."""
     if fileio.exists(directory):
         fileio.rmtree(directory)
+
+
+def _executions(model_run_uri: str) -> str:
+    """The folder that has one for each execution's model run."""
+    return posixpath.dirname(model_run_uri.rstrip("/"))
+
+
+def _hash(input_dict: Inputs, properties: Mapping[str, Any], scope: str = "") -> str:
+    inputs = {key: sorted(item.uri for item in artifacts) for key, artifacts in input_dict.items()}
+    told = json.dumps([inputs, dict(properties)], sort_keys=True, default=str) + scope
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _read(path: str) -> dict[str, Any]:
+    with fileio.open(path, "r") as file:
+        return dict(json.loads(file.read()))

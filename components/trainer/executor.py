@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,13 +15,19 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import RUN_FN_KEY
 
-from components.trainer.backups import backup_directory, remove_backup
+from components.trainer.backups import (
+    backup_directory,
+    begin_with_kept,
+    keep_backup,
+    remove_backup,
+    steps_key,
+)
 from components.trainer.cluster.failures import StartTimeoutError
 from components.trainer.cluster.launcher import Launcher, TaskSpec
 from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.supervisor import ClusterJob, Supervisor
-from components.trainer.joining import name_missing
+from components.trainer.joining import missing_peers, name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
@@ -74,21 +81,33 @@ class ClusterTrainerExecutor(GenericExecutor):
             input_dict, exec_properties, fn_args.model_run_dir, options.backup_scope
         )
         run_fn = exec_properties[RUN_FN_KEY]
-        _train(run_fn, fn_args, backup, options)
+        train = TrainerSettings.from_custom_config(fn_args.custom_config).train
+        key = steps_key(input_dict, exec_properties)
+        continued = begin_with_kept(backup, fn_args.model_run_dir, key, train.epochs)
+        _train(run_fn, fn_args, backup, continued, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(
                 f"{run_fn} ended without a model; it must export one to "
                 f"fn_args.serving_model_dir, {fn_args.serving_model_dir}."
             )
+        if train.checkpoints:
+            keep_backup(backup, fn_args.model_run_dir, key)
         remove_backup(backup)
 
 
-def _train(run_fn: str, fn_args: FnArgs, backup: str, options: TrainerOptions) -> None:
+def _train(
+    run_fn: str, fn_args: FnArgs, backup: str, continued: int, options: TrainerOptions
+) -> None:
     """Runs the processes of the strategy to their end."""
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     tf_config = read_tf_config(os.environ)
     choice = options.choice or choose_strategy(settings.train, tf_config)
-    runtime = Runtime(choice=choice, backup_directory=backup, backup_steps=options.backup_steps)
+    runtime = Runtime(
+        choice=choice,
+        backup_directory=backup,
+        backup_steps=options.backup_steps,
+        continued_epochs=continued,
+    )
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
     with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
@@ -108,6 +127,7 @@ def _run(
         # A process that waits for nobody may take its time.
         start_timeout=options.start_timeout if waits else None,
         retries=options.retries,
+        missing=functools.partial(missing_peers, joins) if joins else None,
     )
     try:
         with _launcher(options, tasks, training.arguments["model_run_dir"]) as launcher:

@@ -50,6 +50,11 @@ def _is_known(host: str) -> bool:
     return True
 
 
+def missing_peers(tf_config: TFConfig) -> list[str]:
+    """The peers that do not answer, with their addresses."""
+    return [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
+
+
 def name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
     """The error that names the peers that do not answer; None if all do.
 
@@ -57,7 +62,7 @@ def name_missing(tf_config: TFConfig, limit: float) -> StartTimeoutError | None:
       tf_config: the cluster.
       limit: seconds that were waited for them.
     """
-    missing = [f"{name} at {address}" for name, address in tf_config.peers if not answers(address)]
+    missing = missing_peers(tf_config)
     if not missing:
         return None
     return StartTimeoutError(

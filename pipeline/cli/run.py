@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
+from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
@@ -19,11 +20,16 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.runs.plan import make_plan
+        from pipeline.runs.training import training_notes
 
-        runs = 0
+        runs, notes = 0, []
         for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
             console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
+            if component.runs and component.name == ComponentId.TRAINER:
+                notes = training_notes(config.train)
+        for note in notes:
+            console.print(f"note: {escape(note)}")
         if not runs:
             console.print("\nnothing to do: a run would only confirm this")

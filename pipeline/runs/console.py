@@ -77,7 +77,10 @@ class RunConsole(logging.Handler):
         self._bar.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows how far a component has come."""
+        """Shows how far a component has come, or what it wants to be known now."""
+        if getattr(record, "notice", False):
+            self._terminal.print(f"  {self._component:<16}  {escape(record.getMessage())}")
+            return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
         detail = f"{record.getMessage()}  {getattr(record, 'detail', '')}".rstrip()
         if self._bar is not None:

@@ -48,7 +48,9 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)
     try:
-        prepare_training(config.train)
+        for note in prepare_training(config.train):
+            console.write(f"  note: {note}")
+            observer.summary.notes.append(note)
         spans = None
         if window is not None:
             reader = WindowReader(context, event_log, run_events, run_id)

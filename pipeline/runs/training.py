@@ -6,14 +6,15 @@ import os
 
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
-from trainer_module.settings import TrainSettings
+from trainer_module.settings import Precision, TrainSettings
 from trainer_module.strategies.automatic import choose_strategy
+from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import read_tf_config
 
 
 def prepare_training(
     train: TrainSettings, pods: PodSettings | None = None, backup_scope: str = ""
-) -> None:
+) -> list[str]:
     """Chooses the strategy, and passes it to Trainer's executor with what looks after training.
 
     What Trainer would stumble over is found out now.
@@ -23,15 +24,35 @@ def prepare_training(
       pods: what pods are given, where those are what trains.
       backup_scope: keeps apart what may train at the same time.
 
+    Returns:
+      What people should know before it begins.
+
     Raises:
       ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
     """
     choice = choose_strategy(train, read_tf_config(os.environ))
+    notes = []
     if pods is None:
         choice.strategy.check()
+        notes = training_notes(train)
     prepared = {"choice": choice, "backup_scope": backup_scope}
     options = trainer_options(train, pods).model_copy(update=prepared)
     os.environ.update(options.to_environment())
+    return notes
+
+
+def training_notes(train: TrainSettings) -> list[str]:
+    """What a training on this machine will suffer from, without being wrong."""
+    tf_config = read_tf_config(os.environ)
+    strategy = choose_strategy(train, tf_config).strategy
+    # Servers that others started may be on machines with GPUs.
+    computes_here = tf_config is None or strategy.processes is not Processes.SERVERS
+    if train.precision is Precision.MIXED_FLOAT16 and computes_here and strategy.is_on_cpu():
+        return [
+            "train.precision: mixed_float16 is for GPUs, and this training is on the CPU, where it "
+            "takes many times as long; use mixed_bfloat16 or float32"
+        ]
+    return []
 
 
 def trainer_options(train: TrainSettings, pods: PodSettings | None = None) -> TrainerOptions:

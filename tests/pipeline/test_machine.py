@@ -22,7 +22,7 @@ from pipeline.lock import one_at_a_time
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
 from pipeline.runs.console import RunConsole
 from trainer_module.errors import ConfigError, DataError
-from trainer_module.progress import PROGRESS_LOGGER, report_progress
+from trainer_module.progress import PROGRESS_LOGGER, report_notice, report_progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,10 +40,14 @@ def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
     logger.setLevel(logging.INFO)
     console.started("Trainer")
     report_progress(3, 12, "epoch", "loss 0.5 [sic]")
+    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 20)
+    report_progress(4, 12, "epoch")
+    report_notice("waits for worker 1")
     console.finished("Trainer", State.RAN, 2.345, "12 epochs")
     logger.removeHandler(console)
     assert stream.getvalue() == (
         "  Trainer           epoch 3 of 12  loss 0.5 [sic]\n"
+        "  Trainer           waits for worker 1\n"
         "  Trainer           ran         2.3 s  12 epochs\n"
     )
 

@@ -12,8 +12,10 @@ import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Transformed, read_record
 
+from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.loops.callbacks import EpochTimes
 from trainer_module.loops.checkpoints import Position
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
@@ -158,6 +160,8 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(
     LOOPS[loop](job)
     for name, values in expected.items():
         assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
+    (times,) = (c for c in job.callbacks if isinstance(c, EpochTimes))
+    assert len(times.seconds) == 3 - resumes_at.epoch
     assert job.model.optimizer.iterations.numpy() == 3 * 15
 
 
@@ -180,6 +184,27 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     evaluation = job.evaluation.batches(tf.distribute.InputContext())
     found = job.model.evaluate(evaluation, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
+
+
+def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
+    trips: Transformed, expected: dict, tmp_path: Path
+) -> None:
+    kept = {"checkpoints": {"keep": 2}}
+    train(trips, tmp_path, epochs=2, early_stopping={"patience": 9}, **kept)
+    assert prepare(trips, tmp_path).start == Position(2, 0)
+    history = train(trips, tmp_path, **kept)
+    for name, values in expected.items():
+        assert history[name] == pytest.approx(values, rel=1e-5), name
+    backup = tmp_path / "backup"
+    assert {file.stem for file in backup.glob("*.index")} == {"ckpt-30", "ckpt-45"}
+    latest = tf.train.latest_checkpoint(str(backup))
+    assert latest == str(backup / "ckpt-45")
+    found = evaluate_checkpoint(trips.fn_args(tmp_path / "run"), latest)
+    assert (found.epoch, found.examples) == (3, 150)
+    assert found.metrics["loss"] == pytest.approx(expected["val_loss"][-1], rel=1e-5)
+    other = trips.fn_args(tmp_path / "run", model={"hidden_units": [8]})
+    with pytest.raises(TrainingError, match="ckpt-45 does not fit the model 'mlp', whose code may"):
+        evaluate_checkpoint(other, latest)
 
 
 @pytest.mark.parametrize("loop", Loop)

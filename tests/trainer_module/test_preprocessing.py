@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_transform as tft
+from tensorflow_transform.tf_metadata import metadata_io
 from trainer_data import Transformed, make_image
 
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, TrainingError
 from trainer_module.preprocessing import preprocessing_fn
-from trainer_module.settings import TrainerSettings
+from trainer_module.problem import Problem
+from trainer_module.settings import Task, TrainerSettings
 from trainer_module.vocabulary import ByFrequency, ClassOrder, Counts, Order
 
 FULL = {
@@ -63,6 +68,21 @@ def test_categories_are_indexed_by_frequency_and_missing_is_one_of_them(trips: T
     assert [int(i) for i in indices[:4]] == [expected[name] for name in names[:4]]
     assert indices[4] == indices[3], "empty text is missing text"
     assert indices[5] == indices[6] == 3, "one out-of-vocabulary bucket, after the vocabulary"
+
+
+def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
+    """As of an own preprocessing_fn that reshapes what a vocabulary made of a column."""
+    spec = {
+        "area": tf.io.FixedLenFeature([1], tf.int64),
+        "price": tf.io.FixedLenFeature([1], tf.float32),
+    }
+    metadata = tft.DatasetMetadata.from_feature_spec(spec)
+    metadata_io.write_metadata(
+        metadata, str(tmp_path / tft.TFTransformOutput.TRANSFORMED_METADATA_DIR)
+    )
+    message = r"'area' is int64, and it is not known .* \(reshape or change what goes in, not what"
+    with pytest.raises(TrainingError, match=message):
+        Problem.from_transform(tft.TFTransformOutput(str(tmp_path)), Task.REGRESSION, "price")
 
 
 def test_integers_can_be_categories(trips: Transformed) -> None:

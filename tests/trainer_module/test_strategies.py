@@ -138,13 +138,12 @@ def test_no_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
         strategy_settings("tpu").check()
 
 
-@pytest.mark.parametrize("name", ["local", "no-such-tpu"])
-def test_a_tpu_that_is_not_there(name: str) -> None:
+def test_a_tpu_that_google_cloud_does_not_know() -> None:
     began = time.monotonic()
     with pytest.raises(
-        ConfigError, match=rf"strategy tpu: TPU '{name}' cannot be used \(.+\); set"
+        ConfigError, match=r"strategy tpu: TPU 'no-such-tpu' cannot be used \(.+\); set"
     ):
-        build_strategy(strategy_settings({"kind": "tpu", "name": name}))
+        build_strategy(strategy_settings({"kind": "tpu", "name": "no-such-tpu"}))
     assert time.monotonic() - began < 60
 
 

@@ -204,6 +204,8 @@ def test_named_columns_give_the_same_predictions(trips: Transformed, trips_run: 
 
 def test_images_are_served_as_bytes(shades: Transformed, shades_run: FnArgs) -> None:
     serving_raw = tf.saved_model.load(shades_run.serving_model_dir).signatures["serving_raw"]
+    _, asked = serving_raw.structured_input_signature
+    assert asked["image"].shape.as_list() == [None]
     images = tf.constant([row["image"] for row in shades.evaluation])
     expected = serve(shades_run, "serving_default", shades.evaluation)["scores"]
     np.testing.assert_allclose(serving_raw(image=images)["scores"], expected, rtol=1e-5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import tf_keras
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
-from trainer_module.loops.callbacks import build_callbacks
+from trainer_module.loops.callbacks import EpochTimes, build_callbacks
 from trainer_module.loops.learning_rate import build_schedule
 from trainer_module.settings import TrainSettings
 
@@ -57,7 +59,22 @@ def test_a_warm_up_as_long_as_training_is_refused() -> None:
         rates(epochs=3, schedule="cosine", initial=0.1, warmup_epochs=3)
 
 
-def fit(directory: Path, epochs: int, data: Any = None, **train: Any) -> tf_keras.Model:
+class SlowEvaluation(tf_keras.callbacks.Callback):
+    def on_test_end(self, logs: Any = None) -> None:
+        time.sleep(0.5)
+
+
+def test_epochs_are_timed_without_their_evaluation(tmp_path: Path) -> None:
+    times = EpochTimes()
+    fit(tmp_path, epochs=3, callbacks=[times, SlowEvaluation()])
+    _, *others = times.seconds
+    assert len(others) == 2
+    assert max(others) < 0.5
+
+
+def fit(
+    directory: Path, epochs: int, data: Any = None, callbacks: Sequence[Any] = (), **train: Any
+) -> tf_keras.Model:
     """One weight, trained to 0 by steps so large that it overshoots after a while."""
     settings = TrainSettings.model_validate({"epochs": epochs, **train})
     model = tf_keras.Sequential([tf_keras.layers.Dense(1, use_bias=False, input_shape=(1,))])
@@ -70,9 +87,12 @@ def fit(directory: Path, epochs: int, data: Any = None, **train: Any) -> tf_kera
         validation_data=data,
         epochs=epochs,
         verbose=0,
-        callbacks=build_callbacks(
-            settings, tf.distribute.get_strategy(), 4, str(directory), str(directory / "backup")
-        )[:-1],
+        callbacks=[
+            *callbacks,
+            *build_callbacks(
+                settings, tf.distribute.get_strategy(), 4, str(directory), str(directory / "backup")
+            )[:-1],
+        ],
     )
     return model
 
@@ -82,11 +102,13 @@ def test_the_learning_rate_is_logged_every_epoch(tmp_path: Path) -> None:
     history = fit(tmp_path, epochs=4, learning_rate=steps).history.history
     assert history["learning_rate"] == pytest.approx([0.1, 0.01, 0.01, 0.001])
     events = tf.io.gfile.glob(str(tmp_path / "train" / "events*"))
-    tags = {
-        value.tag for event in tf.compat.v1.train.summary_iterator(events[0])
+    shown = [
+        float(tf.make_ndarray(value.tensor))
+        for event in tf.compat.v1.train.summary_iterator(events[0])
         for value in event.summary.value
-    }  # fmt: skip
-    assert "epoch_learning_rate" in tags
+        if value.tag == "epoch_learning_rate"
+    ]
+    assert shown == pytest.approx([0.1, 0.01, 0.01, 0.001])
 
 
 def test_a_constant_learning_rate_is_logged_too(tmp_path: Path) -> None:
@@ -129,3 +151,17 @@ def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [(record.done, record.total) for record in records] == [(1, 2), (2, 2)]
     assert records[0].detail.startswith("loss ")
     assert ", val_loss " in records[0].detail
+    assert "learning_rate" not in records[0].detail, "which is the same in each epoch"
+
+
+def test_progress_tells_of_a_learning_rate_that_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = {"schedule": "steps", "values": [0.1, 0.02], "boundaries": [1]}
+    with caplog.at_level(logging.INFO, logger="scopeline.progress"):
+        fit(tmp_path, epochs=2, learning_rate=steps)
+    details = [r.detail for r in caplog.records if r.name == "scopeline.progress"]
+    assert [detail.rpartition(", ")[2] for detail in details] == [
+        "learning_rate 0.1",
+        "learning_rate 0.02",
+    ]

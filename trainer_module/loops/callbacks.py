@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +20,11 @@ from trainer_module.settings import TrainSettings
 
 logger = logging.getLogger(__name__)
 
+LearningRateSchedule = tf_keras.optimizers.schedules.LearningRateSchedule
+
+LEARNING_RATE = "learning_rate"
+"""Its name in the logs of an epoch."""
+
 Logs = dict[str, Any] | None
 
 
@@ -29,13 +33,19 @@ class LearningRate(tf_keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Must come before the callbacks that write the logs."""
-        optimizer = self.model.optimizer
-        # The public property of Keras's present optimizers has evaluated a schedule, a step late.
-        rate = getattr(optimizer, "_learning_rate", optimizer.learning_rate)
-        if isinstance(rate, tf_keras.optimizers.schedules.LearningRateSchedule):
-            rate = rate(optimizer.iterations - 1)
+        rate, iterations = _learning_rate(self.model)
+        if isinstance(rate, LearningRateSchedule):
+            rate = rate(iterations - 1)
         if logs is not None:
-            logs["learning_rate"] = float(tf_keras.backend.get_value(rate))
+            logs[LEARNING_RATE] = float(tf_keras.backend.get_value(rate))
+
+
+def _learning_rate(model: tf_keras.Model) -> tuple[Any, tf.Variable]:
+    """A model's learning rate, or the schedule of it, and the steps that are done."""
+    # Loss scaling wraps the optimizer, and does not hand on all that it has.
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    # The public property of Keras's present optimizers has evaluated a schedule, a step late.
+    return getattr(optimizer, "_learning_rate", optimizer.learning_rate), optimizer.iterations
 
 
 class CopyOnCoordinator(tf_keras.callbacks.Callback):
@@ -84,6 +94,10 @@ class TensorBoard(tf_keras.callbacks.TensorBoard):
 
     def _get_log_write_dir(self) -> str:
         return self.log_dir
+
+    def _collect_learning_rate(self, logs: dict[str, Any]) -> dict[str, Any]:
+        """The logs have it already; Keras would take that of the next step."""
+        return logs
 
 
 class StopOnNaN(tf_keras.callbacks.Callback):
@@ -157,31 +171,41 @@ class Progress(tf_keras.callbacks.Callback):
     """Reports each epoch to whoever listens."""
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Logs the loss and the evaluation metrics."""
-        shown = {k: v for k, v in (logs or {}).items() if k == "loss" or k.startswith("val_")}
+        """Logs the loss, the evaluation metrics, and a learning rate that changes."""
+        names = {"loss"}
+        if isinstance(_learning_rate(self.model)[0], LearningRateSchedule):
+            names.add(LEARNING_RATE)
+        shown = {k: v for k, v in (logs or {}).items() if k in names or k.startswith("val_")}
         detail = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
         report_progress(epoch + 1, self.params["epochs"], "epoch", detail)
+        logger.info("epoch %d: %s", epoch + 1, detail)
 
 
 class EpochTimes(tf_keras.callbacks.Callback):
-    """Seconds that each epoch took, with its evaluation and backup."""
+    """Seconds that the steps of each epoch took, without its evaluation and backup."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._begun: list[float] = []
-
-    @property
-    def seconds(self) -> list[float]:
+        self.seconds: list[float] = []
         """Of the epochs since the last interruption."""
-        return [end - begin for begin, end in pairwise(self._begun)]
+        self._begun: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Where one epoch ends, too."""
-        self._begun.append(time.monotonic())
+        """Where the steps begin."""
+        self._begun = time.monotonic()
 
-    def on_train_end(self, logs: Logs = None) -> None:
-        """The end of the last."""
-        self._begun.append(time.monotonic())
+    def on_test_begin(self, logs: Logs = None) -> None:
+        """Where evaluation follows them."""
+        self._end_steps()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Where nothing did; must come before callbacks that take their time."""
+        self._end_steps()
+
+    def _end_steps(self) -> None:
+        if self._begun is not None:
+            self.seconds.append(time.monotonic() - self._begun)
+            self._begun = None
 
 
 def build_callbacks(
@@ -224,6 +248,7 @@ def build_callbacks(
         backup_directory,
         steps_per_epoch,
         backup_steps,
+        train.checkpoints.keep if train.checkpoints else 1,
         writes=writes_backup,
         callbacks=callbacks,
     )

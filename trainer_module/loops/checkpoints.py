@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,11 @@ logger = logging.getLogger(__name__)
 
 MONITOR = "val_loss"
 """What the best epoch is best at: lower is better."""
+
+CHECKPOINTS_FOLDER = "checkpoints"
+"""In the run of a model: the checkpoints that were kept."""
+STATE_FILE = "checkpoint"
+"""In their folder: which is the latest, as `tf.train.latest_checkpoint` reads it."""
 
 Logs = dict[str, Any] | None
 
@@ -83,16 +88,16 @@ class Checkpoints:
         """The path of the latest whole checkpoint; None without one."""
         return self._reading.latest_checkpoint
 
-    def save(self, number: int, keep: int | None = None) -> None:
-        """Saves under a number, and deletes all others but one to keep."""
+    def save(self, number: int, keep: Collection[int] = ()) -> None:
+        """Saves under a number, and deletes all others but those to keep."""
         self._writing.save(checkpoint_number=number)
         if self._writing is self._reading:
-            kept = {self.path(number), self.path(keep)}
+            kept = {self.path(number), *map(self.path, keep)}
             for path in tf.io.gfile.glob(f"{self.path('*')}.*"):
                 if path.rpartition(".")[0] not in kept:
                     tf.io.gfile.remove(path)
 
-    def path(self, number: int | str | None) -> str:
+    def path(self, number: int | str) -> str:
         """What the checkpoint of a number is called."""
         return os.path.join(self._reading.directory, f"ckpt-{number}")
 
@@ -143,6 +148,7 @@ class Backup(tf_keras.callbacks.Callback):
         directory: str,
         steps_per_epoch: int,
         every: int | None = None,
+        keep: int = 1,
         *,
         writes: bool = True,
         callbacks: Sequence[tf_keras.callbacks.Callback],
@@ -154,6 +160,7 @@ class Backup(tf_keras.callbacks.Callback):
           directory: for the checkpoints; those of an interrupted training may be there.
           steps_per_epoch: of the training.
           every: steps between backups; None is one at the end of each epoch.
+          keep: how many of the epochs that ended last have their checkpoint kept.
           writes: whether no other process does so for this one, in the same directory.
           callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
               remembered.
@@ -165,6 +172,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._steps = steps_per_epoch
         self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
         self._every = every
+        self._keep = keep
         self._writes = writes
         self._stateful: dict[str, Stateful] = {
             type(c).__name__: c for c in callbacks if hasattr(c, "get_state")
@@ -209,8 +217,10 @@ class Backup(tf_keras.callbacks.Callback):
     def on_train_begin(self, logs: Logs = None) -> None:
         """The callbacks before this one have reset themselves; they get their state back."""
         self.model._training_state = self
-        for name, state in self._notes.value.get("callbacks", {}).items():
-            self._stateful[name].set_state(state)
+        saved = self._notes.value.get("callbacks", {})
+        # Patience may come or go where a training goes on that was done.
+        for name in saved.keys() & self._stateful.keys():
+            self._stateful[name].set_state(saved[name])
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """In mid-epoch the metrics go on from the values that they had."""
@@ -252,7 +262,9 @@ class Backup(tf_keras.callbacks.Callback):
             "callbacks": {name: callback.get_state() for name, callback in self._stateful.items()},
         }
         self._saved_at = position.epoch * self._steps + position.step
-        self._checkpoints.save(self._saved_at, keep=self._best.epoch * self._steps)
+        last = range(max(1, position.epoch - self._keep + 1), position.epoch + 1)
+        kept = [epoch * self._steps for epoch in (self._best.epoch, *last)]
+        self._checkpoints.save(self._saved_at, kept)
 
     def _implements_train_batch_hooks(self) -> bool:
         """Keras calls the hooks of every step only if one is wanted."""

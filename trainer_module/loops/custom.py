@@ -53,7 +53,7 @@ class CustomLoop:
             callbacks.on_epoch_begin(epoch)
             self._run_epoch(batches, callbacks, job.start.step if epoch == job.start.epoch else 0)
             logs = {metric.name: float(metric.result()) for metric in job.backup.metrics()}
-            callbacks.on_epoch_end(epoch, logs | self._evaluate())
+            callbacks.on_epoch_end(epoch, logs | self._evaluate(callbacks))
             if model.stop_training:
                 break
         callbacks.on_train_end()
@@ -82,12 +82,16 @@ class CustomLoop:
         self._loss.update_state(loss * self._replicas)
         return loss
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, callbacks: tf_keras.callbacks.CallbackList) -> dict[str, float]:
         if self._job.is_asynchronous:
             return {}  # A callback does it.
         batches = self._job.evaluation.distribute(self._strategy)
         found = self._model.evaluate(
-            batches, steps=self._job.evaluation.steps, verbose=0, return_dict=True
+            batches,
+            steps=self._job.evaluation.steps,
+            verbose=0,
+            return_dict=True,
+            callbacks=callbacks,
         )
         return {f"val_{name}": float(value) for name, value in found.items()}
 

@@ -47,7 +47,15 @@ class TrainingJob:
         return isinstance(self.strategy, tf.distribute.ParameterServerStrategy)
 
     @property
+    def exported(self) -> tf_keras.Model:
+        """The model to export, in this process; `result` is the same with what has been learnt."""
+        return self._copy.copy if self._copy else self.model
+
+    @property
     def result(self) -> tf_keras.Model:
         """The trained model, in this process."""
-        copies = [c for c in self.callbacks if isinstance(c, CopyOnCoordinator)]
-        return copies[0].fetch() if copies else self.model
+        return self._copy.fetch() if self._copy else self.model
+
+    @property
+    def _copy(self) -> CopyOnCoordinator | None:
+        return next((c for c in self.callbacks if isinstance(c, CopyOnCoordinator)), None)

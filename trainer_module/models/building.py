@@ -49,6 +49,9 @@ def build_model(
                 metrics=problem.make_metrics(),
                 steps_per_execution=steps_per_execution,
             )
+        if not model.built:
+            # Weights that are there can be restored, copied and exported before the first step.
+            model(problem.make_inputs())
     return model
 
 

@@ -25,6 +25,7 @@ from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
     NOT_IN_CACHE_KEY,
+    CheckpointSettings,
     EarlyStopping,
     Loop,
     Precision,
@@ -45,6 +46,7 @@ __all__ = [
     "SETTINGS_KEY",
     "CategoricalFeature",
     "CentralStorageStrategy",
+    "CheckpointSettings",
     "ClusterSettings",
     "Communication",
     "CosineSchedule",

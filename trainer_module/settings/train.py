@@ -47,6 +47,13 @@ class EarlyStopping(Settings):
     """An improvement smaller than this does not count."""
 
 
+class CheckpointSettings(Settings):
+    """Which states of training stay when it is done."""
+
+    keep: PositiveInt = 3
+    """Those at the end of so many last epochs; the best epoch's stays as well."""
+
+
 def _name_strategies(schema: dict[str, Any]) -> None:
     """Names the strategies that a cluster is for, as they are registered."""
     several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
@@ -80,6 +87,9 @@ class TrainSettings(Settings):
     """How often training goes on from its backup after a process was killed or lost."""
     backup_steps: PositiveInt | None = None
     """Steps between backups; default: one at the end of each epoch."""
+    checkpoints: CheckpointSettings | None = None
+    """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
+    goes on from the last one. Default: none is left when training is done."""
     seed: int = 42
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStopping | None = None

@@ -60,6 +60,12 @@ class BaseStrategy(Settings):
           ConfigError: if a device that it asks for is not there.
         """
 
+    def is_on_cpu(self) -> bool:
+        """Whether its replicas compute on the CPU of this machine."""
+        from trainer_module.strategies.devices import count_gpus
+
+        return not count_gpus()
+
     def build(self) -> tf.distribute.Strategy:
         """A new strategy; of several processes it reads the cluster from TF_CONFIG.
 

@@ -31,6 +31,11 @@ class _ReplicatedStrategy(BaseStrategy):
 
         check_devices(self.devices)
 
+    def is_on_cpu(self) -> bool:
+        """By the devices' names, where they have some: the slowest counts."""
+        named = [name.startswith("cpu:") for name in self.devices]
+        return any(named) if named else super().is_on_cpu()
+
 
 class MirroredStrategy(_ReplicatedStrategy):
     """A replica on each device of this machine, in step with each other."""
@@ -42,18 +47,24 @@ class MirroredStrategy(_ReplicatedStrategy):
     reduction: Reduction | None = None
     """Default: nccl on GPUs, reduction_to_one otherwise."""
 
+    def check(self) -> None:
+        """Checks that the devices are there, and can do the reduction."""
+        super().check()
+        if self.reduction is Reduction.NCCL and self.is_on_cpu():
+            raise ConfigError(
+                f"train.strategy.reduction: nccl needs GPUs, but the replicas are on "
+                f"{', '.join(self.devices) or 'the CPU'}; use hierarchical_copy or "
+                "reduction_to_one, or leave it out."
+            )
+
     def build(self) -> tf.distribute.Strategy:
         """The variables are on every device."""
         import tensorflow as tf
 
         from trainer_module.strategies.devices import open_devices
 
+        self.check()
         names = open_devices(self.devices)
-        if self.reduction is Reduction.NCCL and not all("gpu" in name for name in names):
-            raise ConfigError(
-                f"train.strategy.reduction: nccl needs GPUs, but the replicas are on "
-                f"{', '.join(names)}; use hierarchical_copy or reduction_to_one, or leave it out."
-            )
         reductions = {
             Reduction.NCCL: tf.distribute.NcclAllReduce,
             Reduction.HIERARCHICAL_COPY: tf.distribute.HierarchicalCopyAllReduce,

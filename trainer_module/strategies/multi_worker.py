@@ -33,17 +33,19 @@ class MultiWorkerMirroredStrategy(BaseStrategy):
     timeout: PositiveFloat | None = None
     """Seconds until an exchange that a worker does not join fails; default: never."""
 
-    def build(self) -> tf.distribute.Strategy:
-        """Returns once every worker of TF_CONFIG has answered."""
-        import tensorflow as tf
-
-        from trainer_module.strategies.devices import count_gpus
-
-        if self.communication is Communication.NCCL and not count_gpus():
+    def check(self) -> None:
+        """Checks that this worker can exchange gradients as it is asked to."""
+        if self.communication is Communication.NCCL and self.is_on_cpu():
             raise ConfigError(
                 "train.strategy.communication: nccl needs a GPU on every worker, but here is none; "
                 "use ring, or leave it out."
             )
+
+    def build(self) -> tf.distribute.Strategy:
+        """Returns once every worker of TF_CONFIG has answered."""
+        import tensorflow as tf
+
+        self.check()
         implementations = tf.distribute.experimental.CommunicationImplementation
         options = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=self.bytes_per_pack,

@@ -35,6 +35,10 @@ class OneDeviceStrategy(BaseStrategy):
 
         check_devices([self.device] if self.device else [])
 
+    def is_on_cpu(self) -> bool:
+        """By the device's name, where it has one."""
+        return self.device.startswith("cpu:") if self.device else super().is_on_cpu()
+
     def build(self) -> tf.distribute.Strategy:
         """On the device, of which TensorFlow makes a logical one if it is a CPU."""
         import tensorflow as tf

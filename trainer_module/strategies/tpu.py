@@ -44,6 +44,10 @@ class TPUStrategy(BaseStrategy):
         """Checks what can be seen of the TPU without connecting to it."""
         check_tpu(self)
 
+    def is_on_cpu(self) -> bool:
+        """Never."""
+        return False
+
     def build(self) -> tf.distribute.Strategy:
         """Connects to the TPU, which clears its memory."""
         return connect(self)
@@ -51,21 +55,27 @@ class TPUStrategy(BaseStrategy):
 
 def has_tpu(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the environment or the machine shows a TPU; TensorFlow is not asked."""
-    accelerators = any(Path("/dev").glob("accel[0-9]*"))
-    return bool(environ.get(NAME_VARIABLE)) or accelerators
+    return bool(environ.get(NAME_VARIABLE)) or _has_device("accel[0-9]*")
 
 
 def check_tpu(settings: TPUStrategy) -> None:
     """Checks what can be seen of a TPU without connecting to it.
 
     Raises:
-      ConfigError: if none is named and the machine has none, or its address does not answer.
+      ConfigError: if none is named and the machine has none, the one that is named is this
+          machine's, which has none, or its address does not answer.
     """
     name = settings.name or os.environ.get(NAME_VARIABLE, "")
     if not name and not has_tpu():
         raise ConfigError(
             f"strategy tpu: no TPU is named and this machine has none; {_HELP}, or choose another "
             "strategy."
+        )
+    # Newer TPUs are virtual functions, as other hardware is too.
+    if name == LOCAL and not (_has_device("accel[0-9]*") or _has_device("vfio/[0-9]*")):
+        raise ConfigError(
+            f"strategy tpu: the TPU is {LOCAL!r}, but this machine has none; {_HELP}, or choose "
+            "another strategy."
         )
     if "://" in name:
         _probe(name)
@@ -116,6 +126,10 @@ def on_device(index: int = 0, kind: str = "TPU") -> Iterator[None]:
         )
     with tf.device(devices[index].name):
         yield
+
+
+def _has_device(pattern: str) -> bool:
+    return any(Path("/dev").glob(pattern))
 
 
 def _probe(address: str) -> None:

@@ -63,11 +63,10 @@ def warm_start(
 ) -> list[str]:
     """Copies what the base model has learnt into a new model; what is new starts fresh.
 
-    Call it in the scope of the strategy, before training. Of a model that has not been called yet,
-    the weights are made.
+    Call it in the scope of the strategy, before training.
 
     Args:
-      model: a compiled model.
+      model: a compiled model, whose weights exist.
       problem: that it was built for.
       tft_output: for the vocabularies.
       base_model: path of a SavedModel.
@@ -79,8 +78,6 @@ def warm_start(
       TrainingError: the base model cannot be read.
     """
     base = read_base_model(base_model)
-    if not model.built:
-        model(problem.make_inputs())
     new = describe_model(model, problem, tft_output, kind="")
     old = _see(base, model)
     shared = shared_names(model)

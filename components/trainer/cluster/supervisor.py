@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn
@@ -12,6 +12,7 @@ from typing import NoReturn
 from components.trainer.cluster.failures import Failure, StartTimeoutError, first_cause
 from components.trainer.cluster.launcher import Cluster, Launcher, TaskSpec
 from components.trainer.cluster.task_state import TaskState
+from trainer_module.progress import report_notice
 from trainer_module.tf_config import TFConfig
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,10 @@ LINGER_SECONDS = 10.0
 BEGIN_SECONDS = 1800.0
 """How long a task may wait for a place to run: a node may have to be added, and a large image
 pulled."""
+PATIENCE_SECONDS = 2.0
+"""How long tasks wait for those of others before it is said whom they wait for."""
+LOOK_SECONDS = 10.0
+"""How often it is looked at who is still missing."""
 PORT_ATTEMPTS = 5
 """How often tasks are started with fresh ports because another process was quicker."""
 _POLL_SECONDS = 0.05
@@ -49,6 +54,8 @@ class ClusterJob:
     """Seconds until every task has to be ready, from when all run; None waits for ever."""
     retries: int = 3
     """How often tasks may be started again, in all."""
+    missing: Callable[[], list[str]] | None = None
+    """Names the tasks that others start and that do not answer; None where there are no others."""
 
 
 class Supervisor:
@@ -61,6 +68,8 @@ class Supervisor:
         self._members: list[TaskState] = []
         self._restarts: list[str] = []
         self._port_attempts = 1
+        self._missing: list[str] = []
+        self._next_look = 0.0
 
     def run(self) -> list[str]:
         """Runs the job until the chief is done; no process of it is left then, come what may.
@@ -100,6 +109,7 @@ class Supervisor:
         specs = self._job.specs
         if len(specs) > 1:
             self._cluster = self._launcher.allocate([spec.task for spec in specs])
+        self._missing, self._next_look = [], time.monotonic() + PATIENCE_SECONDS
         self._members = []
         for spec in specs:
             self._members.append(self._start(spec))
@@ -174,7 +184,7 @@ class Supervisor:
 
     def _note(self, failure: Failure, what_follows: str) -> None:
         self._restarts.append(failure.summary)
-        logger.warning("%s; %s", failure.sentence, what_follows)
+        report_notice(f"{failure.sentence}; {what_follows}")
 
     def _sequel(self, failure: Failure) -> str:
         if not self._restarts or not failure.may_go_away:
@@ -191,6 +201,7 @@ class Supervisor:
         if limit is None or not awaited:
             return
         now = time.monotonic()
+        self._tell_missing(now, limit)
         if absent := [member for member in awaited if member.handle.began is None]:
             if late := [member for member in absent if now - member.started > BEGIN_SECONDS]:
                 advice = "make room for them, or ask for less (smaller resources, fewer workers)"
@@ -200,6 +211,16 @@ class Supervisor:
         if now - max(member.handle.began or 0 for member in self._members) > limit:
             advice = "look for their last words in the log, or allow more time (start_timeout)"
             self._fail_start(awaited, limit, advice)
+
+    def _tell_missing(self, now: float, limit: float) -> None:
+        """Says whom of others' tasks is waited for, when that has changed."""
+        if self._job.missing is None or now < self._next_look:
+            return
+        missing = self._job.missing()
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        if missing and missing != self._missing:
+            report_notice(f"waits for {', '.join(missing)}, {limit:g} s at most")
+        self._missing = missing
 
     def _fail_start(self, late: Sequence[TaskState], limit: float, advice: str) -> NoReturn:
         for member in late:

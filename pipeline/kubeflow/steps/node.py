@@ -63,7 +63,8 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     console.started(name)
     if name == ComponentId.TRAINER:
         scope = "" if record.is_alone else run_id
-        prepare_training(record.config.train, _pod_settings(record.config), scope)
+        for note in prepare_training(record.config.train, _pod_settings(record.config), scope):
+            console.write(f"note: {note}")
     progress = logging.getLogger(PROGRESS_LOGGER)
     handlers = (console, ProgressLines(console))
     for handler in handlers:

@@ -12,7 +12,12 @@ import pytest
 from tfx import types
 from tfx.types import standard_artifacts
 
-from components.trainer.backups import backup_directory
+from components.trainer.backups import (
+    backup_directory,
+    begin_with_kept,
+    keep_backup,
+    steps_key,
+)
 from components.trainer.cluster.failures import StartTimeoutError, TaskFailedError
 from components.trainer.cluster.ports import free_ports
 from components.trainer.executor import ClusterTrainerExecutor
@@ -166,12 +171,16 @@ def test_address_of_this_task_is_taken(execution: Execution, peers: list[str]) -
     )
 
 
-def test_missing_peer_is_named(execution: Execution, peers: list[str]) -> None:
+def test_missing_peer_is_named(
+    execution: Execution, peers: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(StartTimeoutError) as caught:
         execution.run("wait_for_peers", strategy="multi_worker_mirrored")
     assert str(caught.value) == (
         f"no answer from worker 1 at {peers[1]} within 3 s; start it, or mend TF_CONFIG."
     )
+    notices = [record for record in caplog.records if getattr(record, "notice", False)]
+    assert [r.getMessage() for r in notices] == [f"waits for worker 1 at {peers[1]}, 3 s at most"]
 
 
 def test_peer_that_answers_is_not_blamed(execution: Execution, peers: list[str]) -> None:
@@ -198,6 +207,34 @@ def test_backup_is_found_again_as_long_as_nothing_changes(execution: Execution) 
     assert execution.backup(execution.properties("train", epochs=3)) != first
     execution.inputs["examples"][0].uri += "4"
     assert execution.backup(properties) != first
+
+
+def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
+    execution: Execution,
+) -> None:
+    def key(**train: Any) -> str:
+        return steps_key(execution.inputs, execution.properties("train", **train))
+
+    assert key(epochs=3, early_stopping={"patience": 1}) == key(epochs=9, checkpoints={"keep": 2})
+    cosine = {"schedule": "cosine", "initial": 0.1}
+    assert key(learning_rate=cosine, epochs=3) != key(learning_rate=cosine, epochs=9)
+    same, other = key(), key(batch_size=7)
+    assert same != other
+    for run, (epochs, steps) in enumerate([(3, same), (5, same), (8, other), (9, same)]):
+        model_run, backup = execution.model_run.with_name(str(run)), execution.model / "backup"
+        model_run.mkdir(parents=True)
+        (model_run / "training.json").write_text(json.dumps({"epochs": epochs}))
+        backup.mkdir(parents=True)
+        (backup / "checkpoint").write_text(f"epoch {epochs}")
+        keep_backup(str(backup), str(model_run), steps)
+    new, run = execution.model / "new", str(execution.model_run)
+    assert begin_with_kept(str(new), run, key(seed=3), 9) == 0
+    assert not new.exists()
+    assert begin_with_kept(str(new), run, same, 9) == 5, "the longest of those that are shorter"
+    assert (new / "checkpoint").read_text() == "epoch 5"
+    (new / "checkpoint").write_text("epoch 6")
+    assert begin_with_kept(str(new), run, same, 9) == 5
+    assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"
 
 
 def test_backup_may_be_remote(execution: Execution) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.settings import Strategy, TrainSettings
+from trainer_module.strategies.devices import count_gpus
 
 ADDRESSES = {"worker": ["a:1", "b:2"]}
 
@@ -33,7 +35,33 @@ def test_executor_finds_the_strategy_and_all_options(monkeypatch: pytest.MonkeyP
     assert (options.launcher, options.pods, options.backup_scope) == ("local", None, "run")
 
 
-def test_device_that_is_not_there_is_refused() -> None:
-    strategy = {"kind": "one_device", "device": "gpu:7"}
-    with pytest.raises(ConfigError, match=r"asks for gpu:7"):
+# Found here, they cost no run of the data components.
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ({"kind": "one_device", "device": "gpu:7"}, "asks for gpu:7"),
+        ({"kind": "mirrored", "devices": ["cpu:0", "cpu:1"], "reduction": "nccl"}, "on cpu:0, cpu"),
+        ({"kind": "tpu", "name": "local"}, "the TPU is 'local', but this machine has none"),
+    ],
+)
+def test_device_that_is_not_there_is_refused(strategy: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         prepare_training(TrainSettings.model_validate({"strategy": strategy}))
+
+
+@pytest.mark.skipif(count_gpus() > 0, reason="says what a machine without a GPU says")
+@pytest.mark.parametrize("kind", ["mirrored", "multi_worker_mirrored"])
+def test_nccl_without_a_gpu_is_refused(kind: str) -> None:
+    key = "reduction" if kind == "mirrored" else "communication"
+    with pytest.raises(ConfigError, match=f"train.strategy.{key}: nccl needs "):
+        prepare_training(TrainSettings.model_validate({"strategy": {"kind": kind, key: "nccl"}}))
+
+
+def test_half_precision_on_a_cpu_is_told() -> None:
+    strategy = {"kind": "one_device", "device": "cpu:0"}
+    train = {"strategy": strategy, "precision": "mixed_float16"}
+    (note,) = prepare_training(TrainSettings.model_validate(train))
+    assert "mixed_float16 is for GPUs, and this training is on the CPU" in note
+    assert "use mixed_bfloat16 or float32" in note
+    train["precision"] = "mixed_bfloat16"
+    assert prepare_training(TrainSettings.model_validate(train)) == []

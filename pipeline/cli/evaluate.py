@@ -1,0 +1,57 @@
+"""`local_runner.py evaluate`: restores a checkpoint, and shows what it comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table
+
+from pipeline.cli.options import quiet_console
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.metadata.store import check_store
+from trainer_module.errors import InternalError, ScopelineError
+
+
+def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: bool) -> None:
+    """Shows the loss and the metrics of a checkpoint on the eval split.
+
+    Args:
+      config: a checked config.
+      output: the output folder.
+      which: `latest`, or the number of an epoch.
+      verbose: whether what libraries print is shown as well.
+
+    Raises:
+      ConfigError: there is no such checkpoint.
+      TrainingError: the model is not the one that was saved.
+      InternalError: the model's own code fails.
+    """
+    layout = Layout.of(config, output)
+    check_store(config, layout)
+    with quiet_console(verbose) as console:
+        from pipeline.runs.last_training import find_checkpoint, find_last_training
+
+        training = find_last_training(config, layout)
+        path = find_checkpoint(training, which)
+        from trainer_module.checkpoint_evaluation import evaluate_checkpoint
+
+        try:
+            found = evaluate_checkpoint(training, path)
+        except ScopelineError:
+            raise
+        except Exception as error:  # A model of the user's own raises what it likes.
+            raise InternalError(
+                f"{path} could not be evaluated: {type(error).__name__}: {error}; "
+                "--verbose shows more."
+            ) from error
+        console.print(
+            f"[bold]{config.name}[/bold], {Path(path).name} after epoch {found.epoch}, on "
+            f"{found.examples:,} examples of the eval split"
+        )
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+        table.add_column("metric")
+        table.add_column("value", justify="right")
+        for name, value in found.metrics.items():
+            table.add_row(name, f"{value:.4f}")
+        console.print(table)

@@ -1,0 +1,109 @@
+"""What the last training of a pipeline was given, and what it has left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.component_ids import ComponentId
+from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
+from pipeline.layout import Layout
+from pipeline.metadata.store import connection_config
+from trainer_module.errors import ConfigError
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class LastTraining:
+    """As TFX's arguments of a training have it, as far as reading needs them."""
+
+    model_run_dir: str
+    transform_graph_path: str
+    train_files: list[str]
+    eval_files: list[str]
+    custom_config: dict[str, Any]
+
+
+def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
+    """Finds the last training that came to its end, from the cache or not.
+
+    Args:
+      config: of the pipeline; what it says of training may have changed since.
+      layout: of the pipeline.
+
+    Raises:
+      ConfigError: there is none, or its files are gone.
+    """
+    missing = ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
+    if config.metadata is None and not layout.metadata.exists():
+        raise missing
+    import ml_metadata as mlmd
+
+    store = mlmd.MetadataStore(connection_config(config, layout))
+    node = store.get_context_by_type_and_name("node", f"{config.name}.{ComponentId.TRAINER}")
+    executions = store.get_executions_by_context(node.id) if node else []
+    done = [e for e in executions if e.last_known_state in (e.COMPLETE, e.CACHED)]
+    if not done:
+        raise missing
+    last = max(done, key=lambda execution: execution.id)
+    uris = _uris(store, last.id)
+    examples = uris["examples"]
+    return LastTraining(
+        model_run_dir=uris["model_run"][0],
+        transform_graph_path=uris["transform_graph"][0],
+        train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
+        eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
+        custom_config=json.loads(last.custom_properties["custom_config"].string_value),
+    )
+
+
+def find_checkpoint(training: LastTraining, which: str) -> str:
+    """The path of one of the checkpoints that a training has kept.
+
+    Args:
+      training: the training.
+      which: `latest`, or the number of an epoch.
+
+    Raises:
+      ConfigError: there is no such checkpoint; says which there are.
+    """
+    import tensorflow as tf
+
+    from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
+    from trainer_module.record import RECORD_FILE
+
+    folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
+    latest = tf.train.latest_checkpoint(folder)
+    if latest is None:
+        raise ConfigError(
+            "the last training has kept no checkpoint; add `checkpoints: {keep: 3}` to the section "
+            "`train` and run the pipeline again."
+        )
+    if which == LATEST:
+        return str(latest)
+    record = json.loads(Path(training.model_run_dir, RECORD_FILE).read_text())
+    steps = record["steps"] // record["epochs"]
+    files = Path(folder).glob("ckpt-*.index")
+    epochs = sorted(int(file.stem.removeprefix("ckpt-")) // steps for file in files)
+    if which not in map(str, epochs):
+        raise ConfigError(
+            f"--checkpoint {which}: the last training has kept epochs "
+            f"{', '.join(map(str, epochs))}; right is one of them, or {LATEST}."
+        )
+    return f"{folder}/ckpt-{int(which) * steps}"
+
+
+def _uris(store: Any, execution: int) -> dict[str, list[str]]:
+    """Where the inputs and outputs of an execution are, by their keys."""
+    events = store.get_events_by_execution_ids([execution])
+    artifacts = {a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])}
+    uris: dict[str, list[str]] = {}
+    for event in events:
+        artifact = artifacts[event.artifact_id]
+        if artifact.state != artifact.LIVE:
+            raise ConfigError(f"{artifact.uri}, which the last training used, has been deleted.")
+        uris.setdefault(event.path.steps[0].key, []).append(artifact.uri)
+    return uris

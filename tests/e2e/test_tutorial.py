@@ -1,0 +1,66 @@
+"""TensorFlow's guide to distributed training, as our page has it: followed to its end."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+
+import pytest
+import warm
+from e2e.conftest import ROOT, Project
+
+PAGE = ROOT / "docs" / "tutorial.md"
+TRAIN = ["run", "--config", "guide.yaml"]
+EVALUATE = ["evaluate", "--config", "guide.yaml"]
+RATES = [0.01, 0.01, 0.01, 0.001, 0.001, 0.0001]
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project) -> Project:
+    for name, text in re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", PAGE.read_text(), re.S):
+        (project.folder / name).write_text(text)
+    assert project.scopeline(*EVALUATE).returncode == 2, "there is nothing to restore yet"
+    done = project.scopeline(*TRAIN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_learning_rate_of_each_epoch_is_told(trained: Project) -> None:
+    (log,) = (trained.output / "guide" / "runs").glob("*/run.log")
+    told = re.findall(r"epoch \d: .*, learning_rate (\S+)", log.read_text())
+    assert [float(rate) for rate in told] == RATES
+    assert trained.summary("guide")["training"]["history"]["learning_rate"] == pytest.approx(RATES)
+
+
+def test_model_evaluates_the_same_with_and_without_the_scope(trained: Project) -> None:
+    done = warm.run(
+        [sys.executable, "guide.py"], cwd=trained.folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    alone, replicated = (ast.literal_eval(found) for found in re.findall(r"\{.*\}", done.stdout))
+    assert alone == pytest.approx(replicated, rel=1e-4)
+    training = trained.summary("guide")["training"]
+    best = training["history"]["val_loss"][training["best_epoch"] - 1]
+    assert alone["loss"] == pytest.approx(best, rel=1e-4)
+    assert re.search(r"[89]\d% of 100 pictures are right", done.stdout)
+
+
+def test_checkpoint_is_evaluated_and_gone_on_from(trained: Project) -> None:
+    before = trained.summary("guide")["training"]["history"]
+    shown = trained.scopeline(*EVALUATE)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "guide, ckpt-72 after epoch 6, on 355 examples of the eval split" in shown.stdout
+    accuracy = re.search(r"accuracy +(\S+)", shown.stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) == pytest.approx(before["val_accuracy"][-1], abs=1e-4)
+    absent = trained.scopeline(*EVALUATE, "--checkpoint", "1")
+    assert absent.returncode == 2
+    assert "--checkpoint 1: the last training has kept epochs 4, 5, 6; right is" in absent.stderr
+
+    longer = trained.scopeline(*TRAIN, "--set", "train.epochs=7")
+    assert "note: training went on from epoch 6 of an earlier run" in longer.stdout
+    training = trained.summary("guide")["training"]
+    assert training["resumed_at_step"] == 72
+    assert training["history"]["loss"][:6] == before["loss"]
+    assert "after epoch 7" in trained.scopeline(*EVALUATE).stdout

@@ -1,0 +1,68 @@
+"""Models of a user's own that are not easily exported: they are, or it is said before training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from trainer_data import Transformed, to_example
+
+from trainer_module.errors import TrainingError
+from trainer_module.problem import Problem
+from trainer_module.settings import ModelSettings
+from trainer_module.trainer import run_fn
+
+
+class Augmented(tf_keras.Model):
+    """Turns pictures over while it trains; its weights are made when it is called."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self.flip = tf_keras.layers.RandomFlip("horizontal")
+        self.average = tf_keras.layers.GlobalAveragePooling2D()
+        self.answer = problem.make_output_layer()
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        return self.answer(self.average(self.flip(inputs["image"])))
+
+
+def build_augmented(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    return Augmented(problem)
+
+
+def build_with_loose_table(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """A table that no layer holds cannot be saved with the model."""
+    pairs = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1]), tf.constant([0.0, 1.0]))
+    table = tf.lookup.StaticHashTable(pairs, 0.0)
+    inputs = problem.make_inputs()
+    pixel = tf.cast(inputs["image"][:, 0, 0, :1], tf.int32)
+    looked_up = tf_keras.layers.Lambda(lambda keys: table.lookup(keys))(pixel)
+    return tf_keras.Model(inputs, problem.make_output_layer()(looked_up))
+
+
+def using(data: Transformed, builder: str) -> Transformed:
+    model = ModelSettings(kind=f"{__name__}.{builder}")
+    return replace(data, settings=data.settings.model_copy(update={"model": model}))
+
+
+def test_augmentation_is_exported_from_replicas_and_serves_without_it(
+    shades: Transformed, tmp_path: Path
+) -> None:
+    options = {"strategy": "mirrored", "epochs": 1}
+    fn_args = using(shades, "build_augmented").fn_args(tmp_path, train=options)
+    run_fn(fn_args)
+    model = tf.saved_model.load(fn_args.serving_model_dir)
+    examples = tf.constant([to_example(row) for row in shades.evaluation])
+    first, second = (model.signatures["eval"](examples)["predictions"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_model_that_cannot_be_exported_is_not_trained(shades: Transformed, tmp_path: Path) -> None:
+    fn_args = using(shades, "build_with_loose_table").fn_args(tmp_path)
+    with pytest.raises(TrainingError, match=r"cannot be exported, so it is not trained: .*untrack"):
+        run_fn(fn_args)
+    assert not (tmp_path / "model_run" / "checkpoints").exists()
