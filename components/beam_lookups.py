@@ -83,20 +83,20 @@ def _remember_signatures(get_signature: Any) -> Any:
 
 def _remember_modules(find_imported_submodules: Any) -> Any:
     """Below a package are the same modules until others are imported."""
-    names: list[str] = []
-    below: dict[str, list[tuple[str, set[str]]]] = {}
+    known: tuple[list[str], dict[str, list[tuple[str, set[str]]]]] = ([], {})
 
     def submodules(package: str) -> list[tuple[str, set[str]]]:
         """The modules below a package, each with the names that lead from there to it."""
-        nonlocal names
+        nonlocal known
+        names, below = known
         if (present := list(sys.modules)) != names:
-            names = present
-            below.clear()
-            for name in filter(None, names):  # Old pytests leave one that is None.
+            below = {}
+            for name in filter(None, present):  # Old pytests leave one that is None.
                 parts = name.split(".")
                 for depth in range(1, len(parts)):
                     found = below.setdefault(".".join(parts[:depth]), [])
                     found.append((name, set(parts[depth:])))
+            known = present, below  # At once: Beam pickles in several threads.
         return below.get(package, [])
 
     @wraps(find_imported_submodules)

@@ -11,7 +11,7 @@
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
-roots=${ROOTS:-/var/tmp/scopeline-roots}
+roots=${ROOTS:-/var/cache/scopeline-roots}
 mirror=${MIRROR:-http://deb.debian.org/debian}
 tests=${ARGS:-}
 
@@ -37,7 +37,7 @@ make_root() { # SUITE FOLDER
   rm -rf "$2"
   cp -a "$base" "$2"
   for file in "${files[@]}"; do
-    [ ! -f "$file" ] || install -D -m 644 "$file" "$2$file"
+    [ ! -f "$file" ] || install -D -m 600 "$file" "$2$file"
   done
   mkdir -p "$2/scopeline"
   git -C "$checkout" ls-files --cached --others --exclude-standard -z |
@@ -73,10 +73,12 @@ done
 [ ${#commands[@]} -gt 0 ] || commands=(run test)
 [ ${#suites[@]} -gt 0 ] || suites=(bookworm trixie)
 
-mkdir -p "$roots"
+# Of root alone: what lies there is run by root, and how indexes are reached may hold a token.
+install -d -m 700 "$roots"
 failed=()
 for suite in "${suites[@]}"; do
   root="$roots/$suite.machine"
+  trap 'rm -rf "$root"' EXIT
   make_root "$suite" "$root"
   for command in "${commands[@]}"; do
     echo "fresh machine: $suite: make $command"

@@ -109,8 +109,10 @@ class Report:
 def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
     """Refuses an infinite number, which would make all means and losses infinite as well."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        # A column that the config declares to be something else is no number to the model.
-        if name == settings.label or name in settings.mixed_columns:
+        # A column that the config declares to be something else is no number to the model; one
+        # without any value has no type.
+        is_number = name != settings.label and name not in settings.mixed_columns
+        if not is_number or pa.types.is_null(column.type):
             continue
         values = column.flatten()
         if not pa.types.is_floating(values.type):

@@ -136,7 +136,6 @@ def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> 
     _delete_incoming(base)
     incoming, lock = _make_locked(base)
     try:
-        incoming.chmod(model.stat().st_mode)
         shutil.copytree(model, incoming, dirs_exist_ok=True)
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
@@ -155,19 +154,24 @@ def _make_locked(base: Path) -> tuple[Path, int]:
     """A new folder, and the descriptor that holds its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_own_incoming(), dir=base))
-        lock = os.open(folder, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder, lock
-        os.close(lock)  # Before it had its lock, another push took it for abandoned.
+        # Before it has its lock, another push may take it for abandoned.
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY)
+            with suppress(OSError):  # Not every file system has locks; its age has to do there.
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
 
 
 def _delete_incoming(base: Path) -> None:
     """Deletes the copies that killed pushes have left, and none that is being written."""
     for found in base.glob(f"{INCOMING_PREFIX}*"):
-        if found.name.startswith(_own_incoming()):
-            _delete_unlocked(found)
-        elif _age(found) > ABANDONED_SECONDS:  # Locks of other machines may not be seen here.
+        host, _, _ = found.name.removeprefix(INCOMING_PREFIX).rpartition("-")
+        if host == socket.gethostname() and _delete_unlocked(found):
+            continue
+        # Locks of other machines may not be seen here.
+        if _age(found) > ABANDONED_SECONDS:
             shutil.rmtree(found, ignore_errors=True)
 
 
@@ -175,14 +179,23 @@ def _own_incoming() -> str:
     return f"{INCOMING_PREFIX}{socket.gethostname()}-"
 
 
-def _delete_unlocked(folder: Path) -> None:
-    with suppress(OSError):
+def _delete_unlocked(folder: Path) -> bool:
+    """Deletes a folder of this machine unless its lock is held; whether there are such locks."""
+    try:
         lock = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(lock)
+    except OSError:
+        return True  # It is gone.
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(lock)
 
 
 def restore_version(archive: Path, destination: str) -> bool:

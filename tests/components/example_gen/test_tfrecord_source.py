@@ -41,6 +41,19 @@ def test_records_pass_byte_for_byte(tmp_path, execute, read_split):
     assert sorted(records) == sorted(EXAMPLES)
 
 
+def test_a_feature_without_any_value_has_no_type(tmp_path, execute, read_split):
+    """As stock writes a missing value."""
+    records = []
+    for record in EXAMPLES[:600]:
+        example = tf.train.Example.FromString(record)
+        example.features.feature["optional"].SetInParent()
+        records.append(example.SerializeToString())
+    write(tmp_path / "a.tfrecord", records)
+    examples = execute(tmp_path, "tfrecord")
+    read = read_split(examples, "train") + read_split(examples, "eval")
+    assert sorted(read) == sorted(records)
+
+
 def test_a_large_file_becomes_several_shards(tmp_path, execute, read_split, monkeypatch):
     write(tmp_path / "a.tfrecord")
     size = (tmp_path / "a.tfrecord").stat().st_size
