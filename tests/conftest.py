@@ -35,6 +35,8 @@ LONG = (
     "test_analyzer_cache",
     "test_base_models",
     "test_clusters",
+    "test_evaluation_report",
+    "test_export",
     "test_kubernetes_launcher",
     "test_kubernetes_training",
     "test_kubernetes_trouble",
@@ -45,7 +47,7 @@ LONG = (
     "test_warm_start",
     "test_warm_start_own_models",
 )
-"""Modules that train, or start clusters, for as long as whole pipelines take."""
+"""Modules that train, evaluate, or start clusters, for as long as whole pipelines take."""
 
 
 def pytest_configure() -> None:

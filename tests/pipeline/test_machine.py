@@ -218,6 +218,7 @@ def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch) -> None:
     assert code_fingerprint([tmp_path / "package"], ["own.f"]) == prints[-1]
 
 
+@pytest.mark.e2e
 def test_doctor_finds_this_machine_ready() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "local_runner.py", "doctor"],

@@ -121,6 +121,7 @@ def test_ctrl_c_leaves_the_run_alone(server: KfpServer, tmp_path: Path) -> None:
     assert server.runs[run]["state"] == "RUNNING"
 
 
+@pytest.mark.e2e
 def test_digits_is_compiled_submitted_and_followed(tmp_path: Path) -> None:
     tasks = {"begin": "SUCCEEDED", "trainer": "SUCCEEDED", "conclude": "SUCCEEDED"}
     with KfpServer(token=TOKEN, play=Play([Frame("SUCCEEDED", tasks)], LOGS)) as server:
