@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pipeline.config.issues import near_match
+from pydantic import ValidationError
+
+from pipeline.config.issues import from_validation, near_match
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
 from pipeline.kubeflow.compiled import Parameters, ParameterValue
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, enumerate_names
 from trainer_module.strategies import STRATEGIES
 
 
@@ -36,14 +38,24 @@ def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterVal
 
 
 def apply_parameters(config: PipelineConfig, parameters: Parameters) -> PipelineConfig:
-    """The config with a run's parameters, but for the span, which no config holds."""
-    changes = {name: value for name, value in parameters.items() if name != "span"}
-    if changes.get("strategy") == config.train.strategy.kind:
-        # It may have options, which its name alone would lose.
-        del changes["strategy"]
+    """The config with a run's parameters, but for the span, which no config holds.
+
+    Raises:
+      ConfigError: the config cannot have these values beside its others.
+    """
+    known = default_parameters(config)
+    # The strategy of the config may have options, which its name alone would lose.
+    changes = {
+        name: value for name, value in parameters.items() if name != "span" and value != known[name]
+    }
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     values["train"] = values.get("train", {}) | changes
-    return PipelineConfig.model_validate(values)
+    try:
+        return PipelineConfig.model_validate(values)
+    except ValidationError as error:
+        problem = from_validation(error, values, PipelineConfig)[0]
+        given = enumerate_names([f"{name}={value}" for name, value in changes.items()], "and")
+        raise ConfigError(f"the config cannot have {given}: {problem}") from None
 
 
 def _read_epochs(config: PipelineConfig, text: str) -> int:

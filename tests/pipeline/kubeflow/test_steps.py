@@ -123,6 +123,15 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
         ({}, {"epochs": "0"}, "the parameter epochs is '0'; at least one epoch is trained"),
         ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; it is a whole number, 10 by"),
         ({}, {"strategy": "miror"}, "the parameter strategy is 'miror'; "),
+        (
+            {
+                "train": {
+                    "learning_rate": {"schedule": "cosine", "initial": 0.1, "warmup_epochs": 3}
+                }
+            },
+            {"epochs": "2"},
+            "the config cannot have epochs=2: train: learning_rate.warmup_epochs is",
+        ),
         ({}, {"span": "-x"}, "the parameter span is '-x'; data.path has no spans; leave it empty"),
         ({}, {"span": "3"}, "the parameter span is '3'; data.path has no spans"),
         (

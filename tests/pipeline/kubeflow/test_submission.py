@@ -76,6 +76,17 @@ def test_parameters_that_are_refused(given: list[str], message: str, tmp_path: P
     assert str(found.value).startswith(f"--parameter {message}")
 
 
+def test_parameters_that_do_not_fit_the_config_are_named(tmp_path: Path) -> None:
+    train = {"learning_rate": {"schedule": "cosine", "initial": 0.1, "warmup_epochs": 3}}
+    config = load(tmp_path, "http://localhost", train=train)
+    with pytest.raises(ConfigError) as found:
+        parse_parameters(config, ["epochs=2", "strategy=one_device"])
+    assert str(found.value).startswith(
+        "the config cannot have epochs=2 and strategy=one_device: train: "
+        "learning_rate.warmup_epochs is 3; "
+    )
+
+
 def test_data_without_spans_takes_none(tmp_path: Path) -> None:
     config = load(tmp_path, "http://localhost")
     with pytest.raises(ConfigError, match=r"^--parameter span=3: data\.path has no spans"):
