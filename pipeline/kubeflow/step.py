@@ -37,7 +37,7 @@ from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured
-from trainer_module.errors import ConfigError, DataError, ScopelineError
+from trainer_module.errors import ConfigError, ScopelineError
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
         files.root.mkdir(parents=True, exist_ok=True)
         with captured(files.log_of(name), verbose=True) as stream:
             console = RunConsole(stream, verbose=True)
-            # Of an earlier attempt.
+            # The last step would take an earlier attempt's report for this one's.
             folder.delete_report(name)
             try:
                 report = work(console)
@@ -202,8 +202,7 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
         status, message = Status.FAILED, "it was stopped: by somebody, or by its time-out"
     elif isinstance(error, ScopelineError):
         # Needs no TFX, whose import may be what failed.
-        unusable = isinstance(error, (ConfigError, DataError))
-        status, message = (Status.UNUSABLE if unusable else Status.FAILED), str(error)
+        status, message = Status.after(error), str(error)
     else:
         from pipeline.config.fingerprint import own_sources
         from pipeline.runs.failures import explain

@@ -17,6 +17,7 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
+from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError
 
 # JSON has no NaN and no infinities.
 Number = Annotated[
@@ -49,6 +50,16 @@ class Status(StrEnum):
             Status.UNUSABLE: EXIT_UNUSABLE,
             Status.INTERRUPTED: EXIT_INTERRUPTED,
         }.get(self, EXIT_FAILED)
+
+    @classmethod
+    def after(cls, error: ScopelineError) -> Status:
+        """How a run ends that an error stops.
+
+        What is only busy or away has failed: that passes, while what is unusable is not tried again
+        before the config or the data has changed.
+        """
+        is_unusable = isinstance(error, (ConfigError, DataError))
+        return cls.UNUSABLE if is_unusable and not isinstance(error, TryLaterError) else cls.FAILED
 
 
 class State(StrEnum):

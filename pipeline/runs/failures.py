@@ -13,7 +13,6 @@ from components.trainer.cluster.failures import Frame, TaskFailedError
 from components.user_errors import find_user_error
 from pipeline.records.summary import Status
 from pipeline.runs.local import ComponentFailedError
-from trainer_module.errors import ConfigError, DataError
 
 
 def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status, str]:
@@ -27,8 +26,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
         return Status.INTERRUPTED, "interrupted"
     known = find_user_error(error)
     if known is not None:
-        unusable = isinstance(known, (DataError, ConfigError))
-        return (Status.UNUSABLE if unusable else Status.FAILED), str(known)
+        return Status.after(known), str(known)
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

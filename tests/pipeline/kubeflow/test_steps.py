@@ -145,11 +145,6 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
             "schema: found 'mine.pbtxt'; there is no such file",
         ),
         (
-            {"metadata": "mysql://me@127.1:1/meta"},
-            {},
-            "mysql://me@127.1:1/meta: the metadata server cannot be reached",
-        ),
-        (
             {
                 "data": {"format": "csv", "path": "days/{SPAN}/*.csv"},
                 "features": {},
@@ -179,6 +174,19 @@ def test_what_begin_refuses_ends_the_run_as_unusable(
     assert words in summary.error.message
     assert len(pod.ends) == 1
     assert "Traceback" not in report.detail + summary.error.message
+
+
+def test_a_server_that_is_away_fails_the_run_which_is_tried_again(
+    tmp_path: Path, capfd: Any
+) -> None:
+    pod = Pod(tmp_path, capfd, metadata="mysql://me@127.1:1/meta")
+    assert pod.begin() == 1
+    assert pod.report().status is Status.FAILED
+    summary = pod.conclude()
+    assert summary.status is Status.FAILED
+    assert summary.error is not None
+    words = "mysql://me@127.1:1/meta: the metadata server cannot be reached"
+    assert words in summary.error.message
 
 
 ENDS = """

@@ -12,7 +12,7 @@ import pytest
 from pipeline.records.summary import Status
 from pipeline.runs.failures import explain
 from pipeline.runs.local import ComponentFailedError
-from trainer_module.errors import ConfigError, DataError, TrainingError
+from trainer_module.errors import ConfigError, DataError, TrainingError, TryLaterError
 
 
 def caused_by(cause: BaseException) -> ComponentFailedError:
@@ -33,6 +33,7 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
         (KeyboardInterrupt(), Status.INTERRUPTED, "interrupted"),
         (caused_by(DataError("no label")), Status.UNUSABLE, "no label"),
         (caused_by(ConfigError("no key")), Status.UNUSABLE, "no key"),
+        (caused_by(TryLaterError("busy")), Status.FAILED, "busy"),
         (caused_by(TrainingError("diverged")), Status.FAILED, "diverged"),
         (caused_by(RuntimeError(BEAM)), Status.UNUSABLE, "a.csv: row 3 has 2 cells"),
         (
