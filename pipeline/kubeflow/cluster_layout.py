@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
@@ -13,6 +14,8 @@ OUTPUT = "output"
 """The folder of a volume below which everything is written."""
 SCRATCH = "/tmp/scopeline"  # noqa: S108 - a pod's own
 """The folder that is used without a volume; it is lost with the pod."""
+LONGEST_PIPELINE_NAME = 57
+"""Characters: a run adds 6, and is a label of its pods."""
 
 
 def settings_of(config: PipelineConfig) -> KubeflowSettings:
@@ -21,8 +24,24 @@ def settings_of(config: PipelineConfig) -> KubeflowSettings:
 
 
 def pipeline_name(config: PipelineConfig) -> str:
-    """What Kubeflow calls the pipeline: Kubernetes takes no `_` in the names of pods."""
-    return config.name.replace("_", "-")
+    """What Kubeflow calls the pipeline, and its pods after it: `taxi-daily-7bfd48`."""
+    return kubernetes_name(config.name, LONGEST_PIPELINE_NAME)
+
+
+def kubernetes_name(pipeline: str, longest: int, prefix: str = "") -> str:
+    """A name that Kubernetes, which knows no `_`, takes: different for every pipeline.
+
+    Args:
+      pipeline: its name in the config.
+      longest: how many characters there may be.
+      prefix: what the name is to begin with.
+    """
+    name = prefix + pipeline.replace("_", "-")
+    if "_" in pipeline or not name[-1].isalnum() or len(name) > longest:
+        # Another pipeline may come to the same name.
+        mark = hashlib.sha256(pipeline.encode()).hexdigest()[:6]
+        name = f"{name[: longest - len(mark) - 1].rstrip('-')}-{mark}"
+    return name
 
 
 def working_folder(config: PipelineConfig) -> Path:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
 from components.example_gen.paths import is_remote
-from components.trainer.cluster.kubernetes.pod_settings import LABEL, bytes_of, cores_of
+from components.trainer.cluster.kubernetes.pod_settings import bytes_of, cores_of
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.kubeflow import DEFAULT_RESOURCES, Target
@@ -22,7 +22,7 @@ from pipeline.config.rules import check_rules
 from pipeline.config.schedule import OnDrift
 from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
 from pipeline.config.span_patterns import has_spans
-from pipeline.kubeflow.cluster_layout import cluster_metadata, pipeline_name, settings_of
+from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
 from pipeline.kubeflow.vertex_rules import check_for_vertex
 
@@ -32,8 +32,6 @@ COMPONENTS = (
     FINALIZE,
 )
 TASKS = ("chief", "worker", "ps")
-LONGEST_NAME = 57
-"""Characters: a run adds 6, and is a label of its pods."""
 _BUCKET = "gs://"
 _VOLUME = "{claim: scopeline}"
 
@@ -65,19 +63,6 @@ def there_is_an_image(config: PipelineConfig) -> Iterator[Issue]:
             "kubeflow.image",
             "this key is missing; every step runs in a container image, such as "
             "registry.example.com/scopeline:0.1.0: `make image` builds one",
-        )
-
-
-def name_is_one_of_kubernetes(config: PipelineConfig) -> Iterator[Issue]:
-    """Pods and jobs are called after the pipeline."""
-    name = pipeline_name(config)
-    if not LABEL.fullmatch(name) or len(name) > LONGEST_NAME:
-        like = config.name[:LONGEST_NAME].rstrip("_-")
-        yield Issue(
-            "name",
-            f"found {config.name!r}, which Kubernetes refuses as part of a pod's name; right are "
-            f"at most {LONGEST_NAME} characters, of which the last is a letter or a digit, such as "
-            f"{like!r}",
         )
 
 
@@ -253,7 +238,6 @@ def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
 
 KUBEFLOW_RULES: tuple[Callable[[PipelineConfig], Iterator[Issue]], ...] = (
     there_is_an_image,
-    name_is_one_of_kubernetes,
     artifacts_outlive_their_pod,
     paths_are_on_the_cluster,
     metadata_is_a_server,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ import yaml
 
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
+from pipeline.kubeflow.cluster_layout import kubernetes_name
 from trainer_module.errors import ConfigError
 
 CONFIG_FOLDER = "/etc/scopeline"
@@ -82,13 +82,8 @@ def make_check_manifest(config: PipelineConfig, config_text: str) -> str:
 
 
 def object_name(pipeline: str) -> str:
-    """A name that Kubernetes takes, different for every pipeline: `scopeline-taxi-daily-1f0c2d`."""
-    name = f"scopeline-{pipeline.replace('_', '-')}"
-    if "_" in pipeline or not name[-1].isalnum() or len(name) > LONGEST_NAME:
-        # Another pipeline may come to the same name.
-        mark = hashlib.sha256(pipeline.encode()).hexdigest()[:6]
-        name = f"{name[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
-    return name
+    """What the objects of a pipeline are called: `scopeline-taxi-daily-7bfd48`."""
+    return kubernetes_name(pipeline, LONGEST_NAME, "scopeline-")
 
 
 def poll_cron(poll: timedelta) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def test_the_backend_would_take_it(compiled: CompiledPipeline) -> None:
 
 def test_a_name_with_underscores_is_one_of_kubernetes(config: PipelineConfig) -> None:
     compiled = compile_shallow(config.model_copy(update={"name": "taxi_by_day"}))
-    assert compiled.name == "taxi-by-day"
+    assert re.fullmatch("taxi-by-day-[0-9a-f]{6}", compiled.name)
     assert check_backend_rules(compiled.yaml) == []
     assert "/mnt/shared/output/taxi_by_day" in compiled.yaml
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.kubeflow.cluster_layout import cluster_layout
+from components.trainer.cluster.kubernetes.pod_settings import LABEL
+from pipeline.kubeflow.cluster_layout import LONGEST_PIPELINE_NAME, cluster_layout, pipeline_name
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
 
@@ -51,6 +52,17 @@ def test_a_good_config_is_taken_and_knows_its_places(tmp_path: Path) -> None:
     assert str(remote.event_log) == "/mnt/scopeline/output/digits/ledger.db"
     pushed = cluster_layout(load(tmp_path, "push.directory=models"))
     assert pushed.serving == "/mnt/scopeline/models"
+
+
+def test_every_name_is_one_of_its_own_that_kubernetes_takes(tmp_path: Path) -> None:
+    names = ["taxi-daily", "taxi_daily", "taxi-daily_", "taxi-daily-", "a" * 57, "a" * 58, "a" * 63]
+    made = {name: pipeline_name(load(tmp_path, f"name={name}")) for name in names}
+    assert len(set(made.values())) == len(names)
+    assert made["taxi-daily"] == "taxi-daily"
+    assert made["a" * 57] == "a" * 57
+    for name in made.values():
+        assert LABEL.fullmatch(name)
+        assert len(name) <= LONGEST_PIPELINE_NAME
 
 
 def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
@@ -113,9 +125,6 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             ],
             "kubeflow.volume: this key is missing; schedule.on_new_data needs one",
         ),
-        (["name=digits_"], "'digits_', which Kubernetes refuses as part of a pod's name; "),
-        (["name=digits_"], "the last is a letter or a digit, such as 'digits'"),
-        ([f"name={'a' * 58}"], "right are at most 57 characters"),
         (["kubeflow.namespace=My_Team"], "kubeflow.namespace: found 'My_Team'; Kubernetes refuses"),
         (["kubeflow.volume.claim=Claim"], "kubeflow.volume.claim: found 'Claim'; Kubernetes"),
         (["kubeflow.resources.default.memory=16"], "found 16; right is a whole number with a unit"),

@@ -16,7 +16,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_version, start_run
-from pipeline.kubeflow.cluster_layout import settings_of
+from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError, InternalError
 
@@ -251,11 +251,13 @@ def test_a_name_with_an_underscore_is_found_by_that_of_kubeflow(
     server: KfpServer, tmp_path: Path
 ) -> None:
     cluster = Cluster(server, tmp_path, name="my_digits")
-    compiled = replace(COMPILED, name="my-digits")
+    compiled = replace(COMPILED, name=pipeline_name(cluster.config))
     assert cluster.apply(compiled)[-1] == "done"
     assert cluster.apply(compiled) == [
         "my_digits: the recurring run is as the config says; nothing to do"
     ]
+    other = Cluster(server, tmp_path, name="my-digits")
+    assert other.remove() == ["my-digits: there is no recurring run; nothing to do"]
 
 
 def test_what_is_listed(server: KfpServer, tmp_path: Path) -> None:

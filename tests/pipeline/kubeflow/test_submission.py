@@ -18,7 +18,7 @@ from pipeline.kubeflow.api.submission import (
     runs_of,
     start_run,
 )
-from pipeline.kubeflow.cluster_layout import settings_of
+from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
 from trainer_module.errors import ConfigError
 
@@ -129,9 +129,10 @@ def test_a_run_and_all_that_it_needs(server: KfpServer, tmp_path: Path) -> None:
 def test_a_pipeline_is_called_without_underscores_there(server: KfpServer, tmp_path: Path) -> None:
     config = load(tmp_path, server.url, name="my_digits")
     kubeflow = Kubeflow.connect(settings_of(config))
-    version = ensure_version(kubeflow, replace(COMPILED, name="my-digits"))
+    version = ensure_version(kubeflow, replace(COMPILED, name=pipeline_name(config)))
     run = start_run(kubeflow, settings_of(config), version, {})
     assert [found.run_id for found in runs_of(kubeflow, config)] == [run]
+    assert list(runs_of(kubeflow, load(tmp_path, server.url, name="my-digits"))) == []
 
 
 def test_the_same_content_is_uploaded_once(server: KfpServer, tmp_path: Path) -> None:
