@@ -8,15 +8,13 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
+from pipeline.own_modules import PACKAGES, ROOT
 from trainer_module.errors import ConfigError
 
 CODE_LABEL = "scopeline.code"
 """The image's label that holds the hash of its code."""
-PACKAGES = ("components", "pipeline", "trainer_module")
 INSPECT_SECONDS = 10
-_ROOT = Path(__file__).parents[2]
 
 # The grammar of image references, as registries and Kubernetes read them.
 _LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
@@ -62,8 +60,8 @@ def code_hash() -> str:
     Compiled files and whatever lies beside the packages do not count, so it is the same in both.
     """
     digest = hashlib.sha256()
-    sources = (path for package in PACKAGES for path in (_ROOT / package).rglob("*.py"))
-    for name, source in sorted((path.relative_to(_ROOT).as_posix(), path) for path in sources):
+    sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    for name, source in sorted((path.relative_to(ROOT).as_posix(), path) for path in sources):
         digest.update(name.encode() + b"\0")
         digest.update(hashlib.sha256(source.read_bytes()).digest())
     return digest.hexdigest()[:16]

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kubeflow.image import CODE_LABEL, PACKAGES, code_hash
+from pipeline.kubeflow.image import CODE_LABEL, code_hash
 from pipeline.kubeflow.manifests import SCRATCH_FOLDER
+from pipeline.own_modules import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"

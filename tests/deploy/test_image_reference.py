@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.kubeflow import image as image_module
 from pipeline.kubeflow.image import CODE_LABEL, check_image, code_hash, parse_image
+from pipeline.own_modules import PACKAGES
 from trainer_module.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -163,7 +164,7 @@ def test_the_hash_follows_the_code_and_nothing_else(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    for package in image_module.PACKAGES:
+    for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     original = hash_there()
