@@ -14,6 +14,7 @@ from pathlib import Path
 import typer
 import yaml
 
+from pipeline.config.issues import may_hold_secrets
 from pipeline.config.kubeflow import Target
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
@@ -188,11 +189,16 @@ def terminate(kubeflow: Kubeflow, run_id: str) -> None:
 
 
 def command_line(config: Path, overrides: list[str]) -> str:
-    """The command that people type, with `{}` for what it is to do."""
+    """The command that people type, with `{}` for what it is to do, and `...` for secrets."""
     options = [f"--config {shlex.quote(str(config))}"]
-    options += [f"--set {shlex.quote(override)}" for override in overrides]
+    options += [f"--set {shlex.quote(_without_secrets(override))}" for override in overrides]
     escaped = " ".join(options).replace("{", "{{").replace("}", "}}")
     return f"python kubeflow_runner.py {{}} {escaped}"
+
+
+def _without_secrets(override: str) -> str:
+    key = override.partition("=")[0]
+    return f"{key}=..." if may_hold_secrets(key.split(".")) else override
 
 
 def _latest_run(kubeflow: Kubeflow, config: PipelineConfig) -> str:

@@ -118,13 +118,20 @@ def _closest(value: Any, names: list[str]) -> str:
 
 def show_value(path: Sequence[Any], value: Any, limit: int = 60) -> str:
     """The value found at a path, shortened; where it may hold a secret, its type alone."""
+    if value is not None and may_hold_secrets(path):
+        return f"a {type(value).__name__} that is not shown here"
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def may_hold_secrets(path: Sequence[Any]) -> bool:
+    """Whether the value at a path, or one in it, is never to be repeated."""
     keys = [str(part) for part in path]
     for secret in (name.split(".") for name in MAY_HOLD_SECRETS):
         common = min(len(secret), len(keys))
-        if value is not None and secret[:common] == keys[:common]:
-            return f"a {type(value).__name__} that is not shown here"
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+        if secret[:common] == keys[:common]:
+            return True
+    return False
 
 
 def _without_alternatives(problems: list[Issue]) -> list[Issue]:

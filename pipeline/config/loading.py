@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,10 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets one dotted key of the raw mapping; sections that are absent are made."""
     key, separator, text = override.partition("=")
     if not separator or not key:
-        raise ConfigError(f"--set {override}: it has to be key=value, such as train.epochs=3")
+        # What follows the key may be a secret, as in `notify.webhook.url: https://...`.
+        words = re.split(r"[^\w.-]", override, maxsplit=1)[0]
+        shown = words if words == override else f"{words}..."
+        raise ConfigError(f"--set {shown}: it has to be key=value, such as train.epochs=3")
     try:
         value = _parse(text)
     except yaml.YAMLError:

@@ -79,6 +79,22 @@ def test_bad_override_is_explained(override: str, words: str) -> None:
         load_config(DIGITS, [override])
 
 
+@pytest.mark.parametrize(
+    ("override", "shown"),
+    [
+        ("notify.webhook.url: https://hooks.example.com/hush", "--set notify.webhook.url...: it"),
+        ("=hush", "--set ...: it has to be key=value"),
+    ],
+)
+def test_override_without_a_key_does_not_repeat_what_may_be_a_secret(
+    override: str, shown: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(DIGITS, [override])
+    assert str(caught.value).startswith(shown)
+    assert "hush" not in str(caught.value)
+
+
 HOOK = "https://hooks.example.com/T00/hush"
 
 

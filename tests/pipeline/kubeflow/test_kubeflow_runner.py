@@ -84,6 +84,21 @@ def test_status(server: KfpServer, tmp_path: Path, scopeline: Run, config: str) 
     ]
 
 
+def test_the_command_that_is_told_repeats_no_secret() -> None:
+    overrides = [
+        "train.epochs=3",
+        "notify.webhook.url=https://hooks.example.com/hush",
+        "notify={webhook: {url: 'https://hooks.example.com/hush'}}",
+        "kubeflow.environment.TOKEN=hush",
+        "kubeflow.image=x:1",
+    ]
+    assert commands.command_line(Path("a b.yaml"), overrides).format("status 1") == (
+        "python kubeflow_runner.py status 1 --config 'a b.yaml' --set train.epochs=3 "
+        "--set notify.webhook.url=... --set notify=... --set kubeflow.environment.TOKEN=... "
+        "--set kubeflow.image=x:1"
+    )
+
+
 def test_status_of_the_latest_run(
     server: KfpServer, tmp_path: Path, scopeline: Run, config: str
 ) -> None:
