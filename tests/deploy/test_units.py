@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.exit_codes import EXIT_LATER
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -83,6 +85,20 @@ def test_cron_job_runs_a_command_that_exists(tmp_path: Path) -> None:
     _, runs = container()
     assert "--once" in runs["command"]
     assert_command_parses(runs["command"], tmp_path)
+
+
+def test_what_passes_by_itself_is_no_failure() -> None:
+    once = read_unit(DEPLOY / "scopeline.service")["Service"]
+    assert int(once["SuccessExitStatus"]) == EXIT_LATER
+    job = read_manifests()["CronJob"]["spec"]["jobTemplate"]["spec"]
+    pod, runs = container()
+    # Kubernetes takes a policy for failures only where the pod itself is not started again.
+    assert pod["restartPolicy"] == "Never"
+    (rule,) = job["podFailurePolicy"]["rules"]
+    assert rule == {
+        "action": "Ignore",
+        "onExitCodes": {"containerName": runs["name"], "operator": "In", "values": [EXIT_LATER]},
+    }
 
 
 def test_cron_job_is_confined_and_keeps_its_output() -> None:
