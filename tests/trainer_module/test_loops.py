@@ -207,6 +207,31 @@ def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(
         evaluate_checkpoint(other, latest)
 
 
+@pytest.mark.parametrize("backup_steps", [None, 4])
+def test_training_on_fewer_replicas_begins_anew(
+    trips: Transformed,
+    expected: dict,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    backup_steps: int | None,
+) -> None:
+    """An epoch has more steps then; in the first one, a checkpoint's number does not show that."""
+    runtime = Runtime(backup_directory=str(tmp_path / "backup"), backup_steps=backup_steps)
+    job = prepare(trips, tmp_path, runtime, strategy="mirrored")
+    interrupt = Interrupt(4 if backup_steps else 16, job.train.steps)
+    interrupted = TrainingJob(**{**vars(job), "callbacks": [*job.callbacks, interrupt]})
+    with pytest.raises(KeyboardInterrupt):
+        LOOPS[Loop.FIT](interrupted)
+    job = prepare(trips, tmp_path, runtime)
+    assert job.start == Position()
+    assert "Training begins anew: an epoch now has 15 steps" in caplog.text
+    assert not list((tmp_path / "backup").iterdir())
+    if not backup_steps:
+        LOOPS[Loop.FIT](job)
+        for name, values in expected.items():
+            assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
+
+
 @pytest.mark.parametrize("loop", Loop)
 def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
     houses: Transformed, tmp_path: Path, loop: Loop

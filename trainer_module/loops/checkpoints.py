@@ -57,6 +57,13 @@ class Notes(tf.train.experimental.PythonState):
         super().__init__()
         self.value: dict[str, Any] = {}
 
+    @classmethod
+    def of(cls, path: str) -> Notes:
+        """Those of a checkpoint, of which nothing else is restored."""
+        notes = cls()
+        tf.train.Checkpoint(notes=notes).restore(path).expect_partial()
+        return notes
+
     def serialize(self) -> str:
         """For the checkpoint."""
         return json.dumps(self.value)
@@ -96,6 +103,13 @@ class Checkpoints:
             for path in tf.io.gfile.glob(f"{self.path('*')}.*"):
                 if path.rpartition(".")[0] not in kept:
                     tf.io.gfile.remove(path)
+
+    def clear(self) -> None:
+        """Deletes all checkpoints, and what says which is the latest, if this process writes."""
+        if self._writing is self._reading:
+            state = os.path.join(self._reading.directory, STATE_FILE)
+            for path in [state, *tf.io.gfile.glob(f"{self.path('*')}.*")]:
+                tf.io.gfile.remove(path)
 
     def path(self, number: int | str) -> str:
         """What the checkpoint of a number is called."""
@@ -192,12 +206,14 @@ class Backup(tf_keras.callbacks.Callback):
         if model.built and not getattr(model.optimizer, "built", True):
             with self._strategy.scope():
                 model.optimizer.build(model.trainable_variables)
-        self._checkpoints = Checkpoints(
-            self._directory, self._writes, model=model, notes=self._notes
-        )
+        self._checkpoints = self._open(model)
         latest = self._checkpoints.latest
         if not agree(self._strategy, _number(latest)):
             logger.warning("The workers have not got the same backup: training begins anew.")
+        elif latest is not None and not self._fits(latest):
+            agree(self._strategy, 0)  # When all have come here, nobody reads it any more.
+            self._checkpoints.clear()
+            self._checkpoints = self._open(model)
         elif latest is not None:
             self._checkpoints.restore(latest)
             notes = self._notes.value
@@ -206,6 +222,28 @@ class Backup(tf_keras.callbacks.Callback):
             logger.info("going on from %s: %s", latest, self.start)
         self._saved_at = self.start.epoch * self._steps + self.start.step
         return self.start
+
+    def _open(self, model: tf_keras.Model) -> Checkpoints:
+        return Checkpoints(self._directory, self._writes, model=model, notes=self._notes)
+
+    def _fits(self, latest: str) -> bool:
+        """Whether the epochs of a checkpoint had as many steps as those of this training.
+
+        They depend on the number of replicas, which another machine may have more or fewer of.
+        Checkpoints are found by their steps: the best epoch's would not be.
+        """
+        notes = Notes.of(latest).value
+        # The number alone says nothing in the first epoch; older notes have no steps.
+        steps = notes.get("steps", self._steps)
+        if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
+            return True
+        logger.warning(
+            "Training begins anew: an epoch now has %d steps, and another number in %s; so it is "
+            "when the number of replicas has changed.",
+            self._steps,
+            latest,
+        )
+        return False
 
     def maybe_load_initial_counters_from_ckpt(
         self, steps_per_epoch: int, initial_epoch: int, mode: str
@@ -257,6 +295,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._notes.value = {
             "epoch": position.epoch,
             "step": position.step,
+            "steps": self._steps,
             "history": self.history,
             "metrics": metrics,
             "callbacks": {name: callback.get_state() for name, callback in self._stateful.items()},
