@@ -97,7 +97,10 @@ def keep_backup(backup: str, model_run_uri: str, key: str) -> None:
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
     with fileio.open(posixpath.join(backup, _KEPT_FILE), "w") as file:
         file.write(json.dumps({"steps": key, "epochs": record["epochs"]}))
-    fileio.rename(backup, posixpath.join(model_run_uri, CHECKPOINTS_FOLDER))
+    kept = posixpath.join(model_run_uri, CHECKPOINTS_FOLDER)
+    # Executions count from 1 again in a new store: one of this number may have left some.
+    remove_backup(kept)
+    fileio.rename(backup, kept)
 
 
 def remove_backup(directory: str) -> None:
@@ -112,9 +115,14 @@ def _executions(model_run_uri: str) -> str:
 
 
 def _hash(input_dict: Inputs, properties: Mapping[str, Any], scope: str = "") -> str:
-    inputs = {key: sorted(item.uri for item in artifacts) for key, artifacts in input_dict.items()}
+    inputs = {key: sorted(map(_identity, artifacts)) for key, artifacts in input_dict.items()}
     told = json.dumps([inputs, dict(properties)], sort_keys=True, default=str) + scope
     return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _identity(artifact: types.Artifact) -> tuple[str, int, int]:
+    """What no other artifact has, also when a new store has given its uri and id once more."""
+    return artifact.uri, artifact.id, artifact.mlmd_artifact.create_time_since_epoch
 
 
 def _read(path: str) -> dict[str, Any]:

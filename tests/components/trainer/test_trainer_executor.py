@@ -209,6 +209,33 @@ def test_backup_is_found_again_as_long_as_nothing_changes(execution: Execution) 
     assert execution.backup(properties) != first
 
 
+def test_the_same_uris_in_a_new_metadata_store_are_other_data(execution: Execution) -> None:
+    properties = execution.properties("train")
+    examples = execution.inputs["examples"][0]
+    examples.id, examples.mlmd_artifact.create_time_since_epoch = 3, 1000
+    backup, steps = execution.backup(properties), steps_key(execution.inputs, properties)
+    examples.mlmd_artifact.create_time_since_epoch = 2000
+    assert execution.backup(properties) != backup
+    assert steps_key(execution.inputs, properties) != steps
+    examples.mlmd_artifact.create_time_since_epoch = 1000
+    assert execution.backup(properties) == backup
+
+
+def test_checkpoints_replace_those_of_a_run_of_this_number(execution: Execution) -> None:
+    """Runs count from 1 again after a new metadata store."""
+    execution.model_run.mkdir(parents=True)
+    (execution.model_run / "training.json").write_text(json.dumps({"epochs": 3}))
+    for state in ("old", "new"):
+        backup = execution.model / "backup"
+        backup.mkdir(parents=True)
+        (backup / "checkpoint").write_text(state)
+        (backup / state).touch()
+        keep_backup(str(backup), str(execution.model_run), "steps")
+    kept = execution.model_run / "checkpoints"
+    assert (kept / "checkpoint").read_text() == "new"
+    assert not (kept / "old").exists()
+
+
 def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
     execution: Execution,
 ) -> None:
