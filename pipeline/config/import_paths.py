@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.config.issues import Issue
@@ -44,12 +45,16 @@ def find_source(module: str) -> Path | None:
     """The source file of a module, without importing it or its packages; None if there is none."""
     relative = Path(*module.split("."))
     for folder in map(Path, sys.path):
-        for candidate in (folder / relative.with_suffix(".py"), folder / relative / "__init__.py"):
+        for candidate in (folder / relative / "__init__.py", folder / relative.with_suffix(".py")):
             if candidate.is_file():
                 return candidate.resolve()
         if (folder / relative.parts[0] / "__init__.py").is_file():
             return None  # Python looks for the rest of the name in this package alone.
-    spec = importlib.util.find_spec(module) if "." not in module else None
+    if "." in module:
+        return None
+    spec = None
+    with suppress(ValueError):  # Modules such as __main__ are there, and come from nowhere.
+        spec = importlib.util.find_spec(module)
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 

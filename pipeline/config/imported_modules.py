@@ -54,7 +54,7 @@ def _imports(module: str, source: Path) -> Iterator[str]:
         yield parent
     try:
         tree = ast.parse(source.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):
+    except (SyntaxError, ValueError):  # Of text that is not UTF-8, and of null bytes.
         return
     package = module if source.name == "__init__.py" else parent
     for node in ast.walk(tree):
