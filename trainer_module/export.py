@@ -50,6 +50,7 @@ def export_model(
     problem: Problem,
     settings: TrainerSettings,
     directory: str,
+    options: tf.saved_model.SaveOptions | None = None,
 ) -> None:
     """Saves the model with its signatures; the transform graph becomes a part of it.
 
@@ -63,7 +64,13 @@ def export_model(
     # rebuilt from its config, and serving uses the signatures.
     traces = settings.model.is_custom
     try:
-        model.save(directory, save_format="tf", signatures=signatures, save_traces=traces)
+        model.save(
+            directory,
+            save_format="tf",
+            signatures=signatures,
+            save_traces=traces,
+            options=options,
+        )
     finally:
         del model.tft_layer  # It is no part of what a checkpoint of the model holds.
     write_description(description, directory)
@@ -80,9 +87,14 @@ def try_export(
     Raises:
       TrainingError: if the model cannot be exported; says what TensorFlow says.
     """
+    # The variables may be on other hosts, as with a TPU, which have not got this one's folder. What
+    # it is called depends on the cluster: localhost, chief or worker.
+    with tf.device("CPU:0"):
+        here = tf.constant(0).device
+    options = tf.saved_model.SaveOptions(experimental_io_device=here)
     with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
         try:
-            export_model(model, tft_output, problem, settings, scratch)
+            export_model(model, tft_output, problem, settings, scratch, options)
         except Exception as error:  # Layers of the user's own raise what they like.
             said = " ".join(str(error).split())
             if len(said) > LONGEST_REASON:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+import warm
 from trainer_data import Transformed, to_example
 
 from trainer_module.errors import TrainingError
@@ -66,3 +70,17 @@ def test_model_that_cannot_be_exported_is_not_trained(shades: Transformed, tmp_p
     with pytest.raises(TrainingError, match=r"cannot be exported, so it is not trained: .*untrack"):
         run_fn(fn_args)
     assert not (tmp_path / "model_run" / "checkpoints").exists()
+
+
+def test_host_of_the_variables_writes_nothing_of_a_trial(trips: Transformed) -> None:
+    """As that of a remote TPU, which has not got this machine's temporary folder."""
+    script = str(Path(__file__).with_name("export_from_afar.py"))
+    done = warm.run(
+        [sys.executable, script, str(trips.root), trips.settings.model_dump_json()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
