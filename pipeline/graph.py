@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfx import types
 from tfx.components import Evaluator, Pusher, StatisticsGen, Trainer, Transform
@@ -27,15 +26,14 @@ from components.resolvers.spans import (
 )
 from components.schema_gen import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
+from pipeline.cache_keys import add_code, trainer_config, transform_config
 from pipeline.component_ids import ComponentId, ResolverId
-from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.ingestion import make_example_gen
 from pipeline.run_context import RunContext
-from trainer_module.settings import IgnoredFeature, ImageFeature, TrainerSettings
+from trainer_module.settings import IgnoredFeature, ImageFeature
 
-_ROOT = Path(__file__).parents[1]
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
 DEFAULT_BEAM_ARGS = (
@@ -88,7 +86,7 @@ def create_pipeline(
         examples=window,
         schema=schema,
         preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
-        custom_config=_custom_config(_transform_settings(config), config.preprocessing),
+        custom_config=transform_config(config),
         # Statistics of what goes in and comes out would double its time; the cache costs more than
         # it saves where no span comes up again.
         disable_statistics=True,
@@ -113,9 +111,7 @@ def create_pipeline(
         base_model=warm_start.outputs["model"] if warm_start else None,
         train_args=trainer_pb2.TrainArgs(splits=["train"]),
         eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
-        custom_config=_custom_config(
-            config.trainer_settings, config.model.kind if config.model.is_custom else None
-        ),
+        custom_config=trainer_config(config),
         custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
     ).with_id(ComponentId.TRAINER.value)
     model = trainer.outputs["model"]
@@ -139,7 +135,7 @@ def create_pipeline(
         eval_config=make_eval_config(config),
         schema=schema,
     ).with_id(ComponentId.EVALUATOR.value)
-    _add_code(evaluator, "pipeline/evaluation.py", "trainer_module/export.py")
+    add_code(evaluator, "pipeline/evaluation.py", "trainer_module/export.py")
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
@@ -191,7 +187,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         task=config.task,
         images=config.columns_of(ImageFeature),
     ).with_id(ComponentId.SCHEMA_GEN.value)
-    _add_code(schema_gen, "components/schema_gen.py")
+    add_code(schema_gen, "components/schema_gen.py")
     schema = schema_gen.outputs["schema"]
 
     # Finds what the data looked like when a model was trained last.
@@ -210,7 +206,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
-    _add_code(example_validator, "components/example_validator")
+    add_code(example_validator, "components/example_validator")
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
     return _Data(present, example_gen, examples, schema, example_validator)
@@ -283,22 +279,3 @@ def named_columns(config: PipelineConfig) -> dict[str, str]:
         for name in columns
     }
     return features | slices
-
-
-def _transform_settings(config: PipelineConfig) -> TrainerSettings:
-    """What Transform is told: without the model's settings, which must not invalidate its cache."""
-    return TrainerSettings(label=config.data.label, task=config.task, features=config.features)
-
-
-def _add_code(component: base_node.BaseNode, *code: str) -> None:
-    """Makes our code that a component runs a part of its cache key.
-
-    Beside its parameters: not all of these components have one for it.
-    """
-    sources = [_ROOT / path for path in code]
-    component.exec_properties[CODE_KEY] = code_fingerprint(sources)
-
-
-def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
-    code = code_fingerprint([_ROOT / "trainer_module"], [import_path] if import_path else [])
-    return {**settings.to_custom_config(), CODE_KEY: code}

@@ -12,24 +12,21 @@ import hmac
 import json
 import logging
 import os
-import smtplib
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from email.message import EmailMessage
 from typing import Any
 from urllib.parse import urlsplit
 
 from pipeline.config.settings import (
     WEBHOOK_URL,
-    EmailSettings,
     Occasion,
     PipelineConfig,
     WebhookSettings,
 )
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.mail import explain_answer, send_mail
 from trainer_module.errors import ConfigError, ScopelineError
 
 SIGNATURE_HEADER = "X-Scopeline-Signature"
@@ -40,7 +37,6 @@ DEADLINE_SECONDS = 15.0
 """The longest that a delivery may take, second attempt included."""
 RETRY_SECONDS = 1.0
 """The wait before the second attempt."""
-SMTP_PORT = 25
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +112,7 @@ def notify(
         _deliver(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
     if (email := settings.email) is not None:
         what = f"the mail server {email.server}"
-        _deliver(what, lambda: _send(email, content), occasion, event_log, run)
+        _deliver(what, lambda: send_mail(email, content, READ_SECONDS), occasion, event_log, run)
 
 
 def _deliver(
@@ -183,19 +179,8 @@ def _attempt(attempt: Callable[[], None]) -> tuple[str | None, bool]:
 
 def _explain(error: OSError) -> tuple[str, bool]:
     """Why an attempt failed, without a URL, and whether another may succeed."""
-    if isinstance(error, smtplib.SMTPAuthenticationError):
-        return f"it refuses the login ({error.smtp_code})", False
-    if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return _refused(error.recipients), False
-    if isinstance(error, smtplib.SMTPResponseException):
-        said = error.smtp_error
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
-        return (
-            f"it answered {error.smtp_code} {' '.join(text.split())[:200]}",
-            error.smtp_code < 500,
-        )
-    if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):
-        return str(error), isinstance(error, smtplib.SMTPServerDisconnected)
+    if (answer := explain_answer(error)) is not None:
+        return answer
     for cause in _causes(error):
         if isinstance(cause, TimeoutError):
             return "no answer in time", True
@@ -266,40 +251,3 @@ def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
         raise _UndeliveredError(f"it answered {status}, a redirection; give the URL it leads to")
     if status >= 400:
         raise _UndeliveredError(f"it answered {status}", again=status >= 500 or status == 429)
-
-
-def _compose(email: EmailSettings, content: dict[str, Any]) -> EmailMessage:
-    mail = EmailMessage()
-    occasion = str(content["occasion"]).replace("_", " ")
-    mail["Subject"] = f"{content['pipeline']}: {occasion}"
-    mail["From"] = email.sender
-    mail["To"] = ", ".join(email.to)
-    details = json.dumps(content["details"], default=str, indent=2, ensure_ascii=False)
-    mail.set_content(
-        f"{content['message']}\n\npipeline: {content['pipeline']}\nrun: {content['run'] or '-'}\n"
-        f"at: {content['at']}\n\n{details}\n"
-    )
-    return mail
-
-
-def _send(email: EmailSettings, content: dict[str, Any]) -> None:
-    mail = _compose(email, content)
-    parts = urlsplit(f"//{email.server}")
-    with smtplib.SMTP(
-        parts.hostname or "", parts.port or SMTP_PORT, timeout=READ_SECONDS
-    ) as server:
-        if email.tls:
-            server.starttls(context=ssl.create_default_context())
-        if email.user:
-            password = os.environ.get(email.password_variable or "", "")
-            server.login(email.user, password)
-        refused = server.send_message(mail)
-    if refused:  # No second attempt: the other recipients have the mail.
-        raise _UndeliveredError(_refused(refused))
-
-
-def _refused(recipients: dict[str, tuple[int, bytes]]) -> str:
-    answers = (
-        f"{to} ({code} {text.decode(errors='replace')})" for to, (code, text) in recipients.items()
-    )
-    return f"it refuses {', '.join(answers)}"

@@ -15,9 +15,10 @@ from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
 from components import example_gen
-from pipeline import graph
+from pipeline import cache_keys
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout
+from pipeline.own_modules import ROOT
 from pipeline.records.summary import State
 from pipeline.run_context import resolve_run
 from pipeline.runs.local import compiled_nodes, launch
@@ -211,8 +212,8 @@ def test_an_edit_of_our_code_is_noticed(
 ) -> None:
     """Seen in a copy of it, which is as good as the original until it is edited."""
     for package in ("components", "pipeline", "trainer_module"):
-        shutil.copytree(graph._ROOT / package, tmp_path / package)
-    monkeypatch.setattr(graph, "_ROOT", tmp_path)
+        shutil.copytree(ROOT / package, tmp_path / package)
+    monkeypatch.setattr(cache_keys, "ROOT", tmp_path)
     assert not any(planned.runs for planned in plans().values())
     with (tmp_path / file).open("a") as source:
         source.write("# An edit.\n")

@@ -1,0 +1,35 @@
+"""What TFX's cache cannot see by itself: the code that a component runs, and no more settings."""
+
+from __future__ import annotations
+
+from tfx.dsl.components.base import base_node
+
+from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
+from pipeline.config.settings import PipelineConfig
+from pipeline.own_modules import ROOT
+from trainer_module.settings import TrainerSettings
+
+
+def transform_config(config: PipelineConfig) -> dict[str, object]:
+    """What Transform is told: without the model's settings, which must not invalidate its cache."""
+    settings = TrainerSettings(label=config.data.label, task=config.task, features=config.features)
+    return _custom_config(settings, config.preprocessing)
+
+
+def trainer_config(config: PipelineConfig) -> dict[str, object]:
+    """What Trainer is told."""
+    builder = config.model.kind if config.model.is_custom else None
+    return _custom_config(config.trainer_settings, builder)
+
+
+def add_code(component: base_node.BaseNode, *code: str) -> None:
+    """Makes our code that a component runs a part of its cache key.
+
+    Beside its parameters: not all of these components have one for it.
+    """
+    component.exec_properties[CODE_KEY] = code_fingerprint(ROOT / path for path in code)
+
+
+def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
+    code = code_fingerprint([ROOT / "trainer_module"], [import_path] if import_path else [])
+    return {**settings.to_custom_config(), CODE_KEY: code}
