@@ -33,21 +33,26 @@ LONGEST = (
 
 LONG = (
     "test_analyzer_cache",
+    "test_artifact_reader",
     "test_base_models",
     "test_clusters",
     "test_evaluation_report",
     "test_export",
+    "test_input_pipeline",
     "test_kubernetes_launcher",
     "test_kubernetes_training",
     "test_kubernetes_trouble",
     "test_loops",
+    "test_models",
+    "test_preprocessing",
     "test_registries",
+    "test_schedule_processes",
     "test_trainer",
     "test_vertex",
     "test_warm_start",
     "test_warm_start_own_models",
 )
-"""Modules that train, evaluate, or start clusters, for as long as whole pipelines take."""
+"""Modules that train, evaluate, or start clusters or schedulers, for as long as whole pipelines."""
 
 
 def pytest_configure() -> None:
