@@ -18,8 +18,7 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
-    builder = config.model.kind if config.model.is_custom else None
-    return _custom_config(config.trainer_settings, builder)
+    return _custom_config(config.trainer_settings, config.model.builder)
 
 
 def add_code(component: base_node.BaseNode, *code: str) -> None:

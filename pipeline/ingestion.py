@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tfx.proto import example_gen_pb2, range_config_pb2
 
-from components import example_gen
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_remote
@@ -18,6 +17,7 @@ from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.data.ingestion import Ingestion
 from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
+from pipeline.own_modules import ROOT
 
 
 def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
@@ -38,7 +38,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
         schema_revision=(
             "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
         ),
-        code=code_fingerprint([Path(example_gen.__file__).parent]),
+        code=code_fingerprint([ROOT / "components/example_gen"]),
     )
     text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"
     return Ingestion(settings, curated, hashlib.sha256(text.encode()).hexdigest()[:16])

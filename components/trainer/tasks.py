@@ -112,8 +112,7 @@ def _worker(training: Training, index: int, workers: int) -> TaskSpec:
 
 def _server(training: Training, task: ClusterTask) -> TaskSpec:
     """A process that computes, or holds variables, for the chief."""
-    model = training.settings.model
-    return TaskSpec(task, MODULE, {"serve": True, "model": model.kind if model.is_custom else None})
+    return TaskSpec(task, MODULE, {"serve": True, "model": training.settings.model.builder})
 
 
 def _join(training: Training, strategy: str, tf_config: TFConfig) -> TaskSpec:

@@ -30,7 +30,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
     layout = Layout.of(config, output)
     check_store(config, layout)
     with quiet_console(verbose) as console:
-        from pipeline.runs.last_training import find_checkpoint, find_last_training
+        from pipeline.runs.results.last_training import find_checkpoint, find_last_training
 
         training = find_last_training(config, layout)
         path = find_checkpoint(training, which)

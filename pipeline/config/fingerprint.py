@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.imported_modules import imported_sources
 from pipeline.config.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
+from pipeline.config.user_code.imported_modules import imported_sources
 
 CODE_KEY = "code"
 """The key of the fingerprint in a component's `custom_config`."""
@@ -38,8 +38,7 @@ def config_fingerprint(config: PipelineConfig) -> str:
 
 def own_sources(config: PipelineConfig) -> list[Path]:
     """The files of the user's code that a config names, and of what these import."""
-    builder = config.model.kind if config.model.is_custom else None
-    return _sources(path for path in (config.preprocessing, builder) if path)
+    return _sources(path for path in (config.preprocessing, config.model.builder) if path)
 
 
 def _sources(import_paths: Iterable[str]) -> list[Path]:

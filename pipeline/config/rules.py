@@ -8,7 +8,6 @@ from pathlib import Path
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.formats import FORMATS, IMAGE_FEATURE
 from components.example_gen.paths import is_remote
-from pipeline.config.import_paths import check_import_path
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
 from pipeline.config.metrics import METRICS
@@ -19,6 +18,7 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
+from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task

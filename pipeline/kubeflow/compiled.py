@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from pipeline.records.summary import RunSummary, State, Status
-from pipeline.runs.results import PushedVersion
+from pipeline.runs.results.run_results import PushedVersion
 
 SETUP = "Begin"
 """The step that checks data and stores, and reads the spans that are new."""

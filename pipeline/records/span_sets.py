@@ -64,14 +64,8 @@ def known_digests(connection: sqlite3.Connection) -> dict[str, str]:
 
 def _row(connection: sqlite3.Connection, span: str, state: Any) -> int:
     """The row of a span's signature, or of its state: with its digest, which may come later."""
-    signature, digest = (
-        (state["signature"], state["digest"])
-        if isinstance(state, dict)
-        else (
-            state,
-            None,
-        )
-    )
+    is_state = isinstance(state, dict)
+    signature, digest = (state["signature"], state["digest"]) if is_state else (state, None)
     found = connection.execute(
         "SELECT id, digest FROM span_states WHERE span = ? AND signature = ? "
         "AND (? IS NULL OR digest IS NULL OR digest = ?) ORDER BY id LIMIT 1",

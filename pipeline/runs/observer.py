@@ -21,7 +21,7 @@ from pipeline.records.summary import (
 )
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
-from pipeline.runs.results import RunResults
+from pipeline.runs.results.run_results import RunResults
 
 logger = logging.getLogger(__name__)
 

@@ -43,8 +43,6 @@ _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CAC
 
 HASHES = {
     CODE_KEY: "the code that it runs",
-    f"{CUSTOM_CONFIG_KEY}.{CODE_KEY}": "the code that it runs",
-    f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.{CODE_KEY}": "the code that it runs",
     "input_fingerprint": "the data",
     "revision": "the schema file",
     "eval_config": "evaluate",
@@ -54,6 +52,7 @@ HASHES = {
 WRAPPINGS = (
     f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
     f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.",
+    f"{CUSTOM_CONFIG_KEY}.",
 )
 """What settings travel in; without it they are named as in the config."""
 
@@ -188,16 +187,12 @@ def _why(node: Node, signal: _WouldRunError) -> str:
 
 def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
     """The execution that gave what a cached one took over; a driver has noted more of it."""
-    outputs = [
-        event.artifact_id
-        for event in store.get_events_by_execution_ids([execution.id])
-        if event.type == metadata_store_pb2.Event.OUTPUT
-    ]
+    outputs = _artifacts(store, execution.id, metadata_store_pb2.Event.OUTPUT)
     if not outputs:
         return execution
     makers = [
         event.execution_id
-        for event in store.get_events_by_artifact_ids(outputs)
+        for event in store.get_events_by_artifact_ids(list(outputs))
         if event.type == metadata_store_pb2.Event.OUTPUT
     ]
     (origin,) = store.get_executions_by_id([min(makers)])
@@ -205,11 +200,13 @@ def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
 
 
 def _inputs(store: Any, execution_id: int) -> set[int]:
-    return {
-        event.artifact_id
-        for event in store.get_events_by_execution_ids([execution_id])
-        if event.type == metadata_store_pb2.Event.INPUT
-    }
+    return _artifacts(store, execution_id, metadata_store_pb2.Event.INPUT)
+
+
+def _artifacts(store: Any, execution_id: int, direction: int) -> set[int]:
+    """The ids of what an execution took, or of what it gave."""
+    events = store.get_events_by_execution_ids([execution_id])
+    return {event.artifact_id for event in events if event.type == direction}
 
 
 def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
@@ -242,20 +239,21 @@ def _open(value: Any) -> Any:
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """The leaves that differ, as `path: old -> new`."""
-    if path not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
+    named = path
+    for wrapping in WRAPPINGS:
+        named = named.removeprefix(wrapping)
+    if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in sorted(set(old) | set(new)):
             yield from _differences(
                 old.get(key), new.get(key), f"{path}.{key}" if path else str(key)
             )
     elif old != new:
-        if path in HASHES:
-            yield HASHES[path]
-        elif path.endswith(".mixed_columns"):
+        if named in HASHES:
+            yield HASHES[named]
+        elif named.endswith(".mixed_columns"):
             yield "features: which columns are declared categorical or ignored"
         else:
-            for wrapping in WRAPPINGS:
-                path = path.removeprefix(wrapping)
-            yield f"{path} {_short(old)} -> {_short(new)}"
+            yield f"{named} {_short(old)} -> {_short(new)}"
 
 
 def _short(value: Any) -> str:

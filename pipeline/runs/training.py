@@ -8,8 +8,8 @@ from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
 from trainer_module.settings import Precision, TrainSettings
 from trainer_module.strategies.automatic import choose_strategy
-from trainer_module.strategies.base import Processes
-from trainer_module.tf_config import read_tf_config
+from trainer_module.strategies.base import BaseStrategy, Processes
+from trainer_module.tf_config import TFConfig, read_tf_config
 
 
 def prepare_training(
@@ -30,11 +30,12 @@ def prepare_training(
     Raises:
       ConfigError: TF_CONFIG cannot be used, or this machine lacks a device of the strategy.
     """
-    choice = choose_strategy(train, read_tf_config(os.environ))
+    tf_config = read_tf_config(os.environ)
+    choice = choose_strategy(train, tf_config)
     notes = []
     if pods is None:
         choice.strategy.check()
-        notes = training_notes(train)
+        notes = _notes(train, choice.strategy, tf_config)
     prepared = {"choice": choice, "backup_scope": backup_scope}
     options = trainer_options(train, pods).model_copy(update=prepared)
     os.environ.update(options.to_environment())
@@ -44,7 +45,10 @@ def prepare_training(
 def training_notes(train: TrainSettings) -> list[str]:
     """What a training on this machine will suffer from, without being wrong."""
     tf_config = read_tf_config(os.environ)
-    strategy = choose_strategy(train, tf_config).strategy
+    return _notes(train, choose_strategy(train, tf_config).strategy, tf_config)
+
+
+def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | None) -> list[str]:
     # Servers that others started may be on machines with GPUs.
     computes_here = tf_config is None or strategy.processes is not Processes.SERVERS
     if train.precision is Precision.MIXED_FLOAT16 and computes_here and strategy.is_on_cpu():

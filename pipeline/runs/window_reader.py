@@ -19,10 +19,10 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import State, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.artifact_reader import ArtifactReader
 from pipeline.runs.console import RunConsole
 from pipeline.runs.failures import explain
 from pipeline.runs.local import LocalRunner
+from pipeline.runs.results.artifact_reader import ArtifactReader
 
 logger = logging.getLogger(__name__)
 

@@ -47,3 +47,8 @@ class ModelSettings(Settings):
     def is_custom(self) -> bool:
         """Whether `kind` is an import path."""
         return "." in self.kind
+
+    @property
+    def builder(self) -> str | None:
+        """The import path of a builder of the user's; None for a model of the zoo."""
+        return self.kind if self.is_custom else None

@@ -22,7 +22,7 @@ from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.results import RunResults
+from pipeline.runs.results.run_results import RunResults
 from pipeline.versions.retention import delete_expired
 
 

@@ -20,9 +20,9 @@ from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.kubeflow.steps.run_record import RunRecord
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
-from pipeline.runs.artifact_reader import ArtifactResults
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
+from pipeline.runs.results.artifact_reader import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.progress import PROGRESS_LOGGER

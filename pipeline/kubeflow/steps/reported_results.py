@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pipeline.component_ids import ComponentId
 from pipeline.kubeflow.compiled import Found, StepReport
 from pipeline.records.summary import RunSummary, State
-from pipeline.runs.results import PushedVersion
+from pipeline.runs.results.run_results import PushedVersion
 
 
 class ReportedResults:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.import_paths import check_import_path, find_source
-from pipeline.config.imported_modules import imported_sources
+from pipeline.config.user_code.import_paths import check_import_path, find_source
+from pipeline.config.user_code.imported_modules import imported_sources
 
 
 @pytest.fixture

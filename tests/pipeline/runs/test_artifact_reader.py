@@ -17,7 +17,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config
 from pipeline.records.summary import RunSummary, State
-from pipeline.runs.artifact_reader import ArtifactReader, SummaryBuilder
+from pipeline.runs.results.artifact_reader import ArtifactReader, SummaryBuilder
 
 DRIFT = {"columns": {"side": {"infinity_norm": 0.2}}}
 

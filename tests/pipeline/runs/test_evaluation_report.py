@@ -7,7 +7,7 @@ import math
 import pytest
 from evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
 
-from pipeline.runs.evaluation_report import EvaluationReport, MetricResult, read_evaluation
+from pipeline.runs.results.evaluation_report import EvaluationReport, MetricResult, read_evaluation
 
 
 def read(measured: Measured) -> EvaluationReport:

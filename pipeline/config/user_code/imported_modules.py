@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config.import_paths import find_source
+from pipeline.config.user_code.import_paths import find_source, parse_source
 from pipeline.own_modules import PACKAGES, ROOT
 
 _OURS = [ROOT / name for name in PACKAGES]
@@ -29,16 +29,18 @@ def imported_sources(module: str) -> list[Path]:
       Files in the order in which they were found; empty if there is no such module.
     """
     package = module.partition(".")[0]
-    found: dict[str, Path] = {}
-    waiting = [module]
+    found: dict[Path, None] = {}
+    waiting, seen = [module], {module}
     while waiting:
         name = waiting.pop()
-        source = find_source(name) if name not in found else None
+        source = find_source(name)
         if source is None or not (name.partition(".")[0] == package or _is_own(source)):
             continue
-        found[name] = source
-        waiting += _imports(name, source)
-    return list(dict.fromkeys(found.values()))
+        found[source] = None
+        news = dict.fromkeys(_imports(name, source))
+        waiting += [name for name in news if name not in seen]
+        seen.update(news)
+    return list(found)
 
 
 def _is_own(source: Path) -> bool:
@@ -52,9 +54,8 @@ def _imports(module: str, source: Path) -> Iterator[str]:
     parent = module.rpartition(".")[0]
     if parent:
         yield parent
-    try:
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError):  # Of text that is not UTF-8, and of null bytes.
+    tree = parse_source(source)
+    if tree is None:
         return
     package = module if source.name == "__init__.py" else parent
     for node in ast.walk(tree):

@@ -34,10 +34,10 @@ def check_import_path(key: str, path: str) -> Iterator[Issue]:
             f"{hint}",
         )
         return
-    names = _top_level_names(source)
-    if names is None:
+    tree = parse_source(source)
+    if tree is None:
         yield Issue(key, f"found {path!r}; {source} is not valid Python: try `python {source}`")
-    elif not names & {function, *_ANY_NAME}:
+    elif not set(_bound_names(tree)) & {function, *_ANY_NAME}:
         yield Issue(key, f"found {path!r}; {source} defines no `{function}`")
 
 
@@ -58,13 +58,12 @@ def find_source(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
-def _top_level_names(source: Path) -> set[str] | None:
-    """The names that a module may have; None if it is not valid Python."""
+def parse_source(source: Path) -> ast.Module | None:
+    """The syntax tree of a file; None if it is not valid Python."""
     try:
-        tree = ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):
+        return ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError):  # Of null bytes, and of text that is not UTF-8.
         return None
-    return set(_bound_names(tree))
 
 
 def _bound_names(node: ast.AST) -> Iterator[str]:

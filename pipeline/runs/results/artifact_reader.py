@@ -20,8 +20,8 @@ from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.summary import MetricSummary, RunSummary, State
-from pipeline.runs.evaluation_report import EvaluationReport, read_evaluation
-from pipeline.runs.results import PushedVersion
+from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
+from pipeline.runs.results.run_results import PushedVersion
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import IgnoredFeature
 

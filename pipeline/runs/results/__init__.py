@@ -1,0 +1,1 @@
+"""What a run left behind: read from its artifacts, or from what its steps reported."""
