@@ -250,7 +250,7 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     elif old != new:
         if named in HASHES:
             yield HASHES[named]
-        elif named.endswith(".mixed_columns"):
+        elif named == "mixed_columns":
             yield "features: which columns are declared categorical or ignored"
         else:
             yield f"{named} {_short(old)} -> {_short(new)}"

@@ -14,8 +14,7 @@ from tfx.orchestration.portable import base_executor_operator, data_types
 from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
-from components import example_gen
-from pipeline import cache_keys
+from pipeline import cache_keys, ingestion
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
@@ -225,10 +224,11 @@ def test_an_edit_of_our_code_is_noticed(
 def test_an_edit_of_how_files_are_read_is_noticed(
     plans: Plans, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    shutil.copytree(Path(example_gen.__file__).parent, tmp_path / "example_gen")
-    monkeypatch.setattr(example_gen, "__file__", str(tmp_path / "example_gen" / "__init__.py"))
+    folder = tmp_path / "components" / "example_gen"
+    shutil.copytree(ROOT / "components" / "example_gen", folder)
+    monkeypatch.setattr(ingestion, "ROOT", tmp_path)
     assert not plans()["ExampleGen"].runs
-    (tmp_path / "example_gen" / "sources" / "base.py").write_text("# An edit.\n")
+    (folder / "sources" / "base.py").write_text("# An edit.\n")
     assert plans()["ExampleGen"].why == "changed: the code that it runs"
 
 
