@@ -8,6 +8,7 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.constants import TF_GENERIC
 from tensorflow_model_analysis.proto import config_pb2
 
+from components.evaluator.constant_prediction import FORMULAS
 from pipeline.config.metrics import DEFAULT_METRICS, METRICS, Metric
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
@@ -24,14 +25,27 @@ def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
     return list(dict.fromkeys([*named, *evaluate.thresholds]))
 
 
-def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
-    """The thresholds; where there are none, one that any number for the first metric keeps.
+def constant_metric(evaluate: EvaluateSettings, task: Task) -> str | None:
+    """The metric in which a model must be better than a constant prediction.
 
-    TFX does not decide without a threshold; then the model in service is the only bound.
+    Where no thresholds are set it is the first metric for which that is known; else None, as a
+    person has decided what is good enough.
+    """
+    if evaluate.thresholds:
+        return None
+    return next((name for name in metric_names(evaluate, task) if name in FORMULAS), None)
+
+
+def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
+    """The thresholds; where there are none, those that any number for a metric keeps.
+
+    TFX does not decide without a threshold, and Evaluator puts the constant prediction's in its
+    place; the model in service is a bound of the first metric.
     """
     if evaluate.thresholds:
         return dict(evaluate.thresholds)
-    return {metric_names(evaluate, task)[0]: Threshold()}
+    first = metric_names(evaluate, task)[0]
+    return {first: Threshold(), constant_metric(evaluate, task) or first: Threshold()}
 
 
 def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfx import types
-from tfx.components import Evaluator, Pusher, StatisticsGen, Trainer, Transform
+from tfx.components import Pusher, StatisticsGen, Trainer, Transform
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration import pipeline
 from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 
+from components.evaluator.component import Evaluator
 from components.example_validator.component import ExampleValidator
 from components.pusher.executor import AtomicPushExecutor
 from components.resolvers.models import (
@@ -28,8 +29,8 @@ from components.schema_gen import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.cache_keys import add_code, trainer_config, transform_config
 from pipeline.component_ids import ComponentId, ResolverId
-from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import make_eval_config
+from pipeline.config.settings import EVAL_SPLIT, PipelineConfig
+from pipeline.evaluation import constant_metric, make_eval_config
 from pipeline.ingestion import make_example_gen
 from pipeline.run_context import RunContext
 from trainer_module.settings import IgnoredFeature, ImageFeature
@@ -134,8 +135,13 @@ def create_pipeline(
         baseline_model=baseline.outputs["model"],
         eval_config=make_eval_config(config),
         schema=schema,
+        label=config.data.label,
+        split=EVAL_SPLIT,
+        constant_metric=constant_metric(config.evaluate, config.task),
     ).with_id(ComponentId.EVALUATOR.value)
-    add_code(evaluator, "pipeline/evaluation.py", "trainer_module/export.py")
+    add_code(
+        evaluator, "components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py"
+    )
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(

@@ -81,7 +81,8 @@ class EvaluateSettings(Settings):
     metrics: list[str] = []
     """Names of metrics; empty: the usual ones of the task. docs/config.md lists them."""
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric; besides them a model is never worse than the one in service."""
+    """Bounds by metric; besides them a model is never worse than the one in service. Without any, it
+    has to be better than a constant prediction (the most frequent class, the mean)."""
     slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
 

@@ -15,8 +15,7 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
-from components.beam_lookups import remember_lookups
-from components.transform_graphs import share_transform_graphs
+from components.speed import speed_up
 from pipeline.records.summary import State
 
 _STATES = {
@@ -141,8 +140,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       Its state, and its execution's id. A launcher whose inputs could not be resolved returns
       without an error: then the state is FAILED.
     """
-    remember_lookups()
-    share_transform_graphs()
+    speed_up()
     info = launcher.Launcher(**node.launcher_arguments, **launcher_options).launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)

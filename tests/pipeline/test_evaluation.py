@@ -11,7 +11,12 @@ import tensorflow_model_analysis as tfma
 
 from pipeline.config.metrics import METRICS
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
-from pipeline.evaluation import effective_thresholds, make_eval_config, metric_names
+from pipeline.evaluation import (
+    constant_metric,
+    effective_thresholds,
+    make_eval_config,
+    metric_names,
+)
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 
@@ -151,6 +156,21 @@ def test_without_thresholds_only_the_model_in_service_is_one() -> None:
     assert not metrics_of(config)["auc"].per_slice_thresholds
     settings = EvaluateSettings(metrics=["log_loss", "auc"])
     assert effective_thresholds(settings, Task.BINARY) == {"log_loss": Threshold()}
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "metric"),
+    [
+        ({}, "auc"),
+        ({"metrics": ["recall", "log_loss"]}, "log_loss"),
+        ({"metrics": ["recall"]}, None),
+        ({"thresholds": {"auc": {"min": 0.4}}}, None),
+    ],
+)
+def test_a_constant_prediction_is_to_be_beaten_where_nobody_has_decided(
+    evaluate: dict[str, Any], metric: str | None
+) -> None:
+    assert constant_metric(EvaluateSettings.model_validate(evaluate), Task.BINARY) == metric
 
 
 def test_given_thresholds_are_the_only_ones() -> None:

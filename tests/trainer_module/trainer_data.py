@@ -26,7 +26,7 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.beam_lookups import remember_lookups
+from components.speed.beam_lookups import remember_lookups
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.problem import Problem
 from trainer_module.record import RECORD_FILE

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 
+from components.evaluator.constant_prediction import ConstantPrediction
+from components.evaluator.executor import read_constant_prediction
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import BASELINE, CANDIDATE, effective_thresholds, metric_names
 
@@ -47,20 +49,21 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     """
     by_slice = _candidate_and_baseline(uri)
     values = by_slice.pop("", {})
-    failed = _failed_metrics(uri)
+    failed, constant = _failed_metrics(uri), read_constant_prediction(uri)
     candidate, baseline = values.get(CANDIDATE, {}), values.get(BASELINE)
     results = tuple(
         MetricResult(
             name=name,
             value=candidate.get(name, math.nan),
             in_service=baseline.get(name) if baseline else None,
-            needs=_needs(config, name, baseline is not None),
+            needs=_needs(config, name, baseline is not None, constant),
             ok=name not in failed,
         )
         for name in metric_names(config.evaluate, config.task)
     )
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items()}
-    return EvaluationReport(blessed, _reason(results, config, blessed), results, slices)
+    reason = _reason(results, config, blessed, constant)
+    return EvaluationReport(blessed, reason, results, slices)
 
 
 def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -92,7 +95,9 @@ def _failed_metrics(uri: str) -> set[str]:
     }
 
 
-def _needs(config: PipelineConfig, name: str, has_baseline: bool) -> str:
+def _needs(
+    config: PipelineConfig, name: str, has_baseline: bool, constant: ConstantPrediction | None
+) -> str:
     threshold = effective_thresholds(config.evaluate, config.task).get(name)
     if threshold is None:
         return ""
@@ -101,25 +106,36 @@ def _needs(config: PipelineConfig, name: str, has_baseline: bool) -> str:
         needs.append(f"at least {threshold.min:g}")
     if threshold.max is not None:
         needs.append(f"at most {threshold.max:g}")
+    if constant is not None and constant.metric == name:
+        needs.append(f"better than {constant.value:.4g} of a constant")
     if has_baseline:
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         needs.append(f"not worse than in service{slack}")
     return ", ".join(needs)
 
 
-def _reason(results: tuple[MetricResult, ...], config: PipelineConfig, blessed: bool) -> str:
+def _reason(
+    results: tuple[MetricResult, ...],
+    config: PipelineConfig,
+    blessed: bool,
+    constant: ConstantPrediction | None,
+) -> str:
     if not blessed:
-        reasons = [_failure(result, config) for result in results if not result.ok]
+        reasons = [_failure(result, config, constant) for result in results if not result.ok]
         return "; ".join(reasons) or "TFMA could not validate the metrics; see the log"
     with_baseline = any(result.in_service is not None for result in results)
     kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
+    if constant is not None:
+        kept = f"{constant.metric} is better than a constant prediction's"
     compared = "no model is in service yet"
     if with_baseline:
         compared = "it is not worse than the model in service"
     return f"{kept}, and {compared}"
 
 
-def _failure(result: MetricResult, config: PipelineConfig) -> str:
+def _failure(
+    result: MetricResult, config: PipelineConfig, constant: ConstantPrediction | None
+) -> str:
     threshold = effective_thresholds(config.evaluate, config.task)[result.name]
     said = f"{result.name} is {result.value:.4g}"
     if not math.isfinite(result.value):
@@ -128,6 +144,13 @@ def _failure(result: MetricResult, config: PipelineConfig) -> str:
         return f"{said}, below the threshold of {threshold.min:g}"
     if threshold.max is not None and result.value > threshold.max:
         return f"{said}, above the threshold of {threshold.max:g}"
+    compared = constant if constant is not None and constant.metric == result.name else None
+    if compared is not None and not compared.is_beaten_by(result.value):
+        return (
+            f"{said}, and always predicting the same has {compared.value:.4g}; on "
+            f"{compared.examples:,} examples {compared.needed:.4g} is more than luck. Look at what "
+            "the features say of the label, or set evaluate.thresholds to decide by yourself"
+        )
     return (
         f"{said}, worse than {result.in_service:.4g} of the model in service "
         f"(evaluate.thresholds.{result.name}.tolerance allows for noise)"

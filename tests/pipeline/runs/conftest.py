@@ -41,7 +41,8 @@ def evaluations(tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
     return Evaluations(
         measure(folder / "missed", missed, examples, timid, sure),
         measure(folder / "kept", kept, examples, sure, timid),
-        measure(folder / "first", first, examples, timid),
+        measure(folder / "first", first, examples, sure),
+        measure(folder / "useless", first, examples, timid),
     )
 
 

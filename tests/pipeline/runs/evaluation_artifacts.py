@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 from google.protobuf import json_format
-from tfx.components.evaluator.executor import Executor
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
+from components.evaluator.executor import CONSTANT_KEY, Executor
 from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import make_eval_config
+from pipeline.evaluation import constant_metric, make_eval_config
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.export import (
     EVAL_LABEL,
@@ -49,7 +50,9 @@ class Evaluations:
     kept: Measured
     """The good one against the bad one."""
     first: Measured
-    """No thresholds, and nothing to compare with."""
+    """A good one without thresholds, and without another to compare with."""
+    useless: Measured
+    """The same of the bad one, which always predicts the same."""
 
 
 def config_of(evaluate: dict[str, Any], **sections: Any) -> PipelineConfig:
@@ -120,7 +123,12 @@ def measure(
     context = BaseBeamExecutor.Context(
         beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(folder / "tmp"), unique_id="1"
     )
-    inputs = {"examples": [examples], "model": [candidate]}
+    schema = _artifact(standard_artifacts.Schema, folder / "schema")
+    Path(schema.uri).mkdir()
+    columns = {"label": "INT", "plan": "BYTES", "zone": "INT"}
+    features = (f'feature {{ name: "{name}" type: {kind} }}' for name, kind in columns.items())
+    Path(schema.uri, "schema.pbtxt").write_text("\n".join(features))
+    inputs = {"examples": [examples], "model": [candidate], "schema": [schema]}
     if baseline is not None:
         inputs["baseline_model"] = [baseline]
     evaluation = _artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")
@@ -131,9 +139,18 @@ def measure(
         Executor(context).Do(
             inputs,
             {"evaluation": [evaluation], "blessing": [blessing]},
-            {"eval_config": json_format.MessageToJson(make_eval_config(config))},
+            {
+                "eval_config": json_format.MessageToJson(make_eval_config(config)),
+                CONSTANT_KEY: _constant(config),
+            },
         )
     return Measured(evaluation.uri, config, bool(blessing.get_int_custom_property("blessed")))
+
+
+def _constant(config: PipelineConfig) -> str:
+    metric = constant_metric(config.evaluate, config.task)
+    named = {"metric": metric, "label": "label", "split": "eval"}
+    return json.dumps(named) if metric else ""
 
 
 def _artifact(kind: type[Artifact], path: Path) -> Artifact:

@@ -124,12 +124,29 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     assert evaluation.slices == {}
 
 
-def test_the_first_model_without_thresholds_is_blessed(evaluations: Evaluations) -> None:
+def test_the_first_model_without_thresholds_beats_a_constant_prediction(
+    evaluations: Evaluations,
+) -> None:
     evaluation = read(evaluations.first)
     assert evaluation.blessed
-    assert evaluation.reason == "no thresholds are set, and no model is in service yet"
+    assert evaluation.reason == (
+        "accuracy is better than a constant prediction's, and no model is in service yet"
+    )
     (accuracy,) = evaluation.metrics
-    assert (accuracy.in_service, accuracy.needs, accuracy.ok) == (None, "", True)
+    needs = "better than 0.5 of a constant"
+    assert (accuracy.in_service, accuracy.needs, accuracy.ok) == (None, needs, True)
+
+
+def test_a_model_that_is_no_better_than_a_constant_prediction_is_not_blessed(
+    evaluations: Evaluations,
+) -> None:
+    evaluation = read(evaluations.useless)
+    assert not evaluation.blessed
+    assert evaluation.reason == (
+        "accuracy is 0.5, and always predicting the same has 0.5; on 24 examples 0.6679 is more "
+        "than luck. Look at what the features say of the label, or set evaluate.thresholds to "
+        "decide by yourself"
+    )
 
 
 def test_a_verdict_without_a_failed_metric_points_to_the_log(evaluations: Evaluations) -> None:

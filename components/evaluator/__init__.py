@@ -1,0 +1,1 @@
+"""Evaluator: what TFX measures, and a bound that every useful model keeps."""

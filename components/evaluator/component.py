@@ -1,0 +1,55 @@
+"""The TFX component: stock's, with an executor that asks more of a model."""
+
+from __future__ import annotations
+
+import json
+
+import tensorflow_model_analysis as tfma
+from tfx.components.evaluator.component import Evaluator as StockEvaluator
+from tfx.dsl.components.base import executor_spec
+from tfx.types import BaseChannel
+
+from components.evaluator.executor import CONSTANT_KEY, Executor
+
+
+class Evaluator(StockEvaluator):
+    """Measures a model, beside the one in service, and decides whether it is good enough."""
+
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+
+    def __init__(
+        self,
+        examples: BaseChannel,
+        model: BaseChannel,
+        baseline_model: BaseChannel,
+        eval_config: tfma.EvalConfig,
+        schema: BaseChannel,
+        label: str,
+        split: str,
+        constant_metric: str | None,
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+          examples: a channel of Examples.
+          model: a channel of Model: the one to measure.
+          baseline_model: a channel of Model: the one to beat, if there is one.
+          eval_config: what TFMA is told.
+          schema: a channel of Schema.
+          label: the label's raw column.
+          split: the split that is measured on.
+          constant_metric: the metric, among those with a threshold, in which the model must be
+            better than a constant prediction; None if it need not be.
+        """
+        super().__init__(
+            examples=examples,
+            model=model,
+            baseline_model=baseline_model,
+            eval_config=eval_config,
+            schema=schema,
+            example_splits=[split],
+        )
+        if constant_metric is not None:
+            # Beside the spec's parameters, which are stock's.
+            named = {"metric": constant_metric, "label": label, "split": split}
+            self.exec_properties[CONSTANT_KEY] = json.dumps(named)

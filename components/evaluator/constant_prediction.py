@@ -1,0 +1,144 @@
+"""What always predicting the same comes to, and how much better luck alone would look.
+
+A model that is no better has learnt nothing. The constant is the best one in hindsight: that of the
+examples that are evaluated. A model of noise beats it in half of all runs, if only by little, so
+that an allowance is made: what such a model exceeds in one run of twenty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+_Z = 1.645
+"""The normal distribution's 95th percentile."""
+_NEARLY = 1e-6
+"""TFMA's sums differ from NumPy's by less, relative to the value."""
+
+
+@dataclass(frozen=True)
+class ConstantPrediction:
+    """What a metric is where one and the same is always predicted."""
+
+    metric: str
+    value: float
+    needed: float
+    """What a model has to reach; further than `value` by the allowance."""
+    examples: int
+    """How many were looked at."""
+
+    @property
+    def is_of_a_loss(self) -> bool:
+        """Whether less is better."""
+        return self.needed < self.value
+
+    def is_beaten_by(self, value: float) -> bool:
+        """Whether a model's metric is better by more than luck."""
+        return value <= self.needed if self.is_of_a_loss else value >= self.needed
+
+    def to_json(self) -> dict[str, Any]:
+        """As `ConstantPrediction(**...)` takes it."""
+        return asdict(self)
+
+
+def predict_constant(metric: str, labels: np.ndarray) -> ConstantPrediction | None:
+    """The best constant prediction by a metric in `FORMULAS`.
+
+    Args:
+      metric: its name.
+      labels: [examples]; indices of classes, 0 and 1 where the task is binary, or numbers.
+
+    Returns:
+      None where the labels are all the same, so that a constant is as good as anything.
+    """
+    labels = labels.astype(np.float64)
+    if not len(labels) or labels.min() == labels.max():
+        return None
+    value, needed = FORMULAS[metric](labels)
+    return ConstantPrediction(metric, float(value), float(needed), len(labels))
+
+
+Formula = Callable[[np.ndarray], tuple[float, float]]
+"""From labels to the metric of the best constant, and to what is needed."""
+
+
+def _accuracy(labels: np.ndarray) -> tuple[float, float]:
+    """The share of the most frequent class."""
+    share = np.unique(labels, return_counts=True)[1].max() / len(labels)
+    return share, share + _error_of_share(share, len(labels))
+
+
+def _auc(labels: np.ndarray) -> tuple[float, float]:
+    """Half, with the variance of the rank-sum statistic (Mann and Whitney, 1947)."""
+    positive = labels.sum()
+    variance = (len(labels) + 1) / (12 * positive * (len(labels) - positive))
+    return 0.5, 0.5 + min(_Z * math.sqrt(variance), 0.5 * (1 - _NEARLY))
+
+
+def _positive_share(labels: np.ndarray) -> tuple[float, float]:
+    """Precision where all are called positive, and where scores say nothing."""
+    share = labels.mean()
+    return share, share + _error_of_share(share, len(labels))
+
+
+def _f1(labels: np.ndarray) -> tuple[float, float]:
+    """Where all are called positive: recall is 1, and precision the share of them."""
+    share, needed = _positive_share(labels)
+    return 2 * share / (1 + share), 2 * needed / (1 + needed)
+
+
+def _log_loss(labels: np.ndarray) -> tuple[float, float]:
+    """The entropy of the classes; twice the gain in likelihood has a chi-squared distribution."""
+    shares = np.unique(labels, return_counts=True)[1] / len(labels)
+    entropy = -np.sum(shares * np.log(shares))
+    return entropy, entropy - _Z**2 / (2 * len(labels))
+
+
+def _mse(labels: np.ndarray) -> tuple[float, float]:
+    """The variance; noise explains no more of it than its squared correlation by chance."""
+    variance = labels.var()
+    return variance, variance * (1 - _explained_by_chance(labels))
+
+
+def _rmse(labels: np.ndarray) -> tuple[float, float]:
+    variance, needed = _mse(labels)
+    return math.sqrt(variance), math.sqrt(needed)
+
+
+def _mae(labels: np.ndarray) -> tuple[float, float]:
+    """The mean distance from the median."""
+    distance = np.abs(labels - np.median(labels)).mean()
+    return distance, distance * math.sqrt(1 - _explained_by_chance(labels))
+
+
+def _r2(labels: np.ndarray) -> tuple[float, float]:
+    return 0.0, _explained_by_chance(labels)
+
+
+FORMULAS: dict[str, Formula] = {
+    "accuracy": _accuracy,
+    "auc": _auc,
+    "auc_precision_recall": _positive_share,
+    "precision": _positive_share,
+    "f1": _f1,
+    "log_loss": _log_loss,
+    "mse": _mse,
+    "rmse": _rmse,
+    "mae": _mae,
+    "r2": _r2,
+}
+"""By the name of the metric in a config."""
+
+
+def _error_of_share(share: float, examples: int) -> float:
+    """Never so much that being always right would not do."""
+    return min(_Z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _NEARLY))
+
+
+def _explained_by_chance(labels: np.ndarray) -> float:
+    """The squared correlation with numbers that have nothing to do with the labels."""
+    return min(_Z**2 / len(labels), 1 - _NEARLY)

@@ -1,0 +1,119 @@
+"""Evaluator's executor: where the config sets no threshold, the constant prediction is one."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from google.protobuf import json_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.evaluator import executor
+from tfx.dsl.io import fileio
+from tfx.types import Artifact, artifact_utils
+from tfx.types import standard_component_specs as specs
+from tfx.utils import io_utils, proto_utils
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
+
+CONSTANT_KEY = "constant"
+"""The execution property that names the metric, the label and the split; JSON."""
+CONSTANT_FILE = "constant_prediction.json"
+"""Beside TFMA's files, where the constant prediction was looked at."""
+
+_BATCH = 8192
+
+
+class Executor(executor.Executor):
+    """Measures as TFX does, and blesses no model that a constant prediction is as good as."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[Artifact]],
+        output_dict: dict[str, list[Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
+        named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
+        if named:
+            labels = _read_labels(input_dict, named["label"], named["split"])
+            constant = predict_constant(named["metric"], labels)
+            if constant is not None:
+                exec_properties = {
+                    **exec_properties,
+                    specs.EVAL_CONFIG_KEY: _with_bound(
+                        exec_properties[specs.EVAL_CONFIG_KEY], constant
+                    ),
+                }
+                folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
+                fileio.makedirs(folder)
+                with fileio.open(posixpath.join(folder, CONSTANT_FILE), "w") as opened:
+                    opened.write(json.dumps(constant.to_json()))
+        super().Do(input_dict, output_dict, exec_properties)
+
+
+def read_constant_prediction(uri: str) -> ConstantPrediction | None:
+    """The constant prediction that an evaluation was compared with; None if it was not.
+
+    Args:
+      uri: the folder of the artifact.
+    """
+    path = posixpath.join(uri, CONSTANT_FILE)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path, "r") as opened:
+        return ConstantPrediction(**json.loads(opened.read()))
+
+
+def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
+    """The evaluation's config with what is needed as the bound of the metric's value."""
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(eval_config, config)
+    for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
+        if _name(metric) == constant.metric:
+            for threshold in metric.per_slice_thresholds:
+                bounds = threshold.threshold.value_threshold
+                bound = bounds.upper_bound if constant.is_of_a_loss else bounds.lower_bound
+                bound.value = constant.needed
+    return json_format.MessageToJson(config)
+
+
+def _name(metric: tfma.MetricConfig) -> str | None:
+    """What a metric is called; TFMA takes its settings with and without braces."""
+    settings = metric.config if metric.config.startswith("{") else f"{{{metric.config}}}"
+    return json.loads(settings).get("name")
+
+
+def _read_labels(input_dict: dict[str, list[Artifact]], label: str, split: str) -> np.ndarray:
+    """The labels of a split, float64: numbers as they are, classes as indices in their order."""
+    files = [
+        file
+        for uri in artifact_utils.get_split_uris(input_dict[specs.EXAMPLES_KEY], split)
+        for file in fileio.glob(io_utils.all_files_pattern(uri))
+    ]
+    schema_folder = artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])
+    schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
+    (feature,) = (feature for feature in schema.feature if feature.name == label)
+    values = pa.chunked_array(_decode_labels(files, feature))
+    if pa.types.is_floating(values.type):
+        return values.to_numpy()
+    classes = pc.unique(values).sort()
+    return pc.index_in(values, classes).to_numpy().astype(np.float64)
+
+
+def _decode_labels(files: Iterable[str], feature: schema_pb2.Feature) -> list[pa.Array]:
+    """What one feature holds, without decoding the others."""
+    only = schema_pb2.Schema(feature=[schema_pb2.Feature(name=feature.name, type=feature.type)])
+    decoder = ExamplesToRecordBatchDecoder(only.SerializeToString())
+    records = tf.data.TFRecordDataset(list(files), "GZIP").batch(_BATCH)
+    return [
+        decoder.DecodeBatch(batch.tolist()).column(0).flatten()
+        for batch in records.as_numpy_iterator()
+    ]
