@@ -12,8 +12,10 @@ def speed_up() -> None:
     from components.speed.beam_lookups import remember_lookups
     from components.speed.histograms import vectorise_histograms
     from components.speed.transform_graphs import share_transform_graphs
+    from components.speed.validation import validate_by_columns
 
     batch_by_bytes()
     remember_lookups()
     vectorise_histograms()
     share_transform_graphs()
+    validate_by_columns()
