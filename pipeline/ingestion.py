@@ -32,6 +32,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
         format=config.data.format,
         label=config.data.label,
         task=config.task,
+        csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
         schema_file=curated or layout.kept_schema,

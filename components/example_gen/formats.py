@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 
+from components.example_gen.csv_settings import CsvSettings
 from trainer_module.sections import RegisteredName
 from trainer_module.settings import Settings, Task
 
@@ -53,6 +54,8 @@ class ExampleGenSettings(Settings):
     """The column to predict; where the format holds images, the name that the label's feature
     gets."""
     task: Task
+    csv: CsvSettings = CsvSettings()
+    """How CSV files are written."""
     mixed_columns: tuple[str, ...] = ()
     """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
     schema_file: str = ""

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from components.example_gen.columns import ARROW_TYPES, Cell, Column, ColumnKind, lists, no_values
-from components.example_gen.sources.base import Batch, Files, Source, Survey, open_file
+from components.example_gen.files import open_file
+from components.example_gen.sources.base import Batch, Files, Source, Survey
 from trainer_module.errors import DataError
 
 _BATCH_ROWS = 4096
