@@ -28,13 +28,24 @@ class FormatSpec:
     guesses_types: bool = False
     """Whether types follow from the values alone, so that a schema has to keep them on days when
     the values would also do as something simpler."""
+    first_look: str = ""
+    """Import path of what looks at local files before TFX is imported; takes settings and files,
+    and gives a `FirstLook`."""
 
 
 _SOURCES = "components.example_gen.sources"
+_TABLE = "components.example_gen.table_files.look_at_table"
+_IMAGES = "components.example_gen.image_files.look_at_images"
 FORMATS: dict[str, FormatSpec] = {
-    "csv": FormatSpec(f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True),
-    "parquet": FormatSpec(f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet"),
-    "images": FormatSpec(f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True),
+    "csv": FormatSpec(
+        f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True, first_look=_TABLE
+    ),
+    "parquet": FormatSpec(
+        f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet", first_look=_TABLE
+    ),
+    "images": FormatSpec(
+        f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True, first_look=_IMAGES
+    ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(f"{_SOURCES}.tfrecord_source.TFRecordSource"),
 }

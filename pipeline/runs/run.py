@@ -15,7 +15,8 @@ from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured, told_briefly
-from trainer_module.errors import ConfigError
+from pipeline.runs.refusal import refuse
+from trainer_module.errors import ConfigError, DataError
 from trainer_module.tf_config import read_tf_config
 
 
@@ -61,8 +62,16 @@ def run_pipeline(
             console = RunConsole(stream, verbose)
             title = f"{config.name}, run {files.root.name}"
             console.begin(title if context.window is None else f"{title}, {context.window}")
-            console.started("starting TFX")
             try:
+                console.started("looking at the data")
+                try:
+                    # Imported only now: commands that read no data do without Arrow.
+                    from pipeline.data.first_look import look_at_data
+
+                    notes = look_at_data(config, layout, context.data[-1])
+                except DataError as error:
+                    return refuse(context, request, files, console, error)
+                console.started("starting TFX")
                 # Imported only now: what needs no TensorFlow has been checked, and its chatter
                 # goes to the log.
                 with kept_imports():
@@ -71,6 +80,6 @@ def run_pipeline(
                 console.stop()  # Its thread would not survive a fork.
                 with serving():
                     console.started("starting TFX")
-                    return execute(context, request, files, console)
+                    return execute(context, request, files, console, notes)
             finally:
                 console.stop()
