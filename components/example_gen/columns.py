@@ -178,9 +178,11 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(offsets, values)
 
 
-def no_values(rows: int) -> pa.LargeListArray:
-    """An encoded column without any value or known type: features without a kind."""
-    return pa.nulls(rows, pa.large_list(pa.int64()))
+def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListArray:
+    """An encoded column without any value; of no known type, features without a kind."""
+    if kind is ColumnKind.UNKNOWN:
+        return pa.nulls(rows, pa.large_list(pa.int64()))
+    return lists(pa.nulls(0, ARROW_TYPES[kind]), np.zeros(rows, np.int64))
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:

@@ -28,6 +28,8 @@ class FormatSpec:
     guesses_types: bool = False
     """Whether types follow from the values alone, so that a schema has to keep them on days when
     the values would also do as something simpler."""
+    may_lack_columns: bool = False
+    """Whether a file need not have all columns, as it names them anew in each row."""
     first_look: str = ""
     """Import path of what looks at local files before TFX is imported; takes settings and files,
     and gives a `FirstLook`."""
@@ -39,6 +41,13 @@ _IMAGES = "components.example_gen.image_files.look_at_images"
 FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
         f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True, first_look=_TABLE
+    ),
+    "jsonl": FormatSpec(
+        f"{_SOURCES}.jsonl_source.JsonlSource",
+        "*.jsonl*",
+        guesses_types=True,
+        may_lack_columns=True,
+        first_look=_TABLE,
     ),
     "parquet": FormatSpec(
         f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet", first_look=_TABLE
@@ -68,7 +77,7 @@ class ExampleGenSettings(Settings):
     csv: CsvSettings = CsvSettings()
     """How CSV files are written."""
     mixed_columns: tuple[str, ...] = ()
-    """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
+    """Columns that may hold numbers and text: declared categorical or ignored."""
     schema_file: str = ""
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""

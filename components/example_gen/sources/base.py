@@ -85,10 +85,12 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     if not surveys:
         return {}
     total = dict(surveys[0].columns)
-    check_label_column(total, settings.label)
     for survey in surveys[1:]:
-        _check_same_columns(surveys[0], survey)
-        total = {name: column.merge(survey.columns[name]) for name, column in total.items()}
+        if not settings.format_spec.may_lack_columns:
+            _check_same_columns(surveys[0], survey)
+        for name, column in survey.columns.items():
+            total[name] = total.get(name, Column()).merge(column)
+    check_label_column(total, settings.label)
     for name, column in total.items():
         check_column(name, column, settings)
     # Files of other formats say themselves what their types are.
