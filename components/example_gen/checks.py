@@ -169,16 +169,18 @@ def regression_label_error(label: str, cell: Cell, way_out: str = "Correct it") 
     )
 
 
-def check_label_column(columns: Iterable[str], label: str) -> None:
-    """Raises DataError unless there is a column for the label."""
+def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
+    """Raises DataError unless a file has a column for the label."""
     names = sorted(columns)
     if label in names:
         return
     near = difflib.get_close_matches(label, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
-    if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
+    if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
         hint = "name what separates the columns by data.csv: {delimiter: ...}."
-    raise DataError(f"There is no label column {label!r}; found {show_names(names)}: {hint}")
+    raise DataError(
+        f"There is no label column {label!r} in {file}; found {show_names(names)}: {hint}"
+    )
 
 
 def show_names(names: Sequence[str]) -> str:

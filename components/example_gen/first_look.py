@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ALL = "all"
+"""The one split of what is looked at: which splits the rows go to is not known yet."""
+
 
 @dataclass(frozen=True)
 class FirstLook:

@@ -7,23 +7,17 @@ import posixpath
 from collections import Counter
 from collections.abc import Sequence
 
+from components.example_gen.checks import Report, check_report
 from components.example_gen.files import open_file
-from components.example_gen.first_look import FirstLook
+from components.example_gen.first_look import ALL, FirstLook
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
+from components.example_gen.magic import MAGIC_BYTES, kind_of_file
 from components.example_gen.paths import is_hidden
 from trainer_module.errors import DataError
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp")
-_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG", b"BM": "BMP"}
-_OTHERS = {
-    b"GIF8": "GIF",
-    b"RIFF": "WebP",
-    b"II*\0": "TIFF",
-    b"MM\0*": "TIFF",
-    b"<": "HTML or XML",
-    b"version https://git-lfs": "pointer of Git LFS",
-}
-_MAGIC_BYTES = 24
+# Of PNG, JPEG and BMP.
+_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM")
 
 
 def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> FirstLook:
@@ -35,9 +29,14 @@ def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> FirstL
     images = select_images(files)
     for image in images:
         check_beginning(image)
-    classes = Counter(posixpath.dirname(image) for image in images)
-    _check_folders(classes)
-    return FirstLook(frozenset([IMAGE_FEATURE, settings.label]))
+    folders = Counter(posixpath.dirname(image) for image in images)
+    _check_folders(folders)
+    report = Report({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
+    report.classes[ALL] = Counter()
+    for folder, count in folders.items():
+        report.classes[ALL][posixpath.basename(folder).encode()] += count
+    check_report(report, [ALL], False, settings)
+    return FirstLook(frozenset(report.columns))
 
 
 def select_images(files: Sequence[str]) -> list[str]:
@@ -58,19 +57,18 @@ def select_images(files: Sequence[str]) -> list[str]:
 def check_beginning(file: str) -> None:
     """Raises DataError where a local file does not begin as an image does."""
     with open_file(file) as stream:
-        head = stream.read(_MAGIC_BYTES)
-    if any(head.startswith(magic) for magic in _BEGINNINGS):
+        head = stream.read(MAGIC_BYTES)
+    if head.startswith(_BEGINNINGS):
         return
-    found = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
-    found = f"a {found} file" if found else "no image" if head else "empty"
+    found = kind_of_file(head) or ("no image" if head else "empty")
     raise DataError(
         f"Image {file} is {found}: replace it with a complete PNG, JPEG or BMP, or remove it."
     )
 
 
 def _check_folders(classes: Counter[str]) -> None:
-    """Whether each class folder holds images, and there are two of them or more."""
-    (root, *others) = sorted({posixpath.dirname(folder) for folder in classes})
+    """Raises DataError for a folder without images beside those of the classes."""
+    (root, *others) = {posixpath.dirname(folder) for folder in classes}
     if others:
         return  # Globs of the user's own: what is beside the images may be anything.
     folders = [entry.path for entry in os.scandir(root) if entry.is_dir()]

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from components.example_gen.checks import Report, check_report
-from components.example_gen.first_look import FirstLook
+from components.example_gen.first_look import ALL, FirstLook
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import gather_notes, merge_surveys
-
-# Which splits the rows go to is not looked at.
-_ALL = "all"
 
 
 def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> FirstLook:
@@ -29,6 +26,6 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> FirstLo
     for group in groups:
         for batch in source.read(group, kinds):
             splits = np.zeros(batch.rows.num_rows, np.int64)
-            report.add_rows(batch.rows, splits, [_ALL], batch.first, settings)
-    check_report(report, [_ALL], False, settings)
+            report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
+    check_report(report, [ALL], False, settings)
     return FirstLook(frozenset(kinds), tuple(gather_notes(surveys)))

@@ -90,7 +90,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
             _check_same_columns(surveys[0], survey)
         for name, column in survey.columns.items():
             total[name] = total.get(name, Column()).merge(column)
-    check_label_column(total, settings.label)
+    check_label_column(total, settings.label, surveys[0].file)
     for name, column in total.items():
         check_column(name, column, settings)
     # Files of other formats say themselves what their types are.

@@ -94,8 +94,8 @@ def _check_names(
     for name in names:
         if "\0" in name:
             raise DataError(
-                f"The name {name!r} in row 1 of {file} holds a NUL character: remove it, or, for"
-                " text in UTF-16, write data.csv: {encoding: utf-16-le}."
+                f"The name {name[:20]!r} in row 1 of {file} holds a NUL character: remove it, or,"
+                " for text in UTF-16, write data.csv: {encoding: utf-16-le}."
             )
 
 

@@ -17,6 +17,7 @@ import pyarrow.csv as pa_csv
 from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files import unreadable_error
+from components.example_gen.magic import check_is_text
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.csv_cells import check_no_nul, clean_cells, count_trimmed
 from components.example_gen.sources.csv_dialect import (
@@ -77,6 +78,7 @@ class CsvSource(Source):
             row += batch.num_rows
 
     def _look_at(self, file: str) -> _Table:
+        check_is_text(file, "CSV")
         dialect = find_dialect(file, self._settings)
         return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
 

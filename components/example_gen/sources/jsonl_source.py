@@ -16,6 +16,7 @@ import pyarrow.json as pa_json
 
 from components.example_gen.columns import Cell, Column, ColumnKind, no_values
 from components.example_gen.files import open_stream, unreadable_error
+from components.example_gen.magic import check_is_text
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.typed_columns import encode_typed, kind_of, untypable_error
 from trainer_module.errors import DataError
@@ -45,6 +46,7 @@ class JsonlSource(Source):
 
     def survey(self, files: Files) -> Survey:
         """The columns of one file, their types from all of its lines."""
+        check_is_text(files[0], "JSON lines")
         columns: dict[str, Column] = {}
         for block, table in _read(files[0]):
             for name, values in zip(table.column_names, table.columns, strict=True):

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tfx.utils import proto_utils
 
+from components.example_gen import custom_config
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
@@ -204,3 +206,13 @@ def test_marks_that_quote_nothing_are_text(tmp_path: Path, read_rows: Rows) -> N
     written(tmp_path, 'label,x\n1,5"\n0,"a\n')
     rows = read_rows(tmp_path, csv=CsvSettings(quote=None))
     assert [row["x"] for row in rows] == [[b'5"'], [b'"a']]
+
+
+def test_settings_reach_the_executor_wherever_it_runs() -> None:
+    """As an execution property, which is a part of the cache key."""
+    csv = CsvSettings(delimiter="\t", quote=None, header=["a", "label"], missing_values=["?", "é"])
+    settings = ExampleGenSettings(format="csv", label="label", task="binary", csv=csv)
+    packed = proto_utils.proto_to_json(custom_config.pack(settings))
+    assert custom_config.unpack(packed) == settings
+    plain = ExampleGenSettings(format="csv", label="label", task="binary")
+    assert packed != proto_utils.proto_to_json(custom_config.pack(plain))

@@ -137,7 +137,7 @@ def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
         ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in it may not be"]),
         ("lable,x\n0,1\n1,2\n", ["no label column 'label'", "lable, x", "did you mean 'lable'?"]),
         ('y,"x\n0,1\n1,2\n', ["a.csv"]),
-        ("y,x\n0,1\n1,2\n", ["no label column 'label'; found x, y", "set data.label"]),
+        ("y,x\n0,1\n1,2\n", ["no label column 'label' in", "a.csv; found x, y", "set data.label"]),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, read_error, content, words):
