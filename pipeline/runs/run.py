@@ -13,9 +13,9 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
+from pipeline.runs.first_look import look_at_new_data, refuse
 from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured, told_briefly
-from pipeline.runs.refusal import refuse
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.tf_config import read_tf_config
 
@@ -65,10 +65,7 @@ def run_pipeline(
             try:
                 console.started("looking at the data")
                 try:
-                    # Imported only now: commands that read no data do without Arrow.
-                    from pipeline.data.first_look import look_at_data
-
-                    notes = look_at_data(config, layout, context.data[-1])
+                    notes = look_at_new_data(context)
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")

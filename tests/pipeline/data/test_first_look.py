@@ -16,7 +16,11 @@ from pipeline.config.loading import load_config
 from pipeline.data import first_look
 from pipeline.data.first_look import look_at_data
 from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import resolve_run
+from pipeline.runs.first_look import look_at_new_data
 from trainer_module.errors import DataError
 
 ROOT = Path(__file__).parents[3]
@@ -126,3 +130,22 @@ def test_the_command_refuses_and_writes_it_down_without_tensorflow(tmp_path: Pat
         text=True,
     )
     assert "Label 'label' has 3 classes" in history.stdout
+
+
+def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(ROWS.replace(",", ";"))
+    config = load_config(write_config(tmp_path, "a.csv"))
+    layout = Layout.of(config, tmp_path / "output")
+    layout.root.mkdir(parents=True)
+    context = resolve_run(config, layout)
+    event_log = EventLog(layout.event_log)
+    events = RunEvents(event_log, config, "run 1", list(context.data), "by hand")
+    (note,) = look_at_new_data(context)
+    summary = RunSummary(run_id="run 1", pipeline="seen", started="", strategy="default")
+    summary.status = Status.VALIDATED
+    events.concluded(summary, None)
+    assert look_at_new_data(context) == ()
+    (tmp_path / "a.csv").write_text(ROWS.replace(",", ";") + "1;n;1\n")
+    assert look_at_new_data(resolve_run(config, layout)) == (note,)
+    other = load_config(write_config(tmp_path, "a.csv", task="multiclass"))
+    assert look_at_new_data(resolve_run(other, layout)) == (note,)

@@ -1,10 +1,14 @@
-"""Ends a run whose data cannot be used before TFX is imported, as ExampleGen would."""
+"""Looks at a run's data before TFX is imported, and ends a run whose data cannot be used.
+
+Such a run ends as it would have by ExampleGen, on the screen and in its records.
+"""
 
 from __future__ import annotations
 
 from pipeline.component_ids import ComponentId
+from pipeline.config.fingerprint import config_fingerprint
 from pipeline.layout import RunLayout
-from pipeline.records.event_log import EventLog
+from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest
@@ -35,6 +39,33 @@ class _NoResults:
     def pushed_version(self) -> PushedVersion | None:
         """There is none."""
         return None
+
+
+def look_at_new_data(context: RunContext) -> tuple[str, ...]:
+    """Checks what ExampleGen is going to read, but for what is known to be in its cache.
+
+    Returns:
+      What people should know of how the files are read.
+
+    Raises:
+      DataError: they cannot be used.
+    """
+    if _has_been_read(context):
+        return ()
+    # Imported only now: commands that read no data do without Arrow.
+    from pipeline.data.first_look import look_at_data
+
+    return look_at_data(context.config, context.layout, context.data[-1])
+
+
+def _has_been_read(context: RunContext) -> bool:
+    """Whether the last run that ended well has read the same files, told the same."""
+    last = EventLog(context.layout.event_log).last(EventKind.FINISHED)
+    if last is None or last.details["config"] != config_fingerprint(context.config):
+        return False
+    span = context.data[-1]
+    known = last.details["spans"].get(str(span.number), {})
+    return known.get("signature") == span.signature
 
 
 def refuse(
