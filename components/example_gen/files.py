@@ -53,7 +53,13 @@ def is_gzip(file: str) -> bool:
 
 def unreadable_error(file: str, error: Exception) -> DataError:
     """The error for a file whose bytes cannot be had."""
-    reason = " ".join(str(error).split())
+    reason = reason_of(error)
     if is_gzip(file):
         return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
     return DataError(f"{file} cannot be read ({reason}): copy or write it again.")
+
+
+def reason_of(error: Exception) -> str:
+    """What a library said, on one line and without signs that no screen shows."""
+    words = " ".join(str(error).split())
+    return "".join(sign if sign.isprintable() else "?" for sign in words)

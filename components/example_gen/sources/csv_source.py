@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 
 from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.files import unreadable_error
+from components.example_gen.files import reason_of, unreadable_error
 from components.example_gen.magic import check_is_text
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.csv_cells import check_no_nul, clean_cells, count_trimmed
@@ -191,7 +191,7 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
         )
     if "straddling" in str(error):
         return _quote_error(table)
-    return DataError(f"{table.file} is no CSV ({' '.join(str(error).split())}): write it again.")
+    return DataError(f"{table.file} is no CSV ({reason_of(error)}): write it again.")
 
 
 def _quote_error(table: _Table) -> DataError:

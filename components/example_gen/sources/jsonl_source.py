@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from components.example_gen.columns import Cell, Column, ColumnKind, no_values
-from components.example_gen.files import open_stream, unreadable_error
+from components.example_gen.files import open_stream, reason_of, unreadable_error
 from components.example_gen.magic import check_is_text
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.typed_columns import encode_typed, kind_of, untypable_error
@@ -174,7 +174,7 @@ def _syntax_error(block: _Block, error: Exception) -> DataError:
             continue
         rows.append(number)
         try:
-            value = json.loads(line)
+            value = json.loads(line.decode())
         except json.JSONDecodeError as broken:
             reason = " ".join(str(broken).split()).removesuffix(f" (char {broken.pos})")
             return _line_error(block.file, number, reason.replace("line 1 column", "column"))
@@ -182,7 +182,7 @@ def _syntax_error(block: _Block, error: Exception) -> DataError:
             return _line_error(block.file, number, f"found a {type(value).__name__}")
     conflict = _CONFLICT.search(str(error))
     if conflict is None:
-        return DataError(f"{block.file} is no JSON lines ({error}): write it again.")
+        return DataError(f"{block.file} is no JSON lines ({reason_of(error)}): write it again.")
     path = conflict[1].strip("/").replace("/[]", "").replace("/", ".")
     return DataError(
         f"Key {path!r} {conflict[2]} in line {rows[int(conflict[3])]} of {block.file}: give it once"

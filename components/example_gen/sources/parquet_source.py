@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.example_gen.columns import Cell, Column, ColumnKind
-from components.example_gen.files import open_file
+from components.example_gen.files import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.typed_columns import encode_typed, kind_of, untypable_error
 from trainer_module.errors import DataError
@@ -54,9 +54,8 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
         with open_file(file) as stream, pq.ParquetFile(stream) as parquet:
             yield parquet
     except (pa.ArrowInvalid, OSError) as error:
-        reason = " ".join(str(error).split())
         raise DataError(
-            f"{file} is no complete Parquet file ({reason}): copy or write it again."
+            f"{file} is no complete Parquet file ({reason_of(error)}): copy or write it again."
         ) from error
 
 

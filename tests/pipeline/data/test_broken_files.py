@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from broken_files import BROKEN, GOOD, LINES, Broken, image
+from broken_files import BROKEN, GOOD, LINES, Broken, image, parquet
 
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.table_files import look_at_table
 from pipeline.config.loading import load_config
 from pipeline.data.first_look import look_at_data
 from pipeline.layout import Layout
@@ -21,6 +24,7 @@ from trainer_module.errors import DataError
 ROOT = Path(__file__).parents[3]
 COMMANDS = ("NA among numbers", "line cut off", "GIF")
 """What stands for the rest on the command line."""
+DAMAGE = (b'"', b",", b"\n", b"\0", b"NA", b"nan", b"\xff\xfe", b";;;", b"{", b"null", b"1e999")
 
 
 def write(broken: Broken, folder: Path) -> Path:
@@ -86,6 +90,39 @@ def test_what_the_broken_files_are_made_of_is_sound(
     config = load_config(write(sound, tmp_path))
     layout = Layout.of(config, tmp_path / "output")
     assert look_at_data(config, layout, resolve_run(config, layout).data[-1]) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "sound"),
+    [
+        ("a.csv", GOOD.encode()),
+        ("a.csv", GOOD.replace(",", ";").encode("utf-16")),
+        ("a.jsonl", LINES.encode()),
+        (
+            "a.parquet",
+            parquet({"x": [1.5, 2, 3] * 9, "t": ["a", "b", None] * 9, "label": [0] * 27}),
+        ),
+    ],
+)
+def test_whatever_happens_to_a_file_is_told(name: str, sound: bytes, tmp_path: Path) -> None:
+    chance = random.Random(name)  # noqa: S311 - no secret
+    file = tmp_path / name
+    for _ in range(60):
+        data = bytearray(sound)
+        for _ in range(chance.choice([1, 2, 9])):
+            place = chance.randrange(len(data))
+            if chance.random() < 0.4:
+                del data[place : place + chance.choice([1, 50])]
+            else:
+                data[place:place] = chance.choice([*DAMAGE, chance.randbytes(8)])
+        file.write_bytes(data)
+        settings = ExampleGenSettings(format=name[2:], label="label", task="multiclass")
+        message = ""
+        try:
+            look_at_table(settings, [str(file)])
+        except DataError as error:
+            message = str(error)
+        assert message.isprintable()
 
 
 @pytest.mark.parametrize("broken", [b for b in BROKEN if b.id in COMMANDS], ids=lambda b: b.id)
