@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from components.example_gen.checks import Report, check_report
-from components.example_gen.files import open_file
+from components.example_gen.files import open_file, unreadable_error
 from components.example_gen.first_look import ALL, FirstLook
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
 from components.example_gen.magic import MAGIC_BYTES, kind_of_file
@@ -56,8 +56,11 @@ def select_images(files: Sequence[str]) -> list[str]:
 
 def check_beginning(file: str) -> None:
     """Raises DataError where a local file does not begin as an image does."""
-    with open_file(file) as stream:
-        head = stream.read(MAGIC_BYTES)
+    try:
+        with open_file(file) as stream:
+            head = stream.read(MAGIC_BYTES)
+    except OSError as error:
+        raise unreadable_error(file, error) from error
     if head.startswith(_BEGINNINGS):
         return
     found = kind_of_file(head) or ("no image" if head else "empty")
