@@ -87,9 +87,13 @@ def _check_names(
             f" {_header_line(len(names), settings.label)}"
         )
     if "" in names:
+        place = names.index("")
+        hint = "" if place else " (to_csv(index=False) leaves the index of pandas out)"
+        if place == len(names) - 1:
+            hint = " (a delimiter at the end of the row makes a column more)"
         raise DataError(
-            f"Column {names.index('') + 1} of {len(names)} has no name in row 1 of {file}: write"
-            " one there (no name at the end of the row may be a delimiter too many)."
+            f"Column {place + 1} of {len(names)} has no name in row 1 of {file}: write one"
+            f" there, or remove the column{hint}."
         )
     for name in names:
         if "\0" in name:
