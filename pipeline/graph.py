@@ -29,7 +29,8 @@ from components.schema_gen import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.cache_keys import add_code, trainer_config, transform_config
 from pipeline.component_ids import ComponentId, ResolverId
-from pipeline.config.settings import EVAL_SPLIT, PipelineConfig
+from pipeline.config.named_columns import named_columns
+from pipeline.config.settings import EVAL_SPLIT
 from pipeline.evaluation import constant_metric, make_eval_config
 from pipeline.ingestion import make_example_gen
 from pipeline.run_context import RunContext
@@ -274,14 +275,3 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         # A list of its own: TFX's executors add their labels to the one that they are given.
         beam_pipeline_args=list(config.beam.args or DEFAULT_BEAM_ARGS),
     )
-
-
-def named_columns(config: PipelineConfig) -> dict[str, str]:
-    """The columns that the config names besides the label, by the key that does."""
-    features = {f"features.{name}": name for name in config.features}
-    slices = {
-        f"evaluate.slices.{i}": name
-        for i, columns in enumerate(config.evaluate.slices)
-        for name in columns
-    }
-    return features | slices

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
-from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.paths import is_remote
 from components.schema_gen import schema_revision
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import code_fingerprint
 from pipeline.config.settings import DataSettings, PipelineConfig
-from pipeline.data.ingestion import Ingestion
+from pipeline.data.ingestion import Ingestion, curated_schema, reading_settings
 from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
@@ -27,18 +24,14 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
       config: a checked config.
       layout: where the schema is kept; where its files are elsewhere, the schema is not looked at.
     """
-    curated = _curated_schema(config, layout)
-    settings = ExampleGenSettings(
-        format=config.data.format,
-        label=config.data.label,
-        task=config.task,
-        # Where the config says what a column is, it may hold numbers and text.
-        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
-        schema_file=curated or layout.kept_schema,
-        schema_revision=(
-            "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
-        ),
-        code=code_fingerprint([ROOT / "components/example_gen"]),
+    curated = curated_schema(config, layout)
+    settings = reading_settings(config, layout).model_copy(
+        update={
+            "schema_revision": (
+                "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
+            ),
+            "code": code_fingerprint([ROOT / "components/example_gen"]),
+        }
     )
     text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"
     return Ingestion(settings, curated, hashlib.sha256(text.encode()).hexdigest()[:16])
@@ -68,13 +61,6 @@ def make_example_gen(
         range_config=None if span is None else _only(span),
     )
     return component.with_id(ComponentId.EXAMPLE_GEN.value)
-
-
-def _curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
-    """The path of the user's own schema; as the config has it where the files are elsewhere."""
-    if config.schema_file is None or layout.is_elsewhere or is_remote(config.schema_file):
-        return config.schema_file
-    return str(Path(config.schema_file).absolute())
 
 
 def _only(span: int) -> range_config_pb2.RangeConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import Cell, Column, ColumnKind, list_lengths
+from components.example_gen.columns import (
+    Cell,
+    Column,
+    ColumnKind,
+    is_comma_number,
+    is_placeholder,
+    label_lengths,
+    list_lengths,
+)
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
@@ -69,7 +78,7 @@ class Report:
             self._add_unlabelled(np.zeros(rows.num_rows, np.int64), first)
             return
         labels = rows.column(settings.label)
-        lengths = list_lengths(labels)
+        lengths = label_lengths(labels)
         self._add_unlabelled(lengths, first)
         if lengths.min(initial=1) == 0:
             return
@@ -152,24 +161,26 @@ def _check_labels(
         )
 
 
-def regression_label_error(label: str, cell: Cell) -> DataError:
+def regression_label_error(label: str, cell: Cell, way_out: str = "Correct it") -> DataError:
     """The error for a label that is no finite number where the task is regression."""
     return DataError(
         f"Label {label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task: regression"
-        " needs a finite number in every row: correct the value, or choose task: multiclass."
+        f" needs a finite number in every row. {way_out}, or choose task: multiclass."
     )
 
 
-def check_label_column(columns: Iterable[str], label: str) -> None:
-    """Raises DataError unless there is a column for the label."""
+def check_label_column(columns: Iterable[str], label: str, file: str = "the data") -> None:
+    """Raises DataError unless a file has a column for the label."""
     names = sorted(columns)
     if label in names:
         return
     near = difflib.get_close_matches(label, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "set data.label to one of them."
-    if len(names) == 1 and any(separator in names[0] for separator in ";\t|"):
-        hint = "separate the columns with commas."
-    raise DataError(f"There is no label column {label!r}; found {show_names(names)}: {hint}")
+    if len(names) == 1 and any(separator in names[0] for separator in ",;\t|"):
+        hint = "name what separates the columns by data.csv: {delimiter: ...}."
+    raise DataError(
+        f"There is no label column {label!r} in {file}; found {show_names(names)}: {hint}"
+    )
 
 
 def show_names(names: Sequence[str]) -> str:
@@ -189,16 +200,27 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
             and column.kind is ColumnKind.BYTES
             and cell is not None
         ):
-            raise regression_label_error(name, cell)
+            raise regression_label_error(name, cell, _way_out(column, settings))
         return
-    if cell is None or column.numbers <= column.texts or name in settings.mixed_columns:
+    if cell is None or not column.is_mixed or name in settings.mixed_columns:
         return
     raise DataError(
         f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in row {cell.row} of"
-        f" {cell.file} is not a number (such values: {column.texts}). Correct it (an empty cell"
-        " means missing), or accept numbers and text with"
-        f" `features: {{{name}: {{type: categorical}}}}`."
+        f" {cell.file} is not a number (such values: {column.texts}). {_way_out(column, settings)},"
+        f" or accept numbers and text with `features: {{{name}: {{type: categorical}}}}`."
     )
+
+
+def _way_out(column: Column, settings: ExampleGenSettings) -> str:
+    """What to do about text among numbers, by what the first one is."""
+    assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
+    value = column.first_text.value
+    if settings.format == "csv" and is_placeholder(value):
+        known = [*settings.csv.missing_values, *sorted(column.placeholders)]
+        return f"If it means missing, write `data.csv: {{missing_values: {json.dumps(known)}}}`"
+    if settings.format == "csv" and is_comma_number(value):
+        return 'If its comma is a decimal one, write `data.csv: {decimal: ","}`'
+    return "Correct it (an empty cell means missing)"
 
 
 def check_report(

@@ -7,7 +7,9 @@ without values, as stock CsvExampleGen writes it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -19,6 +21,12 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INTEGER = r"^[+-]?\d+$"
 # Integers of fewer characters all fit into 64 bits.
 _SHORTEST_OVERSIZED = 19
+
+# What programs write where a number is missing, in lower case.
+_PLACEHOLDERS = ("na", "n/a", "#n/a", "null", "none", "nil", "?", "-", "--", ".")
+_LONGEST_PLACEHOLDER = max(map(len, _PLACEHOLDERS))
+# A number with a decimal comma; points may stand between its thousands.
+_COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
 # Of a value in a message.
 _SHOWN_CHARACTERS = 80
@@ -57,7 +65,18 @@ class Column:
     kind: ColumnKind = ColumnKind.UNKNOWN
     numbers: int = 0
     texts: int = 0
+    """All other values, those of the next two included."""
     first_text: Cell | None = None
+    placeholders: Counter[str] = field(default_factory=Counter)
+    """How often each text occurs that may stand for a missing number, such as NA."""
+    comma_numbers: int = 0
+    """Texts that are numbers if a comma stands before the decimals."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there is text among what seem to be numbers for the most part."""
+        rest = self.texts - self.placeholders.total() - self.comma_numbers
+        return self.texts > 0 and self.numbers + self.comma_numbers > rest
 
     def merge(self, other: Column) -> Column:
         """The same for the rows of both."""
@@ -66,6 +85,8 @@ class Column:
             self.numbers + other.numbers,
             self.texts + other.texts,
             self.first_text or other.first_text,
+            self.placeholders + other.placeholders,
+            self.comma_numbers + other.comma_numbers,
         )
 
 
@@ -83,13 +104,34 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
     elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return Column(kind, numbers=count)
-    is_number = pc.match_substring_regex(_trim(values), _NUMBER)
-    texts = np.flatnonzero(pc.fill_null(is_number, True).to_numpy(zero_copy_only=False) == 0)
+    trimmed = _trim(values)
+    numeric = pc.match_substring_regex(trimmed, _NUMBER)
+    texts = np.flatnonzero(pc.fill_null(numeric, True).to_numpy(zero_copy_only=False) == 0)
     column = Column(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
         return column
     value = values[int(texts[0])].as_py().decode(errors="backslashreplace")[:_SHOWN_CHARACTERS]
-    return replace(column, first_text=Cell(file, first_row + int(texts[0]), value))
+    return replace(
+        column,
+        first_text=Cell(file, first_row + int(texts[0]), value),
+        placeholders=_count_placeholders(trimmed),
+        comma_numbers=_count_comma_numbers(trimmed),
+    )
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, with a decimal point or comma."""
+    return bool(re.match(_NUMBER, text.strip()) or is_comma_number(text))
+
+
+def is_comma_number(text: str) -> bool:
+    """Whether a text is a number with a decimal comma."""
+    return bool(re.match(_COMMA_NUMBER, text.strip()))
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text often stands for a missing number."""
+    return text.strip().lower() in _PLACEHOLDERS
 
 
 def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
@@ -136,9 +178,11 @@ def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(offsets, values)
 
 
-def no_values(rows: int) -> pa.LargeListArray:
-    """An encoded column without any value or known type: features without a kind."""
-    return pa.nulls(rows, pa.large_list(pa.int64()))
+def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListArray:
+    """An encoded column without any value; of no known type, features without a kind."""
+    if kind is ColumnKind.UNKNOWN:
+        return pa.nulls(rows, pa.large_list(pa.int64()))
+    return lists(pa.nulls(0, ARROW_TYPES[kind]), np.zeros(rows, np.int64))
 
 
 def list_lengths(column: pa.Array) -> np.ndarray:
@@ -148,9 +192,43 @@ def list_lengths(column: pa.Array) -> np.ndarray:
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 
 
+def holds_any(values: pa.Array, characters: bytes) -> bool:
+    """Whether some text may hold one of the characters; looks at all bytes at once."""
+    data = values.buffers()[2]
+    found = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return any(bool((found == character).any()) for character in characters)
+
+
 def _trim(values: pa.BinaryArray) -> pa.StringArray:
     # A view: the functions for ASCII that follow work on bytes that are no UTF-8, too.
     return pc.ascii_trim_whitespace(values.view(pa.string()))
+
+
+def label_lengths(labels: pa.Array) -> np.ndarray:
+    """Number of labels in each row; NaN is none, as it is of no class and no number."""
+    lengths, values = list_lengths(labels), labels.flatten()
+    if len(values) != len(lengths) or lengths.min(initial=1) != 1:
+        return lengths
+    if pa.types.is_floating(values.type):
+        return lengths * ~np.isnan(values.to_numpy())
+    if pa.types.is_binary(values.type):
+        names = pc.ascii_lower(pc.ascii_trim_whitespace(values.view(pa.string())))
+        return lengths * (pc.equal(names, "nan").to_numpy(zero_copy_only=False) == 0)
+    return lengths
+
+
+def _count_placeholders(texts: pa.StringArray) -> Counter[str]:
+    short = texts.filter(pc.less_equal(pc.binary_length(texts), _LONGEST_PLACEHOLDER))
+    found = short.filter(pc.is_in(pc.ascii_lower(short), pa.array(_PLACEHOLDERS)))
+    counts = pc.value_counts(found)
+    values, numbers = counts.field("values"), counts.field("counts")
+    return Counter(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
+
+
+def _count_comma_numbers(texts: pa.StringArray) -> int:
+    if not holds_any(texts, b","):
+        return 0
+    return pc.sum(pc.match_substring_regex(texts, _COMMA_NUMBER)).as_py() or 0
 
 
 def _has_hexadecimals(values: pa.BinaryArray) -> bool:

@@ -31,7 +31,14 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_hidden, no_file_error
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import Batch, Files, Source, merge_surveys
+from components.example_gen.sources.base import (
+    Batch,
+    Files,
+    Source,
+    Survey,
+    gather_notes,
+    merge_surveys,
+)
 from components.example_gen.splits import assign_splits
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
@@ -141,7 +148,7 @@ class Executor(BaseExampleGenExecutor):
                 planned
                 | "Survey" >> beam.Map(lambda chunk: source.survey(chunk.files))
                 | "ListSurveys" >> beam.combiners.ToList()
-                | "MergeSurveys" >> beam.Map(merge_surveys, settings)
+                | "MergeSurveys" >> beam.Map(_merge, settings)
             )
             (
                 planned
@@ -150,6 +157,12 @@ class Executor(BaseExampleGenExecutor):
                 | "Check"
                 >> beam.Map(check_report, plan.split_names, bool(plan.hash_buckets), settings)
             )
+
+
+def _merge(surveys: list[Survey], settings: ExampleGenSettings) -> dict[str, ColumnKind]:
+    for note in gather_notes(surveys):
+        logging.getLogger(__name__).warning("%s", note)
+    return merge_surveys(surveys, settings)
 
 
 def _make_plan(

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
 
+from components.example_gen.csv_settings import CsvSettings
 from trainer_module.sections import RegisteredName
 from trainer_module.settings import Settings, Task
 
@@ -27,13 +28,33 @@ class FormatSpec:
     guesses_types: bool = False
     """Whether types follow from the values alone, so that a schema has to keep them on days when
     the values would also do as something simpler."""
+    may_lack_columns: bool = False
+    """Whether a file need not have all columns, as it names them anew in each row."""
+    first_look: str = ""
+    """Import path of what looks at local files before TFX is imported; takes settings and files,
+    and gives a `FirstLook`."""
 
 
 _SOURCES = "components.example_gen.sources"
+_TABLE = "components.example_gen.table_files.look_at_table"
+_IMAGES = "components.example_gen.image_files.look_at_images"
 FORMATS: dict[str, FormatSpec] = {
-    "csv": FormatSpec(f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True),
-    "parquet": FormatSpec(f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet"),
-    "images": FormatSpec(f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True),
+    "csv": FormatSpec(
+        f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True, first_look=_TABLE
+    ),
+    "jsonl": FormatSpec(
+        f"{_SOURCES}.jsonl_source.JsonlSource",
+        "*.jsonl*",
+        guesses_types=True,
+        may_lack_columns=True,
+        first_look=_TABLE,
+    ),
+    "parquet": FormatSpec(
+        f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet", first_look=_TABLE
+    ),
+    "images": FormatSpec(
+        f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True, first_look=_IMAGES
+    ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(f"{_SOURCES}.tfrecord_source.TFRecordSource"),
 }
@@ -53,8 +74,10 @@ class ExampleGenSettings(Settings):
     """The column to predict; where the format holds images, the name that the label's feature
     gets."""
     task: Task
+    csv: CsvSettings = CsvSettings()
+    """How CSV files are written."""
     mixed_columns: tuple[str, ...] = ()
-    """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
+    """Columns that may hold numbers and text: declared categorical or ignored."""
     schema_file: str = ""
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""

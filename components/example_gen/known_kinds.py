@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.dsl.io import fileio
 
 from components.example_gen.columns import ColumnKind
+from components.example_gen.files import exists, open_file
 from trainer_module.errors import DataError
 
 _KINDS = {
@@ -22,10 +22,10 @@ def read_known_kinds(path: str) -> dict[str, ColumnKind]:
     Raises:
       DataError: the file is no schema.
     """
-    if not path or not fileio.exists(path):
+    if not path or not exists(path):
         return {}
     try:
-        with fileio.open(path, "rb") as file:
+        with open_file(path) as file:
             schema = text_format.Parse(file.read().decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise DataError(f"{path} is no schema in text format: {error}") from None

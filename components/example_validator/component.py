@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import posixpath
@@ -24,6 +23,7 @@ from tfx.types.standard_component_specs import ANOMALIES_KEY, SCHEMA_KEY, STATIS
 from tfx.utils import io_utils, writer_utils
 
 from components.example_validator.drift import DRIFT, Drift
+from components.named_columns import check_named_columns
 from trainer_module.errors import DataError
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
@@ -207,12 +207,7 @@ def _load_statistics(
 
 def check_columns(named: Mapping[str, str], schema: schema_pb2.Schema) -> None:
     """Raises DataError for the first column that the config names and the schema lacks."""
-    columns = [feature.name for feature in schema.feature]
-    for key, column in named.items():
-        if column not in columns:
-            near = difflib.get_close_matches(column, columns, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(columns)}"
-            raise DataError(f"{key}: the data has no column `{column}`; {hint}")
+    check_named_columns(named, [feature.name for feature in schema.feature])
 
 
 def read_anomalies(

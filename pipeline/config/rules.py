@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
+from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import FORMATS, IMAGE_FEATURE
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
@@ -108,6 +109,13 @@ def builtin_data_is_known(config: PipelineConfig) -> Iterator[Issue]:
             "data.format",
             f"found {config.data.format!r}; builtin:{name} is {BUILTIN_DATA[name].format}",
         )
+
+
+@_rule
+def csv_is_the_format(config: PipelineConfig) -> Iterator[Issue]:
+    """How CSV files are written matters for them alone."""
+    if config.data.format != "csv" and config.data.csv != CsvSettings():
+        yield Issue("data.csv", f"the format is {config.data.format}; remove this key")
 
 
 @_rule

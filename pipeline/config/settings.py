@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
@@ -43,6 +44,8 @@ class DataSettings(Settings):
     split_by: str | None = None
     """A column, such as a customer's id, whose equal values go to the same split, also when other
     columns come or go; default: the whole record decides."""
+    csv: CsvSettings = CsvSettings()
+    """How CSV files are written, where looking at them does not tell."""
 
 
 class OnAnomaly(StrEnum):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.paths import is_remote
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -21,3 +25,23 @@ class Ingestion:
     def schema_revision(self) -> str:
         """Changes with what a user wrote into the schema."""
         return self.settings.schema_revision
+
+
+def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettings:
+    """What ExampleGen is told of the files, but for what changes with code and schema."""
+    return ExampleGenSettings(
+        format=config.data.format,
+        label=config.data.label,
+        task=config.task,
+        csv=config.data.csv,
+        # Where the config says what a column is, it may hold numbers and text.
+        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
+        schema_file=curated_schema(config, layout) or layout.kept_schema,
+    )
+
+
+def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:
+    """The path of the user's own schema; as the config has it where the files are elsewhere."""
+    if config.schema_file is None or layout.is_elsewhere or is_remote(config.schema_file):
+        return config.schema_file
+    return str(Path(config.schema_file).absolute())

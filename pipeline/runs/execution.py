@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -28,7 +29,13 @@ from trainer_module.progress import PROGRESS_LOGGER
 logger = logging.getLogger(__name__)
 
 
-def execute(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
+def execute(
+    context: RunContext,
+    request: RunRequest,
+    files: RunLayout,
+    console: RunConsole,
+    data_notes: Sequence[str] = (),
+) -> int:
     """Runs the components, keeps `summary.json` current, and shows the outcome.
 
     Args:
@@ -36,6 +43,7 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
       request: what the run is asked to do.
       files: of the run.
       console: where people look.
+      data_notes: what people should know of how the data is read.
 
     Returns:
       The exit code.
@@ -48,7 +56,7 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)
     try:
-        for note in prepare_training(config.train):
+        for note in (*data_notes, *prepare_training(config.train)):
             console.write(f"  note: {note}")
             observer.summary.notes.append(note)
         spans = None

@@ -22,11 +22,11 @@ from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 from tfx.utils import json_utils
 
 from components.example_validator.component import check_columns
-from components.example_validator.drift import Drift
 from components.schema_gen import read_schema
 from pipeline.config.fingerprint import CODE_KEY
+from pipeline.config.named_columns import all_named_columns
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph import Spans, create_pipeline, named_columns
+from pipeline.graph import Spans, create_pipeline
 from pipeline.layout import Layout
 from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
 from pipeline.records.event_log import EventLog
@@ -122,8 +122,7 @@ def _check_columns(context: RunContext) -> None:
     """Raises DataError if the config names a column that the data did not have before."""
     config, schema_file = context.config, context.ingestion.settings.schema_file
     if fileio.exists(schema_file):
-        named = named_columns(config) | Drift.from_json(config.drift.model_dump_json()).named
-        check_columns(named, read_schema(schema_file, config.data.label))
+        check_columns(all_named_columns(config), read_schema(schema_file, config.data.label))
 
 
 def _spans(context: RunContext) -> Spans | None:

@@ -13,9 +13,10 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
+from pipeline.runs.first_look import look_at_new_data, refuse
 from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured, told_briefly
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, DataError
 from trainer_module.tf_config import read_tf_config
 
 
@@ -61,8 +62,13 @@ def run_pipeline(
             console = RunConsole(stream, verbose)
             title = f"{config.name}, run {files.root.name}"
             console.begin(title if context.window is None else f"{title}, {context.window}")
-            console.started("starting TFX")
             try:
+                console.started("looking at the data")
+                try:
+                    notes = look_at_new_data(context)
+                except DataError as error:
+                    return refuse(context, request, files, console, error)
+                console.started("starting TFX")
                 # Imported only now: what needs no TensorFlow has been checked, and its chatter
                 # goes to the log.
                 with kept_imports():
@@ -71,6 +77,6 @@ def run_pipeline(
                 console.stop()  # Its thread would not survive a fork.
                 with serving():
                     console.started("starting TFX")
-                    return execute(context, request, files, console)
+                    return execute(context, request, files, console, notes)
             finally:
                 console.stop()

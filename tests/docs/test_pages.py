@@ -55,10 +55,12 @@ def test_config_on_a_page_is_valid(page: Path, text: str, tmp_path: Path, monkey
 
 def test_fragments_on_the_data_page_fit_its_config(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("".join(blocks(ROOT / "docs" / "your-data.md", "yaml")))
-    config = load_config(file, [f"data.path={tmp_path}"])
-    assert config.features["zip"].type == "categorical"
-    assert config.evaluate.thresholds["auc"].tolerance == 0.01
+    config, *others = blocks(ROOT / "docs" / "your-data.md", "yaml")
+    # Those that are whole configs of their own are looked at by themselves.
+    file.write_text(config + "".join(text for text in others if not text.startswith("name:")))
+    joined = load_config(file, [f"data.path={tmp_path}"])
+    assert joined.features["zip"].type == "categorical"
+    assert joined.evaluate.thresholds["auc"].tolerance == 0.01
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import abc
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-from tfx.dsl.io import fileio
 
 from components.example_gen.checks import check_column, check_label_column, show_names
 from components.example_gen.columns import Cell, Column, ColumnKind
+from components.example_gen.files import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import read_known_kinds
 from trainer_module.errors import DataError
@@ -39,6 +37,8 @@ class Survey:
 
     file: str = ""
     columns: dict[str, Column] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What people should know of how the file is read."""
 
 
 class Source(abc.ABC):
@@ -53,7 +53,7 @@ class Source(abc.ABC):
         Raises:
           DataError: the files are not what the format needs.
         """
-        return [(file,) for file in files if not fileio.isdir(file)]
+        return [(file,) for file in files if not is_folder(file)]
 
     def survey(self, files: Files) -> Survey:
         """Looks at the columns of a group of files before any is converted.
@@ -85,10 +85,12 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     if not surveys:
         return {}
     total = dict(surveys[0].columns)
-    check_label_column(total, settings.label)
     for survey in surveys[1:]:
-        _check_same_columns(surveys[0], survey)
-        total = {name: column.merge(survey.columns[name]) for name, column in total.items()}
+        if not settings.format_spec.may_lack_columns:
+            _check_same_columns(surveys[0], survey)
+        for name, column in survey.columns.items():
+            total[name] = total.get(name, Column()).merge(column)
+    check_label_column(total, settings.label, surveys[0].file)
     for name, column in total.items():
         check_column(name, column, settings)
     # Files of other formats say themselves what their types are.
@@ -98,6 +100,18 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         name: max(column.kind, known.get(name, ColumnKind.UNKNOWN))
         for name, column in total.items()
     }
+
+
+def gather_notes(surveys: Iterable[Survey]) -> list[str]:
+    """What people should know of how the files are read, each thing once."""
+    files: dict[str, list[str]] = {}
+    for survey in sorted(surveys, key=lambda survey: survey.file):
+        for note in survey.notes:
+            files.setdefault(note, []).append(survey.file)
+    return [
+        f"{posixpath.basename(of[0])}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}"
+        for note, of in files.items()
+    ]
 
 
 def _check_same_columns(one: Survey, other: Survey) -> None:
@@ -110,28 +124,3 @@ def _check_same_columns(one: Survey, other: Survey) -> None:
             f"The columns of {other.file} differ from those of {one.file}: it"
             f" {' and '.join(parts)}. Files of one data set need the same columns."
         )
-
-
-def open_file(file: str) -> pa.NativeFile:
-    """A local or remote file's bytes as they are."""
-    opened = FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
-    return pa.PythonFile(opened, mode="r")
-
-
-def open_stream(file: str) -> pa.NativeFile:
-    """A file's bytes, of a .gz file those within; reading a damaged one raises OSError."""
-    stream = open_file(file)
-    return pa.CompressedInputStream(stream, "gzip") if is_gzip(file) else stream
-
-
-def is_gzip(file: str) -> bool:
-    """Whether the name says that the file is gzipped."""
-    return posixpath.splitext(file)[1].lower() == ".gz"
-
-
-def unreadable_error(file: str, error: Exception) -> DataError:
-    """The error for a file whose bytes cannot be had."""
-    reason = " ".join(str(error).split())
-    if is_gzip(file):
-        return DataError(f"{file} is no complete gzip file ({reason}): copy or compress it again.")
-    return DataError(f"{file} cannot be read ({reason}): copy or write it again.")

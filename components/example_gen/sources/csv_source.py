@@ -1,32 +1,47 @@
-"""CSV with a header: types from all rows, values and missing cells as stock CsvExampleGen has them.
+"""CSV: types from all rows, values and missing cells as stock CsvExampleGen has them, but trimmed.
 
 Rows are counted as records, from 1 for the header; lines without anything are no rows.
 """
 
 from __future__ import annotations
 
-import csv
+import codecs
 import io
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
-from components.example_gen.sources.base import (
-    Batch,
-    Files,
-    Source,
-    Survey,
-    open_stream,
-    unreadable_error,
+from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.files import reason_of, unreadable_error
+from components.example_gen.magic import check_is_text
+from components.example_gen.sources.base import Batch, Files, Source, Survey
+from components.example_gen.sources.csv_cells import check_no_nul, clean_cells, count_trimmed
+from components.example_gen.sources.csv_dialect import (
+    UTF8,
+    Dialect,
+    encoding_error,
+    find_dialect,
+    open_text,
 )
-from trainer_module.errors import DataError
+from components.example_gen.sources.csv_header import Header, read_header
+from trainer_module.errors import DataError, enumerate_names
 
 # Bytes parsed at a time, and so the longest row.
 _BLOCK_SIZE = 4 << 20
-_FIRST_ROW = 2
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A file that has been looked at, ready to be parsed."""
+
+    file: str
+    dialect: Dialect
+    header: Header
+    settings: CsvSettings
 
 
 class CsvSource(Source):
@@ -34,58 +49,55 @@ class CsvSource(Source):
 
     def survey(self, files: Files) -> Survey:
         """The columns of one file, their types from all of its rows."""
-        file, row = files[0], _FIRST_ROW
-        columns = {name: Column() for name in _read_header(file)}
-        for batch in _parse(file, list(columns)):
-            for name, values in zip(columns, batch.columns, strict=True):
-                seen = columns[name]
-                columns[name] = seen.merge(survey_text(values, file, row, seen.kind))
+        table = self._look_at(files[0])
+        row, trimmed = table.header.first_row, Counter[str]()
+        columns = {name: Column() for name in table.header.names}
+        for batch in _parse(table):
+            for name, raw in zip(columns, batch.columns, strict=True):
+                check_no_nul(name, raw, Cell(table.file, row))
+                values, seen = clean_cells(raw, table.settings), columns[name]
+                trimmed[name] += count_trimmed(raw, values)
+                columns[name] = seen.merge(survey_text(values, table.file, row, seen.kind))
             row += batch.num_rows
-        if row == _FIRST_ROW:
-            raise DataError(f"{file} holds a header but no rows: add rows, or leave the file out.")
-        return Survey(file, columns)
+        if row == table.header.first_row:
+            raise DataError(
+                f"{table.file} holds a header but no rows: add rows, or leave the file out."
+            )
+        return Survey(table.file, columns, tuple(_notes(table, columns, +trimmed)))
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file, a block at a time."""
-        file, row = files[0], _FIRST_ROW
-        names = _read_header(file)
-        for batch in _parse(file, names):
+        table = self._look_at(files[0])
+        names, row = table.header.names, table.header.first_row
+        for batch in _parse(table):
             columns = [
-                encode_text(values, kinds[name])
+                encode_text(clean_cells(values, table.settings), kinds[name])
                 for name, values in zip(names, batch.columns, strict=True)
             ]
-            yield Batch(pa.record_batch(columns, names), Cell(file, row))
+            yield Batch(pa.record_batch(columns, names), Cell(table.file, row))
             row += batch.num_rows
 
-
-def _read_header(file: str) -> list[str]:
-    """The names of the columns, which must be there, unique and UTF-8, with a row to follow."""
-    try:
-        # Bytes that are no UTF-8 are let pass here: the rows may hold them.
-        with open_stream(file) as stream:
-            text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
-            rows = (row for row in csv.reader(text) if row)
-            header, first_row = next(rows, None), next(rows, None)
-    except OSError as error:
-        raise unreadable_error(file, error) from error
-    except csv.Error as error:
-        raise DataError(f"{file} begins as no CSV does ({error}): write it again.") from error
-    if header is None:
-        raise DataError(f"{file} is empty: it needs a header and rows, or leave the file out.")
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if twice:
-        raise DataError(
-            f"The header of {file} names column {twice[0]!r} {Counter(header)[twice[0]]} times:"
-            " give each column a name of its own."
-        )
-    if any("\udc80" <= character <= "\udcff" for name in header for character in name):
-        raise DataError(f"The header of {file} is not UTF-8: save the file in that encoding.")
-    if first_row is None:
-        raise DataError(f"{file} holds a header but no rows: add rows, or leave the file out.")
-    return header
+    def _look_at(self, file: str) -> _Table:
+        check_is_text(file, "CSV")
+        dialect = find_dialect(file, self._settings)
+        return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
 
 
-def _parse(file: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _notes(table: _Table, columns: dict[str, Column], trimmed: Counter[str]) -> Iterator[str]:
+    """What was found that not every CSV has, and what changed other values than numbers."""
+    if note := table.dialect.note(table.settings):
+        yield note
+    changed = [name for name in trimmed if columns[name].kind is ColumnKind.BYTES]
+    header = table.header
+    changed += [
+        n for n, w in zip(header.names, header.written or header.names, strict=True) if n != w
+    ]
+    if changed:
+        shown = enumerate_names(map(repr, dict.fromkeys(changed)), "and")
+        yield f"spaces around {shown} are taken away; data.csv: {{strip: false}} keeps them"
+
+
+def _parse(table: _Table) -> Iterator[pa.RecordBatch]:
     """Yields blocks of rows, each column binary, empty cells null."""
     invalid: list[pa_csv.InvalidRow] = []
 
@@ -93,43 +105,61 @@ def _parse(file: str, names: list[str]) -> Iterator[pa.RecordBatch]:
         invalid.append(row)
         return "error"
 
-    stream, last = _QuoteCounter(file), None
+    file, dialect = table.file, table.dialect
+    stream, last = _TextStream(file, dialect), None
     try:
-        for batch in _open_parser(pa.PythonFile(stream, mode="r"), names, refuse):
+        for batch in _open_parser(pa.PythonFile(stream, mode="r"), table, refuse):
             if batch.num_rows:
                 last = batch
                 yield batch
+    except UnicodeError as error:
+        raise encoding_error(file, dialect.encoding) from error
     except OSError as error:
         raise unreadable_error(file, error) from error
     except pa.ArrowInvalid as error:
-        raise _syntax_error(file, error, invalid) from error
+        raise _syntax_error(table, error, invalid) from error
     finally:
         stream.close()
     if last is not None and stream.quotes % 2 and b"\n" in (last.columns[-1][-1].as_py() or b""):
-        raise _quote_error(file)
+        raise _quote_error(table)
 
 
 def _open_parser(
-    stream: pa.NativeFile, names: list[str], refuse: Callable[[pa_csv.InvalidRow], str]
+    stream: pa.NativeFile, table: _Table, refuse: Callable[[pa_csv.InvalidRow], str]
 ) -> pa_csv.CSVStreamingReader:
+    header, settings = table.header, table.settings
     return pa_csv.open_csv(
         stream,
         # Without threads an invalid row's number is known; measured, they gain nothing here.
-        read_options=pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK_SIZE),
-        parse_options=pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
+        read_options=pa_csv.ReadOptions(
+            use_threads=False,
+            block_size=_BLOCK_SIZE,
+            column_names=header.names if header.written is None else None,
+        ),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=table.dialect.delimiter,
+            quote_char=settings.quote or False,
+            newlines_in_values=settings.quote is not None,
+            invalid_row_handler=refuse,
+        ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.binary()),
-            null_values=[""],
+            column_types=dict.fromkeys(header.written or header.names, pa.binary()),
+            null_values=["", *settings.missing_values],
             strings_can_be_null=True,
         ),
     )
 
 
-class _QuoteCounter(io.RawIOBase):
-    """A file's bytes, counting quotation marks: Arrow takes one that never closes for good."""
+class _TextStream(io.RawIOBase):
+    """A file's text in UTF-8, counting quotation marks: Arrow takes one that never closes for good.
 
-    def __init__(self, file: str) -> None:
-        self._stream = open_stream(file)
+    Reading raises UnicodeDecodeError for bytes that are not of the file's encoding.
+    """
+
+    def __init__(self, file: str, dialect: Dialect) -> None:
+        self._stream = open_text(file, dialect.encoding)
+        self._quote = (dialect.quote or "").encode()
+        self._decoder = codecs.getincrementaldecoder(UTF8)()
         self.quotes = 0
 
     def readable(self) -> bool:
@@ -137,7 +167,9 @@ class _QuoteCounter(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
-        self.quotes += data.count(b'"')
+        self._decoder.decode(data, final=not data)
+        if self._quote:
+            self.quotes += data.count(self._quote)
         return data
 
     def close(self) -> None:
@@ -145,23 +177,25 @@ class _QuoteCounter(io.RawIOBase):
         super().close()
 
 
-def _syntax_error(file: str, error: Exception, invalid: list[pa_csv.InvalidRow]) -> DataError:
+def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidRow]) -> DataError:
     if invalid:
         row = invalid[0]
-        hint = "a value that holds a comma needs quotation marks around it"
+        hint = "a value that holds a delimiter needs quotation marks around it"
+        if table.dialect.delimiter == ",":
+            hint = "a value that holds a comma needs quotation marks around it"
         if "\n" in row.text:
             hint = "a quotation mark in it may not be closed"
         return DataError(
-            f"Row {row.number} of {file} has {row.actual_columns} columns, expected"
+            f"Row {row.number} of {table.file} has {row.actual_columns} columns, expected"
             f" {row.expected_columns} as in the header: {hint}."
         )
     if "straddling" in str(error):
-        return _quote_error(file)
-    return DataError(f"{file} is no CSV ({' '.join(str(error).split())}): write it again.")
+        return _quote_error(table)
+    return DataError(f"{table.file} is no CSV ({reason_of(error)}): write it again.")
 
 
-def _quote_error(file: str) -> DataError:
+def _quote_error(table: _Table) -> DataError:
     return DataError(
-        f"A quotation mark in {file} is never closed, or a row is longer than"
+        f"A quotation mark in {table.file} is never closed, or a row is longer than"
         f" {_BLOCK_SIZE >> 20} MiB: close it (a mark within a value is written twice)."
     )

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from components.example_gen.columns import Cell, ColumnKind, single_values
 from components.example_gen.formats import IMAGE_FEATURE
+from components.example_gen.image_files import EXTENSIONS, select_images
 from components.example_gen.sources.base import Batch, Files, Source
 from trainer_module.errors import DataError
 
-_EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp")
 # One shard each; small enough to keep all workers busy, large enough for few files.
 _GROUP_FILES = 512
 # Images held in memory at a time.
@@ -30,15 +30,10 @@ class ImagesSource(Source):
 
     def plan(self, files: Sequence[str]) -> list[Files]:
         """Groups of images, each of all classes; files of other types are left out."""
-        images = [file for file in files if file.lower().endswith(_EXTENSIONS)]
-        if files and not images:
-            raise DataError(
-                f"There is no image among the {len(files)} files next to {files[0]}: images need"
-                f" one of the extensions {', '.join(_EXTENSIONS)}, in one folder per class."
-            )
+        images = select_images(files)
         if len(images) < len(files):
             logging.getLogger(__name__).warning(
-                "Ignored %d files that are no %s.", len(files) - len(images), ", ".join(_EXTENSIONS)
+                "Ignored %d files that are no %s.", len(files) - len(images), ", ".join(EXTENSIONS)
             )
         # Sorted by class they would train badly; the same order always, so runs can be compared.
         random.Random(0).shuffle(images)  # noqa: S311 - no secret

@@ -14,6 +14,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
 from components.example_gen import custom_config
+from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.executor import Executor
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
@@ -63,9 +64,10 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_
         label: str = "label",
         task: str = "multiclass",
         mixed_columns: tuple[str, ...] = (),
+        csv: CsvSettings = CsvSettings(),  # noqa: B008 - it does not change
     ) -> standard_artifacts.Examples:
         settings = ExampleGenSettings(
-            format=data_format, label=label, task=task, mixed_columns=mixed_columns
+            format=data_format, label=label, task=task, mixed_columns=mixed_columns, csv=csv
         )
         examples = standard_artifacts.Examples()
         examples.uri = str(tmp_path_factory.mktemp("examples"))
@@ -132,6 +134,7 @@ def read_rows() -> Callable[..., list[dict[str, Any]]]:
         task: str = "multiclass",
         mixed_columns: tuple[str, ...] = (),
         schema_file: str = "",
+        csv: CsvSettings = CsvSettings(),  # noqa: B008
     ) -> list[dict[str, Any]]:
         settings = ExampleGenSettings(
             format=data_format,
@@ -139,6 +142,7 @@ def read_rows() -> Callable[..., list[dict[str, Any]]]:
             task=task,
             mixed_columns=mixed_columns,
             schema_file=schema_file,
+            csv=csv,
         )
         source = make_source(settings)
         groups = source.plan(sorted(str(file) for file in folder.glob(pattern)))

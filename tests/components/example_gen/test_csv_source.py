@@ -9,6 +9,7 @@ import pytest
 import tfx
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 
+from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 
@@ -57,7 +58,7 @@ def test_cells_are_read_as_stock_reads_them(tmp_path, generate):
     }
     rows = [",".join(cells[i % len(cells)] for cells in columns.values()) for i in range(40)]
     write_csv(tmp_path / "data.csv", ",".join(columns), rows)
-    ours = canonical(generate(tmp_path, task="binary"))
+    ours = canonical(generate(tmp_path, task="binary", csv=CsvSettings(strip=False)))
     assert len(ours) == 40
     assert ours == canonical(generate(tmp_path, executor=StockExecutor))
 
@@ -108,13 +109,6 @@ def test_gzipped_files_and_byte_order_marks(tmp_path, read_rows):
     assert read_rows(tmp_path) == plain
 
 
-def test_bytes_that_are_no_utf8_pass(tmp_path, read_rows):
-    rows = [f"{i % 2},caf".encode() + b"\xe9" for i in range(40)]
-    (tmp_path / "a.csv").write_bytes(b"\n".join([b"label,name", *rows]))
-    rows = read_rows(tmp_path)
-    assert {row["name"][0] for row in rows} == {b"caf\xe9"}
-
-
 def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
     folder = write_csv(
         tmp_path / "a.csv", rows=[f"{i % 2},{i},0,{'x' * 1000}" for i in range(9000)]
@@ -141,10 +135,9 @@ def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
         ("label,x\n0,1\n1\n", ["Row 3 of", "a.csv has 1 columns, expected 2"]),
         ('label,x\n0,1\n1,"2\n0,3\n1,4\n', ["A quotation mark in", "a.csv is never closed"]),
         ('label,x,y\n0,1,2\n1,"2,4\n0,3,5\n', ["Row 3 of", "quotation mark in it may not be"]),
-        ("label;x\n0;1\n1;2\n", ["no label column 'label'", "separate the columns with commas"]),
         ("lable,x\n0,1\n1,2\n", ["no label column 'label'", "lable, x", "did you mean 'lable'?"]),
         ('y,"x\n0,1\n1,2\n', ["a.csv"]),
-        ("y,x\n0,1\n1,2\n", ["no label column 'label'; found x, y", "set data.label"]),
+        ("y,x\n0,1\n1,2\n", ["no label column 'label' in", "a.csv; found x, y", "set data.label"]),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, read_error, content, words):
@@ -180,12 +173,6 @@ def test_damaged_gzip_files_are_refused(tmp_path, read_error, damage, words):
     (tmp_path / "a.csv.gz").write_bytes(damage(data))
     message = read_error(tmp_path)
     assert f"{tmp_path}/a.csv.gz is {words}" in message
-
-
-def test_a_header_that_is_not_utf8_is_refused(tmp_path, read_error):
-    (tmp_path / "a.csv").write_bytes(b"label,caf\xe9\n0,1\n1,2\n")
-    assert "header of" in (message := read_error(tmp_path))
-    assert "not UTF-8" in message
 
 
 def mixed_rows() -> list[str]:

@@ -27,6 +27,12 @@ def test_missing_labels(tmp_path, refusal, task):
     assert f"Label 'label' is missing in 2 rows, first in row 4 of {tmp_path}/a.csv" in message
 
 
+@pytest.mark.parametrize("labels", [[0, 1, "nan"], ["cat", "NaN", "dog"]])
+def test_nan_is_no_class(tmp_path, refusal, labels):
+    write(tmp_path, labels * 20)
+    assert "Label 'label' is missing in 20 rows, first in row" in refusal(tmp_path)
+
+
 def test_no_label_at_all(tmp_path, refusal):
     write(tmp_path, [""] * 40)
     assert "is missing in 40 rows, first in row 2" in refusal(tmp_path)
@@ -64,7 +70,7 @@ def test_three_classes_for_a_binary_task(tmp_path, refusal):
 
 
 @pytest.mark.parametrize(
-    ("odd", "shown"), [("cheap", "'cheap' in row 22"), ("nan", "'nan' in row 22")]
+    ("odd", "shown"), [("cheap", "'cheap' in row 22"), ("inf", "'inf' in row 22")]
 )
 def test_a_regression_label_that_is_no_number(tmp_path, refusal, odd, shown):
     write(tmp_path, [*[1.5] * 20, odd, *[2.5] * 20])

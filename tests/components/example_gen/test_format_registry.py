@@ -65,7 +65,9 @@ def test_config_takes_the_format(pairs: Path) -> None:
 
 
 def test_config_refuses_what_is_not_registered() -> None:
-    with pytest.raises(ConfigError, match=r"right is one of csv, parquet, images, idx, tfrecord$"):
+    with pytest.raises(
+        ConfigError, match=r"right is one of csv, jsonl, parquet, images, idx, tfrecord$"
+    ):
         load_config(CONFIG, ["data.format=pairs"])
 
 

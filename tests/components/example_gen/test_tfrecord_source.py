@@ -103,7 +103,10 @@ def test_records_that_are_no_examples_are_refused(tmp_path, read_error):
 def test_a_missing_label_is_refused(tmp_path, refusal):
     write(tmp_path / "a.tfrecord")
     message = refusal(tmp_path, "tfrecord", label="labels")
-    assert "There is no label column 'labels'; found label, x: did you mean 'label'?" in message
+    assert (
+        "There is no label column 'labels' in the data; found label, x: did you mean 'label'?"
+        in message
+    )
 
 
 def test_records_without_a_label_are_refused(tmp_path, refusal):

@@ -1,0 +1,59 @@
+"""What a file is by its first bytes, where it is not what its name says."""
+
+from __future__ import annotations
+
+from components.example_gen.files import open_stream, unreadable_error
+from trainer_module.errors import DataError
+
+MAGIC_BYTES = 40
+"""So many of a file's first bytes tell."""
+_BINARY_KINDS = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"RIFF": "a WebP image",
+    b"II*\0": "a TIFF image",
+    b"MM\0*": "a TIFF image",
+    b"PK\x03\x04": "a zip archive, or an Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"\x1f\x8b": "gzipped, without the ending .gz",
+    b"BZh": "compressed by bzip2",
+    b"(\xb5/\xfd": "compressed by Zstandard",
+    b"\xfd7zXZ": "compressed by xz",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"SQLite format 3": "an SQLite database",
+}
+_TEXT_KINDS = {
+    b"%pdf-": "a PDF",
+    b"<!doctype": "an HTML page",
+    b"<html": "an HTML page",
+    b"<?xml": "an XML file",
+    b"version https://git-lfs": "a pointer of Git LFS, without the file itself",
+}
+_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\f\r")
+
+
+def kind_of_file(head: bytes) -> str:
+    """What a file with such first bytes is, for messages; empty if that is not known."""
+    # A table may have a column PAR1.
+    is_binary = not _CONTROL.isdisjoint(head)
+    kinds = _BINARY_KINDS if is_binary else _TEXT_KINDS
+    start = head if is_binary else head.lower()
+    return next((kind for magic, kind in kinds.items() if start.startswith(magic)), "")
+
+
+def check_is_text(file: str, wanted: str) -> None:
+    """Raises DataError for a file that begins as another kind of file than text does.
+
+    Args:
+      file: its path; of a .gz file the bytes within are looked at.
+      wanted: what it should be.
+    """
+    try:
+        with open_stream(file) as stream:
+            kind = kind_of_file(stream.read(MAGIC_BYTES))
+    except OSError as error:
+        raise unreadable_error(file, error) from error
+    if kind:
+        raise DataError(f"{file} is {kind}, not {wanted}: export it as {wanted}, or leave it out.")

@@ -1,0 +1,31 @@
+"""Looks at a table as ExampleGen does, with the same surveys and checks, but without TFX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from components.example_gen.checks import Report, check_report
+from components.example_gen.first_look import ALL, FirstLook
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.sources import make_source
+from components.example_gen.sources.base import gather_notes, merge_surveys
+
+
+def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> FirstLook:
+    """Surveys and reads the files of a table, and keeps nothing of them.
+
+    Raises:
+      DataError: they cannot be used.
+    """
+    source, report = make_source(settings), Report()
+    groups = source.plan(files)
+    surveys = [source.survey(group) for group in groups]
+    kinds = merge_surveys(surveys, settings)
+    for group in groups:
+        for batch in source.read(group, kinds):
+            splits = np.zeros(batch.rows.num_rows, np.int64)
+            report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
+    check_report(report, [ALL], False, settings)
+    return FirstLook(frozenset(kinds), tuple(gather_notes(surveys)))

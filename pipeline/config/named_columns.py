@@ -1,0 +1,23 @@
+"""The columns that a config names besides the label, by the key that names each."""
+
+from __future__ import annotations
+
+from pipeline.config.settings import PipelineConfig
+
+
+def named_columns(config: PipelineConfig) -> dict[str, str]:
+    """Those that the model or its evaluation uses."""
+    features = {f"features.{name}": name for name in config.features}
+    slices = {
+        f"evaluate.slices.{i}": name
+        for i, columns in enumerate(config.evaluate.slices)
+        for name in columns
+    }
+    return features | slices
+
+
+def all_named_columns(config: PipelineConfig) -> dict[str, str]:
+    """Those, and the ones by which data is split or drift is measured."""
+    split_by = {"data.split_by": config.data.split_by} if config.data.split_by else {}
+    drift = {f"drift.columns.{name}": name for name in config.drift.columns}
+    return named_columns(config) | split_by | drift

@@ -1,0 +1,218 @@
+"""CSV as other programs write it: what is found by itself, what is said, and what has to be."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tfx.utils import proto_utils
+
+from components.example_gen import custom_config
+from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.sources import make_source
+
+TEXT = "label,Größe,plan\n" + "".join(f"{i % 2},{i}.5,naïve {i % 3}\n" for i in range(40))
+Rows = Callable[..., list[dict]]
+
+
+def notes(file: Path, **settings: object) -> tuple[str, ...]:
+    """What is said of how a file is read."""
+    source = make_source(ExampleGenSettings(format="csv", label="label", task="binary", **settings))
+    return source.survey((str(file),)).notes
+
+
+def written(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
+    """A file below a folder; text is written in UTF-8."""
+    file = folder / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+@pytest.fixture
+def plain(tmp_path: Path, read_rows: Rows) -> list[dict]:
+    """The rows of the text, read as comma-separated UTF-8."""
+    (tmp_path / "plain").mkdir()
+    file = written(tmp_path / "plain", TEXT)
+    assert notes(file) == ()
+    return read_rows(file.parent)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "said"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars"), (",", "")]
+)
+def test_delimiters_are_found(
+    tmp_path: Path, read_rows: Rows, plain: list[dict], delimiter: str, said: str
+) -> None:
+    file = written(tmp_path, TEXT.replace(",", delimiter))
+    assert read_rows(tmp_path, pattern="*.csv") == plain
+    assert notes(file) == ((f"cells are separated by {said}",) if said else ())
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [
+        ("utf-8-sig", ""),
+        ("utf-16", "utf-16"),
+        ("utf-32", "utf-32"),
+        ("cp1252", "cp1252"),
+    ],
+)
+def test_encodings_are_found(
+    tmp_path: Path, read_rows: Rows, plain: list[dict], encoding: str, said: str
+) -> None:
+    file = written(tmp_path, TEXT.encode(encoding))
+    assert read_rows(tmp_path, pattern="*.csv") == plain
+    assert notes(file) == ((f"the encoding is {said}",) if said else ())
+
+
+def test_each_file_is_looked_at_by_itself(
+    tmp_path: Path, read_rows: Rows, plain: list[dict]
+) -> None:
+    written(tmp_path, TEXT)
+    written(tmp_path, gzip.compress(TEXT.replace(",", ";").encode("utf-16")), "b.csv.gz")
+    assert read_rows(tmp_path, pattern="*.csv*") == plain + plain
+
+
+def test_what_the_config_says_is_not_guessed(
+    tmp_path: Path, read_rows: Rows, plain: list[dict]
+) -> None:
+    # Two bytes that are UTF-8, too; and bars that are a part of the text.
+    text = TEXT.replace("naïve", "Ã©|").replace(",", "!")
+    file = written(tmp_path, text.encode("cp1252"))
+    csv = CsvSettings(delimiter="!", encoding="cp1252")
+    rows = read_rows(tmp_path, pattern="*.csv", csv=csv)
+    assert rows[0]["plan"] == ["Ã©| 0".encode()]
+    assert [row["Größe"] for row in rows] == [row["Größe"] for row in plain]
+    assert notes(file, csv=csv) == ()
+
+
+def test_latin_1_far_into_a_file_is_found_and_further_on_said(
+    tmp_path: Path, read_rows: Rows, read_error: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["label,x", *[f"{i % 2},{'x' * 1000}" for i in range(3000)], "1,caf\xe9"]
+    written(tmp_path, "\n".join(lines).encode("latin-1"))
+    assert read_rows(tmp_path)[-1]["x"] == ["café".encode()]
+    monkeypatch.setattr("components.example_gen.sources.csv_dialect._ENCODING_BLOCKS", 1)
+    said = read_error(tmp_path)
+    assert "a.csv is read as utf-8, but line 3002 holds bytes that are none" in said
+    assert "data.csv: {encoding: cp1252}" in said
+
+
+def test_a_damaged_byte_is_not_taken_for_another_encoding(
+    tmp_path: Path, read_error: Callable[..., str]
+) -> None:
+    written(tmp_path, TEXT.encode() + b"1,2,na\xefve\n")
+    assert "read as utf-8, but line 42 holds bytes that are none" in read_error(tmp_path)
+
+
+def test_spaces_are_taken_away_and_it_is_said(tmp_path: Path, read_rows: Rows) -> None:
+    file = written(
+        tmp_path, "label, size ,plan\nyes , 1,gold\n no,  ,' silver'\nyes,3 ,\tgold \nyes,4,x\n"
+    )
+    rows = read_rows(tmp_path, task="binary", csv=CsvSettings(quote="'"))
+    assert [row["label"] for row in rows[:3]] == [[b"yes"], [b"no"], [b"yes"]]
+    assert [row["size"] for row in rows[:3]] == [[1], [], [3]]
+    assert [row["plan"] for row in rows[:3]] == [[b"gold"], [b"silver"], [b"gold"]]
+    (note,) = notes(file)
+    assert note.startswith("spaces around 'label', 'plan' and 'size' are taken away;")
+    kept = read_rows(tmp_path, mixed_columns=(" size ",), csv=CsvSettings(strip=False))
+    assert [row["label"] for row in kept[:3]] == [[b"yes "], [b" no"], [b"yes"]]
+    assert notes(file, csv=CsvSettings(strip=False)) == ()
+
+
+@pytest.mark.parametrize("missing", ["NA", "n/a", "null", "?", "-", " ? "])
+def test_what_stands_for_a_missing_number_is_told(
+    tmp_path: Path, read_rows: Rows, read_error: Callable[..., str], missing: str
+) -> None:
+    rows = [f"{i % 2},{missing if i % 3 else i}" for i in range(40)]
+    written(tmp_path, "\n".join(["label,x", *rows]))
+    said = read_error(tmp_path)
+    word = missing.strip()
+    assert f"Column 'x' holds 14 numbers, but '{word}' in row 3 of {tmp_path}/a.csv" in said
+    assert f'write `data.csv: {{missing_values: ["{word}"]}}`' in said
+    found = read_rows(tmp_path, csv=CsvSettings(missing_values=[word]))
+    assert [row["x"] for row in found[:4]] == [[0], [], [], [3]]
+
+
+def test_all_that_stands_for_missing_numbers_is_told_at_once(
+    tmp_path: Path, read_error: Callable[..., str]
+) -> None:
+    rows = [f"{i % 2},{('NA', '?', i, 'x')[i % 4] if i > 30 else i}" for i in range(40)]
+    written(tmp_path, "\n".join(["label,x", *rows]))
+    csv = CsvSettings(missing_values=["x"])
+    assert 'missing_values: ["x", "?", "NA"]' in read_error(tmp_path, csv=csv)
+
+
+def test_a_word_among_words_is_no_missing_number(tmp_path: Path, read_rows: Rows) -> None:
+    rows = [f"{i % 2},{('NA', 'DE', '-', '7')[i % 4]}" for i in range(40)]
+    written(tmp_path, "\n".join(["label,x", *rows]))
+    assert read_rows(tmp_path)[0]["x"] == [b"NA"]
+
+
+def test_a_decimal_comma_is_told_and_read(
+    tmp_path: Path, read_rows: Rows, read_error: Callable[..., str]
+) -> None:
+    written(tmp_path, "label;x;day\n1;3,14;1.2.24\n0;-2.000,5;1,2,3\n1;1.234.567;a\n0;7;\n")
+    said = read_error(tmp_path)
+    assert f"'3,14' in row 2 of {tmp_path}/a.csv" in said
+    assert 'write `data.csv: {decimal: ","}`' in said
+    rows = read_rows(tmp_path, csv=CsvSettings(decimal=","))
+    assert [row["x"][0] for row in rows] == pytest.approx([3.14, -2000.5, 1234567, 7])
+    assert [row["day"] for row in rows] == [[b"1.2.24"], [b"1,2,3"], [b"a"], []]
+
+
+def test_columns_without_names_are_named_by_the_config(
+    tmp_path: Path, read_rows: Rows, read_error: Callable[..., str]
+) -> None:
+    written(tmp_path, "".join(f"{i}.1,{i % 7},{'ab'[i % 2]}\n" for i in range(40)))
+    said = read_error(tmp_path)
+    assert f"The first row of {tmp_path}/a.csv looks like data ('0.1', '0', 'a')" in said
+    assert "data.csv: {header: [column_1, column_2, label]}" in said
+    rows = read_rows(tmp_path, csv=CsvSettings(header=["x", "y", "label"]))
+    assert len(rows) == 40
+    assert rows[0] == {"x": [pytest.approx(0.1)], "y": [0], "label": [b"a"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "words"),
+    [
+        ("a,b,a\n1,2,3\n", {}, ["names column 'a' 2 times", "header: [column_1, column_2, label]"]),
+        (",label\n1,2\n", {}, ["Column 1 of 2 has no name in row 1 of", "a.csv"]),
+        ("x,label\n1,2\n", {"header": ["x", "label"]}, ["leave data.csv.header out"]),
+        ("1,2,3\n1,2,3\n", {"header": ["x", "label"]}, ["names 2 columns, but", "has 3"]),
+        ("x,label\n1,2\n,a\0b\n", {}, ["Column 'label' holds a NUL character in row 3 of"]),
+        ("x,label\n1,2\n".encode("utf-16-le"), {}, ["row 1 of", "NUL", "encoding: utf-16-le"]),
+        ("x;label\n1;2\n1;2;3\n", {}, ["Row 3 of", "has 3 columns", "holds a delimiter"]),
+        ("x,label\n1,2\n3\n", {"header": ["x", "y"]}, ["Row 3 of", "expected 2"]),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    tmp_path: Path,
+    read_error: Callable[..., str],
+    content: str | bytes,
+    settings: dict,
+    words: list[str],
+) -> None:
+    written(tmp_path, content)
+    said = read_error(tmp_path, csv=CsvSettings(**settings))
+    for word in words:
+        assert word in said
+
+
+def test_marks_that_quote_nothing_are_text(tmp_path: Path, read_rows: Rows) -> None:
+    written(tmp_path, 'label,x\n1,5"\n0,"a\n')
+    rows = read_rows(tmp_path, csv=CsvSettings(quote=None))
+    assert [row["x"] for row in rows] == [[b'5"'], [b'"a']]
+
+
+def test_settings_reach_the_executor_wherever_it_runs() -> None:
+    """As an execution property, which is a part of the cache key."""
+    csv = CsvSettings(delimiter="\t", quote=None, header=["a", "label"], missing_values=["?", "é"])
+    settings = ExampleGenSettings(format="csv", label="label", task="binary", csv=csv)
+    packed = proto_utils.proto_to_json(custom_config.pack(settings))
+    assert custom_config.unpack(packed) == settings
+    plain = ExampleGenSettings(format="csv", label="label", task="binary")
+    assert packed != proto_utils.proto_to_json(custom_config.pack(plain))

@@ -1,0 +1,170 @@
+"""Data that cannot be used, one kind of fault each, and the words that name it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+GOOD = "size,side,label\n" + "".join(f"{n}.5,{'ns'[n % 2]},{n // 2 % 2}\n" for n in range(30))
+LINES = "".join(f'{{"size": {n}.5, "label": {n % 2}}}\n' for n in range(30))
+IMAGES = {"image": {"type": "image", "height": 8, "width": 8, "channels": 1}}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Files below a folder, what the config says of them, and words of the message."""
+
+    id: str
+    files: dict[str, str | bytes]
+    words: tuple[str, ...]
+    data: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def written(self) -> dict[str, bytes]:
+        """The bytes of each file."""
+        return {n: c if isinstance(c, bytes) else c.encode() for n, c in self.files.items()}
+
+
+def _csv(id: str, text: str | bytes, *words: str, csv: Any = None, **config: Any) -> Broken:
+    data = {"format": "csv", "path": "a.csv"} | ({"csv": csv} if csv else {})
+    return Broken(id, {"a.csv": text}, ("a.csv", *words), data, config)
+
+
+def _whole(id: str, text: str, *words: str) -> Broken:
+    """A table of which no single row is wrong."""
+    return Broken(id, {"a.csv": text}, words, {"format": "csv", "path": "a.csv"})
+
+
+def _names(key: str, data: dict[str, Any] = {}, **config: Any) -> Broken:  # noqa: B006
+    """A good table, and a config that names a column which it lacks."""
+    words = (f"{key}: the data has no column `sides`; did you mean `side`?",)
+    return Broken(key, {"a.csv": GOOD}, words, {"format": "csv", "path": "a.csv", **data}, config)
+
+
+def _jsonl(id: str, text: str | bytes, *words: str) -> Broken:
+    return Broken(id, {"a.jsonl": text}, ("a.jsonl", *words), {"format": "jsonl", "path": ""})
+
+
+def _parquet(id: str, columns: dict[str, Any], *words: str) -> Broken:
+    return _parquet_bytes(id, parquet(columns), *words)
+
+
+def _parquet_bytes(id: str, content: bytes, *words: str) -> Broken:
+    return Broken(id, {"a.parquet": content}, words, {"format": "parquet", "path": "a.parquet"})
+
+
+def _images(id: str, files: dict[str, bytes], *words: str) -> Broken:
+    data = {"format": "images", "path": ""}
+    return Broken(id, files, words, data, {"features": IMAGES, "model": {"kind": "cnn"}})
+
+
+def parquet(columns: dict[str, Any]) -> bytes:
+    """A Parquet file."""
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def image(kind: str = "PNG") -> bytes:
+    """An image file."""
+    stream = io.BytesIO()
+    Image.new("L", (8, 8)).save(stream, kind)
+    return stream.getvalue()
+
+
+def with_row(row: str, text: str = GOOD) -> str:
+    """The good table with one more row, the 32nd."""
+    return f"{text}{row}\n"
+
+
+CSV = [
+    _csv("empty", "", "is empty"),
+    _csv("header only", "size,label\n", "holds a header but no rows"),
+    _csv("row too long", with_row("1,n,1,1"), "Row 32 of", "has 4 columns, expected 3"),
+    _csv("row too short", with_row("1,n"), "Row 32 of", "has 2 columns, expected 3"),
+    _csv("quotation mark", with_row('1,"n,1'), "Row 32 of", "columns"),
+    _csv("same name twice", GOOD.replace("side", "size", 1), "names column 'size' 2 times"),
+    _csv("no name", GOOD.replace("side", "", 1), "Column 2 of 3 has no name in row 1"),
+    _csv("no header", GOOD.split("\n", 1)[1], "looks like data", "header: [column_1, column_2,"),
+    _csv("header twice", GOOD, "already", csv={"header": ["size", "side", "label"]}),
+    _csv("header too short", GOOD, "names 2 columns", "has 3", csv={"header": ["a", "label"]}),
+    _csv("NUL", with_row("1,n\0,1"), "Column 'side' holds a NUL character in row 32"),
+    _csv("UTF-16 without mark", GOOD.encode("utf-16-le"), "NUL", "encoding: utf-16-le"),
+    _csv("broken UTF-8", with_row("1,äöü,1").encode() + b"1,\xe9,1\n", "line 33 holds bytes"),
+    _csv("not its encoding", with_row("1,ä,1"), "line 32 holds", csv={"encoding": "ascii"}),
+    _csv("not its delimiter", GOOD, "no label column", "delimiter", csv={"delimiter": ";"}),
+    _csv("NA among numbers", with_row("NA,n,1"), "'NA' in row 32", 'missing_values: ["NA"]'),
+    _csv("question mark", with_row("?,n,1"), "'?' in row 32", 'missing_values: ["?"]'),
+    _csv("decimal comma", GOOD.replace(",", ";").replace(".", ","), "decimal", "'0,5' in row 2"),
+    _csv("text among numbers", with_row("big,n,1"), "Column 'size'", "'big' in row 32"),
+    _csv("infinite number", with_row("inf,n,1"), "Column 'size' is inf in row 32"),
+    _csv("too large a number", with_row("1e40,n,1"), "Column 'size' is inf in row 32"),
+    _csv("label misspelt", GOOD.replace("label", "lable"), "did you mean 'lable'?"),
+    _csv("label missing", with_row("1,n,"), "Label 'label' is missing in 1 row, first in row 32"),
+    _csv("label nan", with_row("1,n,nan"), "Label 'label' is missing in 1 row, first in row 32"),
+    _whole("one class", "x,label\n1,a\n2,a\n", "Label 'label' is 'a' in every row"),
+    _whole("third class", with_row("1,n,2"), "Label 'label' has 3 classes (0, 1, 2)"),
+    _whole("label alone", "label\n0\n1\n", "the data's only column"),
+    _csv("text to regress to", with_row("1,n,x"), "'x' in row 32", task="regression"),
+    _csv("infinite label", with_row("1,n,inf"), "'inf' in row 32", task="regression"),
+    _csv("decimal comma to regress to", "x;label\n1;2,5\n", "decimal", task="regression"),
+    _csv("page", b"<!DOCTYPE html>\n<p>not, found</p>\n", "is an HTML page, not CSV"),
+    _csv("workbook", b"PK\x03\x04\x14\0\x06\0,\n,", "an Excel workbook, not CSV"),
+    _csv("gzipped in secret", gzip.compress(GOOD.encode()), "is gzipped, without the ending .gz"),
+    _csv("LFS", "version https://git-lfs.github.com/spec/v1\n", "pointer of Git LFS"),
+    _names("features.sides", features={"sides": {"type": "numeric"}}),
+    _names("evaluate.slices.0", evaluate={"slices": [["size", "sides"]]}),
+    _names("data.split_by", data={"split_by": "sides"}),
+    Broken(
+        "other columns",
+        {"a.csv": GOOD, "b.csv": GOOD.replace("side", "edge", 1)},
+        ("b.csv differ from those of", "lacks side and has in addition edge"),
+        {"format": "csv", "path": "*.csv"},
+    ),
+    Broken(
+        "gzip cut off",
+        {"a.csv.gz": gzip.compress(GOOD.encode())[:-9]},
+        ("a.csv.gz is no complete gzip file",),
+        {"format": "csv", "path": "a.csv.gz"},
+    ),
+]
+JSONL = [
+    _jsonl("line cut off", LINES + '{"size": 1,', "Line 31 of", "no JSON object"),
+    _jsonl("array", '[{"label": 1}]', "Line 1 of", "found a list"),
+    _jsonl("text, then number", LINES + '{"size": "big", "label": 1}', "Key 'size'", "31 of"),
+    _jsonl("objects in lists", '{"a": [{"b": 1}], "label": 1}', "Column 'a' of"),
+    _jsonl("Latin-1", LINES.encode() + b'{"side": "\xe9"}\n', "Line 31 of", "not UTF-8"),
+    _jsonl("label not there", LINES + '{"size": 1}', "is missing in 1 row, first in row 31"),
+    _jsonl("nothing", "\n", "holds no object"),
+]
+PARQUET = [
+    _parquet_bytes("cut off", parquet({"x": [1], "label": [0]})[:-20], "no complete Parquet file"),
+    _parquet_bytes("text", GOOD.encode(), "a.parquet is no complete Parquet file"),
+    _parquet("no rows", {"x": pa.array([], pa.int64()), "label": []}, "holds no rows"),
+    _parquet("objects", {"x": [{"a": 1}], "label": [0]}, "Column 'x' of", "which no feature"),
+    _parquet("label null", {"x": [1, 2, 3], "label": [0, 1, None]}, "missing in 1 row", "row 3 of"),
+    _parquet("label NaN", {"x": [1, 2], "label": [0.5, float("nan")]}, "missing", "row 2 of"),
+    _parquet("two labels", {"x": [1, 2], "label": [[0], [1, 0]]}, "has 2 values in row 2 of"),
+    _parquet("infinite", {"x": [1, float("inf")], "label": [0, 1]}, "Column 'x' is inf in row 2"),
+    _parquet("oversized", {"x": pa.array([2**63], pa.uint64()), "label": [1]}, "Column 'x' of"),
+]
+PICTURES = [
+    _images("no class folders", {"a.png": image()}, "No file matches"),
+    _images("no images", {"a/1.txt": b"x", "b/2.txt": b"y"}, "no image among the 2 files"),
+    _images(
+        "empty folder",
+        {"a/1.png": image(), "b/1.png": image(), "c/x.txt": b"x"},
+        "c holds no image",
+    ),
+    _images("one class of images", {"a/1.png": image()}, "Label 'label' is 'a' in every row"),
+    _images("empty image", {"a/1.png": image(), "b/2.png": b""}, "b/2.png is empty"),
+    _images("GIF", {"a/1.png": image(), "b/2.jpg": image("GIF")}, "b/2.jpg is a GIF image"),
+    _images("page as image", {"a/1.png": b"<html>", "b/2.png": image()}, "1.png is an HTML page"),
+]
+BROKEN = [*CSV, *JSONL, *PARQUET, *PICTURES]

@@ -1,0 +1,151 @@
+"""What is wrong with local data is said before TFX is imported, in the words of later."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.config.loading import load_config
+from pipeline.data import first_look
+from pipeline.data.first_look import look_at_data
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import RunSummary, Status
+from pipeline.run_context import resolve_run
+from pipeline.runs.first_look import look_at_new_data
+from trainer_module.errors import DataError
+
+ROOT = Path(__file__).parents[3]
+ROWS = "size,side,label\n" + "".join(f"{n}.5,{'ns'[n % 2]},{n // 2 % 2}\n" for n in range(12))
+
+
+def write_config(folder: Path, path: str, **changes: Any) -> Path:
+    """A config below a folder, of data there."""
+    data = {"format": "csv", "path": str(folder / path), **changes.pop("data", {})}
+    file = folder / "seen.yaml"
+    file.write_text(yaml.safe_dump({"name": "seen", "data": data, "task": "binary", **changes}))
+    return file
+
+
+def look(folder: Path, path: str = "a.csv", **changes: Any) -> tuple[str, ...]:
+    """What is said of data that can be used."""
+    config = load_config(write_config(folder, path, **changes))
+    layout = Layout.of(config, folder / "output")
+    return look_at_data(config, layout, resolve_run(config, layout).data[-1])
+
+
+def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:
+    """What is said of data that cannot be used."""
+    with pytest.raises(DataError) as caught:
+        look(folder, path, **changes)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"features": {"sizes": {"type": "numeric"}}}, "features.sizes"),
+        ({"evaluate": {"slices": ["sizes"]}}, "evaluate.slices.0"),
+        ({"data": {"split_by": "sizes"}}, "data.split_by"),
+        ({"drift": {"columns": {"sizes": {"jensen_shannon": 0.1}}}}, "drift.columns.sizes"),
+    ],
+)
+def test_columns_of_the_config_that_the_data_lacks(
+    tmp_path: Path, changes: dict[str, Any], key: str
+) -> None:
+    (tmp_path / "a.csv").write_text(ROWS)
+    if "drift" in changes:
+        (tmp_path / "1").mkdir()
+        (tmp_path / "a.csv").rename(tmp_path / "1" / "a.csv")
+        os.utime(tmp_path / "1" / "a.csv", (1.7e9, 1.7e9))
+    path = "{SPAN}/a.csv" if "drift" in changes else "a.csv"
+    said = f"{key}: the data has no column `sizes`; did you mean `size`?"
+    assert refused(tmp_path, path, **changes) == said
+    # What was there and is gone is judged by ExampleValidator.
+    schema = tmp_path / "output" / "seen" / "schema.pbtxt"
+    schema.parent.mkdir(parents=True, exist_ok=True)
+    schema.write_text('feature { name: "sizes" type: FLOAT }')
+    assert look(tmp_path, path, **changes) == ()
+
+
+def test_all_files_are_looked_at_and_notes_name_them_once(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(ROWS.replace(",", ";"))
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(ROWS.replace(",", ";").encode("utf-16")))
+    assert look(tmp_path, "*.csv*") == (
+        "a.csv and 1 more: cells are separated by semicolons",
+        "c.csv.gz: cells are separated by semicolons and the encoding is utf-16",
+    )
+    (tmp_path / "b.csv").write_text(ROWS + "1,2\n")
+    assert f"Row 14 of {tmp_path}/b.csv has 2 columns" in refused(tmp_path, "*.csv*")
+
+
+def test_splits_with_files_of_their_own_are_one_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(ROWS)
+    (tmp_path / "b.csv").write_text(ROWS.replace("size", "length"))
+    splits = {"train": "a.csv", "eval": "b.csv"}
+    assert "lacks size and has in addition length" in refused(
+        tmp_path, data={"splits": splits}, path=""
+    )
+
+
+def test_more_data_than_can_be_read_in_a_moment_is_left_to_example_gen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text(ROWS + "1,2\n")
+    monkeypatch.setattr(first_look, "MAX_BYTES", len(ROWS))
+    assert look(tmp_path) == ()
+
+
+def test_the_command_refuses_and_writes_it_down_without_tensorflow(tmp_path: Path) -> None:
+    lines = [f"{n / 7:.3f};{n % 2}" for n in range(20_000)]
+    (tmp_path / "a.csv").write_text("\n".join(["size;label", *lines, "1;2"]))
+    command = ["run", "--config", str(write_config(tmp_path, "a.csv"))]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(ROOT / "local_runner.py"), *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "ExampleGen failed: Label 'label' has 3 classes (0, 1, 2)" in done.stdout
+    assert "summary.json" in done.stdout
+    for name in ("tensorflow", "tfx", "apache_beam"):
+        assert f" {name}\n" not in done.stderr
+    (summary,) = (tmp_path / "output" / "seen" / "runs").glob("*/summary.json")
+    found = yaml.safe_load(summary.read_text())
+    assert (found["status"], found["error"]["component"]) == ("unusable", "ExampleGen")
+    history = subprocess.run(
+        [sys.executable, str(ROOT / "local_runner.py"), "history", *command[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "Label 'label' has 3 classes" in history.stdout
+
+
+def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(ROWS.replace(",", ";"))
+    config = load_config(write_config(tmp_path, "a.csv"))
+    layout = Layout.of(config, tmp_path / "output")
+    layout.root.mkdir(parents=True)
+    context = resolve_run(config, layout)
+    event_log = EventLog(layout.event_log)
+    events = RunEvents(event_log, config, "run 1", list(context.data), "by hand")
+    (note,) = look_at_new_data(context)
+    summary = RunSummary(run_id="run 1", pipeline="seen", started="", strategy="default")
+    summary.status = Status.VALIDATED
+    events.concluded(summary, None)
+    assert look_at_new_data(context) == ()
+    (tmp_path / "a.csv").write_text(ROWS.replace(",", ";") + "1;n;1\n")
+    assert look_at_new_data(resolve_run(config, layout)) == (note,)
+    other = load_config(write_config(tmp_path, "a.csv", task="multiclass"))
+    assert look_at_new_data(resolve_run(other, layout)) == (note,)
