@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from components.example_gen.columns import Cell, Column, ColumnKind, list_lengths
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import FileNotes, counted
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -37,6 +37,7 @@ class Report:
     unlabelled: list[Cell] = field(default_factory=list)
     """The first row without a label."""
     unlabelled_rows: int = 0
+    files: FileNotes = field(default_factory=FileNotes)
 
     def add_rows(
         self,
@@ -103,6 +104,7 @@ class Report:
                 total.classes.setdefault(split, Counter()).update(counts)
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
+            total.files.add(report.files)
         return total
 
 
@@ -203,7 +205,7 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
 
 def check_report(
     report: Report, split_names: Sequence[str], hash_splits: bool, settings: ExampleGenSettings
-) -> None:
+) -> list[str]:
     """Judges the data as a whole.
 
     Args:
@@ -211,6 +213,9 @@ def check_report(
       split_names: the splits that are to be.
       hash_splits: whether the splits are shares of one input rather than inputs of their own.
       settings: label and task.
+
+    Returns:
+      What people should know of data that can be used.
 
     Raises:
       DataError: there is only a label, a split is empty, labels are missing, or the classes cannot
@@ -221,16 +226,20 @@ def check_report(
             f"The label {settings.label!r} is the data's only column: there is nothing to predict"
             " it from; check data.path and data.label."
         )
+    notes = report.files.sentences()
+    if not report.rows.total() and notes:
+        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
     _check_splits(report.rows, split_names, hash_splits)
     if report.unlabelled_rows:
         check_label_column(report.columns, settings.label)
         cell = report.unlabelled[0]
         raise DataError(
-            f"Label {settings.label!r} is missing in {_count(report.unlabelled_rows, 'row')}, first"
-            f" in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
+            f"Label {settings.label!r} is missing in {counted(report.unlabelled_rows, 'row')},"
+            f" first in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
         )
     if settings.task.is_classification:
-        _check_classes(report.classes, split_names, settings)
+        notes += _check_classes(report.classes, split_names, settings)
+    return notes
 
 
 def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: bool) -> None:
@@ -246,7 +255,8 @@ def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: b
 
 def _check_classes(
     classes: dict[str, Counter[Any]], split_names: Sequence[str], settings: ExampleGenSettings
-) -> None:
+) -> list[str]:
+    """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
     total: Counter[Any] = sum(classes.values(), Counter())
     shown = ", ".join(_show(value) for value in sorted(total)[:5])
     shown += " and more" if len(total) > 5 else ""
@@ -260,6 +270,7 @@ def _check_classes(
             f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
             " two: choose task: multiclass, or check data.label."
         )
+    notes = []
     train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
     for split in split_names:
         unseen = sorted(value for value in classes[split] if value not in classes[train])
@@ -267,23 +278,17 @@ def _check_classes(
             value = unseen[0]
             raise DataError(
                 f"Class {_show(value)} of label {settings.label!r} occurs"
-                f" {_count(classes[split][value], 'time')} in split {split!r} but never in"
+                f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
                 f" {train!r} (such classes: {len(unseen)}): add examples of it, or leave it out."
             )
         absent = sorted(value for value in classes[train] if value not in classes[split])
         if absent:
-            logging.getLogger(__name__).warning(
-                "Split %r has no example of %d classes that %r has, such as %s.",
-                split,
-                len(absent),
-                train,
-                _show(absent[0]),
+            notes.append(
+                f"split {split!r} has no example of {counted(len(absent), 'class')} that {train!r}"
+                f" has, such as {_show(absent[0])}"
             )
+    return notes
 
 
 def _show(value: Any) -> str:
     return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -5,6 +5,7 @@ Single records never become Beam elements, which is where stock ExampleGens spen
 
 from __future__ import annotations
 
+import json
 import logging
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from components.example_gen import custom_config
 from components.example_gen.checks import Report, check_report
 from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import write_notes
 from components.example_gen.paths import is_hidden, no_file_error
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
@@ -36,6 +38,7 @@ from components.example_gen.splits import assign_splits
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
+_FOUND = "notes.json"
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ class _WriteChunk(beam.DoFn):
         plan, report, encoder = self._plan, Report(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             for number, batch in enumerate(self._source.read(chunk.files, kinds)):
+                report.files.add(batch.notes)
+                if not batch.rows.num_rows:
+                    continue
                 splits = self._assign(chunk, batch)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
                 examples = np.array(batch.examples or encoder.encode(batch.rows), object)
@@ -125,10 +131,11 @@ class Executor(BaseExampleGenExecutor):
             custom_config.unpack(exec_properties[specs.CUSTOM_CONFIG_KEY]),
         )
         source = make_source(plan.settings)
-        chunks = _plan_chunks(source, exec_properties[specs.INPUT_BASE_KEY], input_config)
+        chunks, notes = _plan_chunks(source, exec_properties[specs.INPUT_BASE_KEY], input_config)
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
+        write_notes(examples, [*notes, *_read_found(plan)])
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
         logging.getLogger(__name__).info("Examples generated.")
@@ -149,7 +156,19 @@ class Executor(BaseExampleGenExecutor):
                 | "SumReports" >> beam.CombineGlobally(Report.sum)
                 | "Check"
                 >> beam.Map(check_report, plan.split_names, bool(plan.hash_buckets), settings)
+                | "TellNotes" >> beam.Map(_write_found, plan)
             )
+
+
+def _write_found(notes: list[str], plan: _Plan) -> None:
+    """Hands notes from a worker, which may be on another machine, to the process that waits."""
+    with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
+        file.write(json.dumps(notes))
+
+
+def _read_found(plan: _Plan) -> list[str]:
+    with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "r") as file:
+        return list(json.loads(file.read()))
 
 
 def _make_plan(
@@ -175,21 +194,26 @@ def _make_plan(
 
 def _plan_chunks(
     source: Source, input_base: str, input_config: example_gen_pb2.Input
-) -> list[_Chunk]:
-    """The chunks of all input splits; shards are numbered per input split."""
-    chunks = []
+) -> tuple[list[_Chunk], list[str]]:
+    """The chunks of all input splits, and notes on files that are in none.
+
+    Shards are numbered per input split.
+    """
+    chunks, notes = [], []
     for index, split in enumerate(input_config.splits):
         pattern = posixpath.join(input_base, split.pattern)
-        groups = source.plan([file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)])
+        files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
+        groups = source.plan(files)
         if not groups:
             raise no_file_error(pattern)
+        notes += source.look_over(pattern, files)
         sizes = [_count_shards(files) for files in groups]
         firsts = np.cumsum(sizes) - sizes
         chunks += [
             _Chunk(files, index, int(first), size, sum(sizes))
             for files, first, size in zip(groups, firsts, sizes, strict=True)
         ]
-    return chunks
+    return chunks, notes
 
 
 def _count_shards(files: Sequence[str]) -> int:

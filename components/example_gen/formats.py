@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
@@ -24,6 +25,8 @@ class FormatSpec:
     """The glob of its files in a folder."""
     holds_images: bool = False
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
+    has_file_per_example: bool = False
+    """Whether one broken file is one example, that can be left out."""
     guesses_types: bool = False
     """Whether types follow from the values alone, so that a schema has to keep them on days when
     the values would also do as something simpler."""
@@ -33,7 +36,12 @@ _SOURCES = "components.example_gen.sources"
 FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True),
     "parquet": FormatSpec(f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet"),
-    "images": FormatSpec(f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True),
+    "images": FormatSpec(
+        f"{_SOURCES}.images_source.ImagesSource",
+        "*/*",
+        holds_images=True,
+        has_file_per_example=True,
+    ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(f"{_SOURCES}.tfrecord_source.TFRecordSource"),
 }
@@ -43,6 +51,13 @@ DataFormat: TypeAlias = Annotated[
     str, RegisteredName(FORMATS, "DataFormat", "The formats that examples are read from.")
 ]
 """A name in `FORMATS`."""
+
+
+class OnBadFile(StrEnum):
+    """What a file that cannot be read does."""
+
+    FAIL = "fail"
+    SKIP = "skip"
 
 
 class ExampleGenSettings(Settings):
@@ -55,6 +70,8 @@ class ExampleGenSettings(Settings):
     task: Task
     mixed_columns: tuple[str, ...] = ()
     """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    """Whether a broken file ends the run, where one is one example."""
     schema_file: str = ""
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""

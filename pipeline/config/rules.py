@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
-from components.example_gen.formats import FORMATS, IMAGE_FEATURE
+from components.example_gen.formats import FORMATS, IMAGE_FEATURE, OnBadFile
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
@@ -77,6 +77,19 @@ def split_by_has_buckets(config: PipelineConfig) -> Iterator[Issue]:
             "data.split_by",
             f"found {config.data.split_by!r}, but the splits are globs; give every split a number "
             "of hash buckets",
+        )
+
+
+@_rule
+def files_left_out_are_examples(config: PipelineConfig) -> Iterator[Issue]:
+    """A file that holds many rows is mended, as a hole in a table is no accident."""
+    data = config.data
+    if data.on_bad_file is OnBadFile.SKIP and not FORMATS[data.format].has_file_per_example:
+        able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
+        yield Issue(
+            "data.on_bad_file",
+            f"found 'skip'; of {data.format} data a broken file ends the run, as it holds many "
+            f"rows; skip is for {able}",
         )
 
 

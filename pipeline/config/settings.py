@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from components.example_gen.formats import DataFormat
+from components.example_gen.formats import DataFormat, OnBadFile
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
@@ -43,6 +43,8 @@ class DataSettings(Settings):
     split_by: str | None = None
     """A column, such as a customer's id, whose equal values go to the same split, also when other
     columns come or go; default: the whole record decides."""
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    """Whether a broken picture ends the run, or is left out and named; for images in folders."""
 
 
 class OnAnomaly(StrEnum):

@@ -55,6 +55,7 @@ def execute(context: RunContext, request: RunRequest, files: RunLayout, console:
         if window is not None:
             reader = WindowReader(context, event_log, run_events, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, console)
+            observer.summary.notes += reader.notes
             spans = make_spans(usable, event_log)
             if not request.validate_only:
                 observer.summary.notes += left_out(window, usable)
