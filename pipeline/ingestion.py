@@ -34,6 +34,8 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
         task=config.task,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
+        stratify=config.data.stratify,
+        order_by=config.data.order_by or "",
         on_bad_file=config.data.on_bad_file,
         schema_file=curated or layout.kept_schema,
         schema_revision=(

@@ -204,7 +204,11 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
 
 
 def check_report(
-    report: Report, split_names: Sequence[str], hash_splits: bool, settings: ExampleGenSettings
+    report: Report,
+    split_names: Sequence[str],
+    hash_splits: bool,
+    settings: ExampleGenSettings,
+    could_stratify: bool = False,
 ) -> list[str]:
     """Judges the data as a whole.
 
@@ -213,6 +217,7 @@ def check_report(
       split_names: the splits that are to be.
       hash_splits: whether the splits are shares of one input rather than inputs of their own.
       settings: label and task.
+      could_stratify: whether data.stratify is a way out.
 
     Returns:
       What people should know of data that can be used.
@@ -229,7 +234,7 @@ def check_report(
     notes = report.files.sentences()
     if not report.rows.total() and notes:
         raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
-    _check_splits(report.rows, split_names, hash_splits)
+    _check_splits(report.rows, split_names, hash_splits, settings.order_by)
     if report.unlabelled_rows:
         check_label_column(report.columns, settings.label)
         cell = report.unlabelled[0]
@@ -238,11 +243,13 @@ def check_report(
             f" first in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
         )
     if settings.task.is_classification:
-        notes += _check_classes(report.classes, split_names, settings)
+        notes += _check_classes(report.classes, split_names, settings, could_stratify)
     return notes
 
 
-def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: bool) -> None:
+def _check_splits(
+    rows: Counter[str], split_names: Sequence[str], hash_splits: bool, order_by: str
+) -> None:
     empty = [name for name in split_names if not rows[name]]
     if not empty:
         return
@@ -250,11 +257,16 @@ def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: b
     change = "give it a larger share in data.splits, or more data"
     if not hash_splits:
         change = "check its glob in data.splits"
+    elif order_by:
+        change = f"{order_by!r} (data.order_by) has too few different values to be split by"
     raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
 
 
 def _check_classes(
-    classes: dict[str, Counter[Any]], split_names: Sequence[str], settings: ExampleGenSettings
+    classes: dict[str, Counter[Any]],
+    split_names: Sequence[str],
+    settings: ExampleGenSettings,
+    could_stratify: bool,
 ) -> list[str]:
     """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
     total: Counter[Any] = sum(classes.values(), Counter())
@@ -271,6 +283,9 @@ def _check_classes(
             " two: choose task: multiclass, or check data.label."
         )
     notes = []
+    way_out = "add examples of it, or leave it out"
+    if could_stratify:
+        way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"
     train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
     for split in split_names:
         unseen = sorted(value for value in classes[split] if value not in classes[train])
@@ -279,7 +294,7 @@ def _check_classes(
             raise DataError(
                 f"Class {_show(value)} of label {settings.label!r} occurs"
                 f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
-                f" {train!r} (such classes: {len(unseen)}): add examples of it, or leave it out."
+                f" {train!r} (such classes: {len(unseen)}): {way_out}."
             )
         absent = sorted(value for value in classes[train] if value not in classes[split])
         if absent:

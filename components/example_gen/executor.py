@@ -31,6 +31,7 @@ from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import write_notes
 from components.example_gen.paths import is_hidden, no_file_error
+from components.example_gen.ranked_splits import Cuts, Ranks, cut_groups, rank_rows
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Batch, Files, Source, merge_surveys
@@ -65,6 +66,17 @@ class _Plan:
     partition_feature: str | None
     temporary_folder: str
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether a row's split depends on the other rows."""
+        return self.settings.stratify or bool(self.settings.order_by)
+
+    @property
+    def could_stratify(self) -> bool:
+        """Whether the config might ask for it."""
+        by_record = self.partition_feature is None and not self.is_ranked
+        return bool(self.hash_buckets) and by_record
+
 
 class _WriteChunk(beam.DoFn):
     """Reads a chunk and writes its examples to the splits; yields its Report."""
@@ -73,14 +85,16 @@ class _WriteChunk(beam.DoFn):
         self._plan = plan
         self._source = source
 
-    def process(self, chunk: _Chunk, kinds: dict[str, ColumnKind]) -> Iterator[Report]:
+    def process(
+        self, chunk: _Chunk, kinds: dict[str, ColumnKind], cuts: Cuts | None
+    ) -> Iterator[Report]:
         plan, report, encoder = self._plan, Report(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             for number, batch in enumerate(self._source.read(chunk.files, kinds)):
                 report.files.add(batch.notes)
                 if not batch.rows.num_rows:
                     continue
-                splits = self._assign(chunk, batch)
+                splits = self._assign(chunk, batch, cuts)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
                 examples = np.array(batch.examples or encoder.encode(batch.rows), object)
                 shard = chunk.first_shard + number % chunk.shards
@@ -90,7 +104,9 @@ class _WriteChunk(beam.DoFn):
                     writer.write(path, examples[splits == split])
         yield report
 
-    def _assign(self, chunk: _Chunk, batch: Batch) -> np.ndarray:
+    def _assign(self, chunk: _Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
+        if cuts is not None:
+            return cuts.assign(rank_rows(batch.rows, batch.first, self._plan.settings))
         if not self._plan.hash_buckets:
             return np.full(batch.rows.num_rows, chunk.input_split)
         return assign_splits(batch.rows, self._plan.hash_buckets, self._plan.partition_feature)
@@ -150,18 +166,42 @@ class Executor(BaseExampleGenExecutor):
                 | "ListSurveys" >> beam.combiners.ToList()
                 | "MergeSurveys" >> beam.Map(merge_surveys, settings)
             )
+            known = beam.pvalue.AsSingleton(kinds)
+            cuts = None
+            if plan.is_ranked:
+                ranked = planned | "Rank" >> beam.FlatMap(_rank_chunk, known, source, settings)
+                listed = ranked | "ListRanks" >> beam.combiners.ToList()
+                cuts = beam.pvalue.AsSingleton(listed | "Cut" >> beam.Map(_cut, plan))
             (
                 planned
-                | "Write" >> beam.ParDo(_WriteChunk(plan, source), beam.pvalue.AsSingleton(kinds))
+                | "Write" >> beam.ParDo(_WriteChunk(plan, source), known, cuts)
                 | "SumReports" >> beam.CombineGlobally(Report.sum)
                 | "Check"
-                >> beam.Map(check_report, plan.split_names, bool(plan.hash_buckets), settings)
-                | "TellNotes" >> beam.Map(_write_found, plan)
+                >> beam.Map(
+                    check_report,
+                    plan.split_names,
+                    bool(plan.hash_buckets),
+                    settings,
+                    plan.could_stratify,
+                )
+                | "TellNotes" >> beam.Map(_write_found, plan, cuts)
             )
 
 
-def _write_found(notes: list[str], plan: _Plan) -> None:
+def _rank_chunk(
+    chunk: _Chunk, kinds: dict[str, ColumnKind], source: Source, settings: ExampleGenSettings
+) -> Iterator[Ranks]:
+    for batch in source.read(chunk.files, kinds):
+        yield rank_rows(batch.rows, batch.first, settings)
+
+
+def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
+    return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
+
+
+def _write_found(notes: list[str], plan: _Plan, cuts: Cuts | None) -> None:
     """Hands notes from a worker, which may be on another machine, to the process that waits."""
+    notes = [*notes, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
         file.write(json.dumps(notes))
 

@@ -72,6 +72,10 @@ class ExampleGenSettings(Settings):
     """CSV and Parquet columns that may hold numbers and text: declared categorical or ignored."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken file ends the run, where one is one example."""
+    stratify: bool = False
+    """Whether each class is split by itself."""
+    order_by: str = ""
+    """The column by whose order the rows are split."""
     schema_file: str = ""
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""

@@ -81,6 +81,26 @@ def split_by_has_buckets(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def rows_are_split_in_one_way(config: PipelineConfig) -> Iterator[Issue]:
+    """What decides about a row is its hash, a column's, its class or its time."""
+    data = config.data
+    chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
+    for key in chosen[1:]:
+        yield Issue(f"data.{key}", f"it excludes data.{chosen[0]}; leave one of them out")
+    if any(isinstance(share, str) for share in data.splits.values()):
+        for key in {"stratify", "order_by"}.intersection(chosen):
+            yield Issue(
+                f"data.{key}", "the splits are globs; give every split a number of hash buckets"
+            )
+    if data.stratify and not config.task.is_classification:
+        yield Issue("data.stratify", f"found true, but task {config.task} has no classes")
+    if data.order_by and FORMATS[data.format].holds_images:
+        yield Issue(
+            "data.order_by", f"found {data.order_by!r}, but {data.format} data has no such column"
+        )
+
+
+@_rule
 def files_left_out_are_examples(config: PipelineConfig) -> Iterator[Issue]:
     """A file that holds many rows is mended, as a hole in a table is no accident."""
     data = config.data

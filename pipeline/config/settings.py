@@ -43,6 +43,11 @@ class DataSettings(Settings):
     split_by: str | None = None
     """A column, such as a customer's id, whose equal values go to the same split, also when other
     columns come or go; default: the whole record decides."""
+    stratify: bool = False
+    """Whether each class of the label is split in proportion, one of a single row into train."""
+    order_by: str | None = None
+    """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
+    oldest into train, the newest into the last split; equal values stay together."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken picture ends the run, or is left out and named; for images in folders."""
 

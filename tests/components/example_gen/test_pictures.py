@@ -190,9 +190,10 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
     assert converted.endswith("(GIF 1, JPEG 1)")
 
 
-def test_pictures_that_are_all_broken_are_refused(tmp_path, refusal):
+@pytest.mark.parametrize("stratify", [False, True])
+def test_pictures_that_are_all_broken_are_refused(tmp_path, refusal, stratify):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").write_bytes(b"no picture")
-    message = refusal(tmp_path, "images", pattern="*/*", on_bad_file="skip")
+    message = refusal(tmp_path, "images", pattern="*/*", on_bad_file="skip", stratify=stratify)
     assert "No picture can be read: 2 broken pictures are left out" in message
