@@ -85,9 +85,9 @@ def cut_groups(
     """
     order = np.array(sorted(range(len(shares)), key=lambda i: split_names[i] != TRAIN_SPLIT))
     parts_of_whole = np.cumsum(np.array(shares)[order])[:-1] / sum(shares)
-    # All chunks of what this gives share one dictionary.
-    encoded = pa.chunked_array([part.groups for part in parts]).dictionary_encode().chunks
-    groups, codes = encoded[0].dictionary, np.concatenate([c.indices for c in encoded])
+    encoded = pa.chunked_array([part.groups for part in parts]).dictionary_encode()
+    encoded = encoded.combine_chunks()
+    groups, codes = encoded.dictionary, encoded.indices.to_numpy()
     keys = np.concatenate([part.keys for part in parts])
     by_group = np.lexsort((keys, codes))
     sizes = np.bincount(codes)
