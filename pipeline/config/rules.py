@@ -256,6 +256,18 @@ def thresholds_leave_room(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
+    """What keeps rows of one customer, or of later days, out of training has to keep them out."""
+    for key in ("split_by", "order_by"):
+        if config.evaluate.folds and getattr(config.data, key):
+            yield Issue(
+                "evaluate.folds",
+                f"found {config.evaluate.folds}, but data.{key} keeps rows apart that folds would "
+                "mix; leave one of them out",
+            )
+
+
+@_rule
 def schema_exists(config: PipelineConfig) -> Iterator[Issue]:
     """A curated schema has to be a file."""
     path = config.schema_file

@@ -16,6 +16,7 @@ from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
+    CrossValidation,
     Feature,
     ModelSettings,
     Settings,
@@ -82,7 +83,7 @@ ColumnNames = Annotated[
 ]
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(CrossValidation):
     """What the model is measured by, and what it must reach to be pushed."""
 
     metrics: list[str] = []
@@ -240,4 +241,5 @@ class PipelineConfig(Settings):
             features=self.features,
             model=self.model,
             train=self.train,
+            evaluate=CrossValidation(folds=self.evaluate.folds),
         )
