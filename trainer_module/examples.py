@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import psutil
@@ -49,6 +49,14 @@ class Content:
         """Usable examples among every `workers`-th record, from record `worker` on."""
         return int(np.count_nonzero(self.usable[worker::workers]))
 
+    def only(self, chosen: np.ndarray) -> Content:
+        """The same for some of the records, [records] bool; of their labels there is no sum."""
+        tensors = self.tensors
+        if tensors is not None:
+            rows = chosen[self.usable]
+            tensors = {name: tf.boolean_mask(values, rows) for name, values in tensors.items()}
+        return Content(self.usable[chosen], tensors)
+
     def add_labels(self, label: np.ndarray) -> None:
         """Adds the usable labels of a batch to the sums."""
         self.label_sum += float(label.sum(dtype=np.float64))
@@ -77,6 +85,12 @@ class Reader:
     patterns: Sequence[str]
     spec: FeatureSpec
     problem: Problem
+    chosen: np.ndarray | None = None
+    """For each record in order: whether it is read; None reads them all."""
+
+    def only(self, chosen: np.ndarray) -> Reader:
+        """The same for some of the records, [records] bool."""
+        return replace(self, chosen=chosen)
 
     def read(self, name: str, max_bytes: int | None = None, processes: int = 1) -> Content:
         """Reads all examples once, and keeps them if their tensors take at most `max_bytes`.
@@ -129,9 +143,14 @@ class Reader:
 
     def records(self) -> tf.data.Dataset:
         """Serialized examples, always in the same order."""
-        return tf.data.TFRecordDataset(
+        records = tf.data.TFRecordDataset(
             self.files, compression_type="GZIP", num_parallel_reads=min(len(self.files), 8) or None
         )
+        if self.chosen is None:
+            return records
+        chosen = tf.constant(self.chosen)
+        kept = records.enumerate().filter(lambda place, _: tf.gather(chosen, place))
+        return kept.map(lambda _, record: record)
 
     def stream(self, records: tf.data.Dataset) -> tf.data.Dataset:
         """Parsed batches, of no particular size, of the usable among some records."""

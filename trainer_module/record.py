@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from trainer_module.loops import TrainingJob
 from trainer_module.loops.callbacks import EpochTimes
-from trainer_module.loops.checkpoints import BestEpoch
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies.worker_counters import read_counts
@@ -39,7 +38,6 @@ def describe(
     steps = epochs * train.steps
     step_seconds = _step_seconds(job)
     per_worker = _examples_per_worker(runtime, job, steps)
-    best = next(c.epoch for c in job.callbacks if isinstance(c, BestEpoch))
     return {
         "model": settings.model.kind,
         "strategy": settings.train.strategy.kind,
@@ -49,7 +47,7 @@ def describe(
         "workers": runtime.workers,
         "global_batch_size": train.global_batch_size,
         "epochs": epochs,
-        "best_epoch": best,
+        "best_epoch": job.best_epoch,
         "examples": {"train": train.examples, "eval": job.evaluation.examples},
         "examples_per_worker": per_worker,
         "source": train.source,

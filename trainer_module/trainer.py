@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import tf_keras
 
 from trainer_module.examples import Reader
 from trainer_module.export import export_model, try_export
+from trainer_module.folds import FOLDS_FOLDER, make_folds, measure, summarize
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
@@ -55,7 +57,10 @@ def run_fn(fn_args: Any) -> None:
     LOOPS[settings.train.loop](job)
     seconds = time.monotonic() - start
     export_model(job.result, tft_output, data.problem, settings, fn_args.serving_model_dir)
-    write_record(fn_args.model_run_dir, describe(settings, runtime, job, seconds))
+    record = describe(settings, runtime, job, seconds)
+    if folds := settings.evaluate.folds:
+        record["folds"] = cross_validate(folds, fn_args, settings, runtime, strategy, data)
+    write_record(fn_args.model_run_dir, record)
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
@@ -110,12 +115,54 @@ def load_data(
     return TrainingData(problem, train, evaluation)
 
 
+def cross_validate(
+    count: int,
+    fn_args: Any,
+    settings: TrainerSettings,
+    runtime: Runtime,
+    strategy: tf.distribute.Strategy,
+    data: TrainingData,
+) -> dict[str, Any]:
+    """Trains a model per fold as the model itself was trained, and measures it on the fold.
+
+    Each begins from scratch: a base model may have seen the examples that are held out. Transform's
+    analyzers, and the scale of a regression's label, are those of the whole train split.
+
+    Returns:
+      By metric its value on each fold, their mean and their standard deviation.
+
+    Raises:
+      TrainingError: there are fewer examples than folds, or training diverges.
+    """
+    measured = []
+    folds = make_folds(data.train, data.evaluation, count)
+    for number, (train, held_out) in enumerate(folds, 1):
+        folder = os.path.join(FOLDS_FOLDER, str(number))
+        arguments = copy.copy(fn_args)
+        arguments.base_model = None
+        arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
+        backup = os.path.join(_backup_directory(fn_args, runtime), folder)
+        told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
+        part = replace(data, train=train, evaluation=held_out)
+        tf_keras.utils.set_random_seed(settings.train.seed)
+        unit = f"fold {number} of {count}, epoch"
+        job = make_job(arguments, settings, told, strategy, part, unit)
+        LOOPS[settings.train.loop](job)
+        measured.append(measure(job))
+    return summarize(measured)
+
+
+def _backup_directory(fn_args: Any, runtime: Runtime) -> str:
+    return runtime.backup_directory or os.path.join(fn_args.model_run_dir, CHECKPOINTS_FOLDER)
+
+
 def make_job(
     fn_args: Any,
     settings: TrainerSettings,
     runtime: Runtime,
     strategy: tf.distribute.Strategy,
     data: TrainingData,
+    unit: str = "epoch",
 ) -> TrainingJob:
     """The model in the state of its latest backup, or with the base model's weights, if any.
 
@@ -131,9 +178,7 @@ def make_job(
         tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
         with strategy.scope():
             notes = warm_start(model, data.problem, tft_output, base_model)
-    backup_directory = runtime.backup_directory or os.path.join(
-        fn_args.model_run_dir, CHECKPOINTS_FOLDER
-    )
+    backup_directory = _backup_directory(fn_args, runtime)
     *callbacks, backup = build_callbacks(
         train,
         strategy,
@@ -142,6 +187,7 @@ def make_job(
         backup_directory,
         runtime.backup_steps,
         runtime.writes_backup,
+        unit,
     )
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):

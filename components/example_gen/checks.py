@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from components.example_gen.columns import (
     list_lengths,
 )
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import FileNotes, counted
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -46,6 +46,7 @@ class Report:
     unlabelled: list[Cell] = field(default_factory=list)
     """The first row without a label."""
     unlabelled_rows: int = 0
+    files: FileNotes = field(default_factory=FileNotes)
 
     def add_rows(
         self,
@@ -112,6 +113,7 @@ class Report:
                 total.classes.setdefault(split, Counter()).update(counts)
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
+            total.files.add(report.files)
         return total
 
 
@@ -224,8 +226,12 @@ def _way_out(column: Column, settings: ExampleGenSettings) -> str:
 
 
 def check_report(
-    report: Report, split_names: Sequence[str], hash_splits: bool, settings: ExampleGenSettings
-) -> None:
+    report: Report,
+    split_names: Sequence[str],
+    hash_splits: bool,
+    settings: ExampleGenSettings,
+    could_stratify: bool = False,
+) -> list[str]:
     """Judges the data as a whole.
 
     Args:
@@ -233,6 +239,10 @@ def check_report(
       split_names: the splits that are to be.
       hash_splits: whether the splits are shares of one input rather than inputs of their own.
       settings: label and task.
+      could_stratify: whether data.stratify is a way out.
+
+    Returns:
+      What people should know of data that can be used.
 
     Raises:
       DataError: there is only a label, a split is empty, labels are missing, or the classes cannot
@@ -243,19 +253,25 @@ def check_report(
             f"The label {settings.label!r} is the data's only column: there is nothing to predict"
             " it from; check data.path and data.label."
         )
-    _check_splits(report.rows, split_names, hash_splits)
+    notes = report.files.sentences()
+    if not report.rows.total() and notes:
+        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
+    _check_splits(report.rows, split_names, hash_splits, settings.order_by)
     if report.unlabelled_rows:
         check_label_column(report.columns, settings.label)
         cell = report.unlabelled[0]
         raise DataError(
-            f"Label {settings.label!r} is missing in {_count(report.unlabelled_rows, 'row')}, first"
-            f" in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
+            f"Label {settings.label!r} is missing in {counted(report.unlabelled_rows, 'row')},"
+            f" first in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
         )
     if settings.task.is_classification:
-        _check_classes(report.classes, split_names, settings)
+        notes += _check_classes(report.classes, split_names, settings, could_stratify)
+    return notes
 
 
-def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: bool) -> None:
+def _check_splits(
+    rows: Counter[str], split_names: Sequence[str], hash_splits: bool, order_by: str
+) -> None:
     empty = [name for name in split_names if not rows[name]]
     if not empty:
         return
@@ -263,12 +279,18 @@ def _check_splits(rows: Counter[str], split_names: Sequence[str], hash_splits: b
     change = "give it a larger share in data.splits, or more data"
     if not hash_splits:
         change = "check its glob in data.splits"
+    elif order_by:
+        change = f"{order_by!r} (data.order_by) has too few different values to be split by"
     raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
 
 
 def _check_classes(
-    classes: dict[str, Counter[Any]], split_names: Sequence[str], settings: ExampleGenSettings
-) -> None:
+    classes: dict[str, Counter[Any]],
+    split_names: Sequence[str],
+    settings: ExampleGenSettings,
+    could_stratify: bool,
+) -> list[str]:
+    """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
     total: Counter[Any] = sum(classes.values(), Counter())
     shown = ", ".join(_show(value) for value in sorted(total)[:5])
     shown += " and more" if len(total) > 5 else ""
@@ -282,6 +304,10 @@ def _check_classes(
             f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
             " two: choose task: multiclass, or check data.label."
         )
+    notes = []
+    way_out = "add examples of it, or leave it out"
+    if could_stratify:
+        way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"
     train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
     for split in split_names:
         unseen = sorted(value for value in classes[split] if value not in classes[train])
@@ -289,23 +315,17 @@ def _check_classes(
             value = unseen[0]
             raise DataError(
                 f"Class {_show(value)} of label {settings.label!r} occurs"
-                f" {_count(classes[split][value], 'time')} in split {split!r} but never in"
-                f" {train!r} (such classes: {len(unseen)}): add examples of it, or leave it out."
+                f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
+                f" {train!r} (such classes: {len(unseen)}): {way_out}."
             )
         absent = sorted(value for value in classes[train] if value not in classes[split])
         if absent:
-            logging.getLogger(__name__).warning(
-                "Split %r has no example of %d classes that %r has, such as %s.",
-                split,
-                len(absent),
-                train,
-                _show(absent[0]),
+            notes.append(
+                f"split {split!r} has no example of {counted(len(absent), 'class')} that {train!r}"
+                f" has, such as {_show(absent[0])}"
             )
+    return notes
 
 
 def _show(value: Any) -> str:
     return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -5,6 +5,7 @@ Single records never become Beam elements, which is where stock ExampleGens spen
 
 from __future__ import annotations
 
+import json
 import logging
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,9 @@ from components.example_gen import custom_config
 from components.example_gen.checks import Report, check_report
 from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import write_notes
 from components.example_gen.paths import is_hidden, no_file_error
+from components.example_gen.ranked_splits import Cuts, Ranks, cut_groups, rank_rows
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import (
@@ -43,6 +46,7 @@ from components.example_gen.splits import assign_splits
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
+_FOUND = "notes.json"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,17 @@ class _Plan:
     partition_feature: str | None
     temporary_folder: str
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether a row's split depends on the other rows."""
+        return self.settings.stratify or bool(self.settings.order_by)
+
+    @property
+    def could_stratify(self) -> bool:
+        """Whether the config might ask for it."""
+        by_record = self.partition_feature is None and not self.is_ranked
+        return bool(self.hash_buckets) and by_record
+
 
 class _WriteChunk(beam.DoFn):
     """Reads a chunk and writes its examples to the splits; yields its Report."""
@@ -77,11 +92,16 @@ class _WriteChunk(beam.DoFn):
         self._plan = plan
         self._source = source
 
-    def process(self, chunk: _Chunk, kinds: dict[str, ColumnKind]) -> Iterator[Report]:
+    def process(
+        self, chunk: _Chunk, kinds: dict[str, ColumnKind], cuts: Cuts | None
+    ) -> Iterator[Report]:
         plan, report, encoder = self._plan, Report(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             for number, batch in enumerate(self._source.read(chunk.files, kinds)):
-                splits = self._assign(chunk, batch)
+                report.files.add(batch.notes)
+                if not batch.rows.num_rows:
+                    continue
+                splits = self._assign(chunk, batch, cuts)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
                 examples = np.array(batch.examples or encoder.encode(batch.rows), object)
                 shard = chunk.first_shard + number % chunk.shards
@@ -91,7 +111,9 @@ class _WriteChunk(beam.DoFn):
                     writer.write(path, examples[splits == split])
         yield report
 
-    def _assign(self, chunk: _Chunk, batch: Batch) -> np.ndarray:
+    def _assign(self, chunk: _Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
+        if cuts is not None:
+            return cuts.assign(rank_rows(batch.rows, batch.first, self._plan.settings))
         if not self._plan.hash_buckets:
             return np.full(batch.rows.num_rows, chunk.input_split)
         return assign_splits(batch.rows, self._plan.hash_buckets, self._plan.partition_feature)
@@ -132,10 +154,11 @@ class Executor(BaseExampleGenExecutor):
             custom_config.unpack(exec_properties[specs.CUSTOM_CONFIG_KEY]),
         )
         source = make_source(plan.settings)
-        chunks = _plan_chunks(source, exec_properties[specs.INPUT_BASE_KEY], input_config)
+        chunks, notes = _plan_chunks(source, exec_properties[specs.INPUT_BASE_KEY], input_config)
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
+        write_notes(examples, [*notes, *_read_found(plan)])
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
         logging.getLogger(__name__).info("Examples generated.")
@@ -144,25 +167,56 @@ class Executor(BaseExampleGenExecutor):
         settings = plan.settings
         with self._make_beam_pipeline() as pipeline:
             planned = pipeline | "Plan" >> beam.Create(chunks) | "Redistribute" >> beam.Reshuffle()
-            kinds = (
+            surveys = (
                 planned
                 | "Survey" >> beam.Map(lambda chunk: source.survey(chunk.files))
                 | "ListSurveys" >> beam.combiners.ToList()
-                | "MergeSurveys" >> beam.Map(_merge, settings)
             )
+            kinds = surveys | "MergeSurveys" >> beam.Map(merge_surveys, settings)
+            known = beam.pvalue.AsSingleton(kinds)
+            cuts = None
+            if plan.is_ranked:
+                ranked = planned | "Rank" >> beam.FlatMap(_rank_chunk, known, source, settings)
+                listed = ranked | "ListRanks" >> beam.combiners.ToList()
+                cuts = beam.pvalue.AsSingleton(listed | "Cut" >> beam.Map(_cut, plan))
             (
                 planned
-                | "Write" >> beam.ParDo(_WriteChunk(plan, source), beam.pvalue.AsSingleton(kinds))
+                | "Write" >> beam.ParDo(_WriteChunk(plan, source), known, cuts)
                 | "SumReports" >> beam.CombineGlobally(Report.sum)
                 | "Check"
-                >> beam.Map(check_report, plan.split_names, bool(plan.hash_buckets), settings)
+                >> beam.Map(
+                    check_report,
+                    plan.split_names,
+                    bool(plan.hash_buckets),
+                    settings,
+                    plan.could_stratify,
+                )
+                | "TellNotes"
+                >> beam.Map(_write_found, plan, beam.pvalue.AsSingleton(surveys), cuts)
             )
 
 
-def _merge(surveys: list[Survey], settings: ExampleGenSettings) -> dict[str, ColumnKind]:
-    for note in gather_notes(surveys):
-        logging.getLogger(__name__).warning("%s", note)
-    return merge_surveys(surveys, settings)
+def _rank_chunk(
+    chunk: _Chunk, kinds: dict[str, ColumnKind], source: Source, settings: ExampleGenSettings
+) -> Iterator[Ranks]:
+    for batch in source.read(chunk.files, kinds):
+        yield rank_rows(batch.rows, batch.first, settings)
+
+
+def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
+    return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
+
+
+def _write_found(notes: list[str], plan: _Plan, surveys: list[Survey], cuts: Cuts | None) -> None:
+    """Hands notes from a worker, which may be on another machine, to the process that waits."""
+    notes = [*gather_notes(surveys), *notes, *(cuts.notes if cuts is not None else [])]
+    with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
+        file.write(json.dumps(notes))
+
+
+def _read_found(plan: _Plan) -> list[str]:
+    with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "r") as file:
+        return list(json.loads(file.read()))
 
 
 def _make_plan(
@@ -188,21 +242,26 @@ def _make_plan(
 
 def _plan_chunks(
     source: Source, input_base: str, input_config: example_gen_pb2.Input
-) -> list[_Chunk]:
-    """The chunks of all input splits; shards are numbered per input split."""
-    chunks = []
+) -> tuple[list[_Chunk], list[str]]:
+    """The chunks of all input splits, and notes on files that are in none.
+
+    Shards are numbered per input split.
+    """
+    chunks, notes = [], []
     for index, split in enumerate(input_config.splits):
         pattern = posixpath.join(input_base, split.pattern)
-        groups = source.plan([file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)])
+        files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
+        groups = source.plan(files)
         if not groups:
             raise no_file_error(pattern)
+        notes += source.look_over(pattern, files)
         sizes = [_count_shards(files) for files in groups]
         firsts = np.cumsum(sizes) - sizes
         chunks += [
             _Chunk(files, index, int(first), size, sum(sizes))
             for files, first, size in zip(groups, firsts, sizes, strict=True)
         ]
-    return chunks
+    return chunks, notes
 
 
 def _count_shards(files: Sequence[str]) -> int:

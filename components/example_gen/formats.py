@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, TypeAlias
 
 from pydantic import ValidationInfo, field_validator
@@ -25,6 +26,8 @@ class FormatSpec:
     """The glob of its files in a folder."""
     holds_images: bool = False
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
+    has_file_per_example: bool = False
+    """Whether one broken file is one example, that can be left out."""
     guesses_types: bool = False
     """Whether types follow from the values alone, so that a schema has to keep them on days when
     the values would also do as something simpler."""
@@ -53,7 +56,11 @@ FORMATS: dict[str, FormatSpec] = {
         f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet", first_look=_TABLE
     ),
     "images": FormatSpec(
-        f"{_SOURCES}.images_source.ImagesSource", "*/*", holds_images=True, first_look=_IMAGES
+        f"{_SOURCES}.images_source.ImagesSource",
+        "*/*",
+        holds_images=True,
+        has_file_per_example=True,
+        first_look=_IMAGES,
     ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
     "tfrecord": FormatSpec(f"{_SOURCES}.tfrecord_source.TFRecordSource"),
@@ -64,6 +71,13 @@ DataFormat: TypeAlias = Annotated[
     str, RegisteredName(FORMATS, "DataFormat", "The formats that examples are read from.")
 ]
 """A name in `FORMATS`."""
+
+
+class OnBadFile(StrEnum):
+    """What a file that cannot be read does."""
+
+    FAIL = "fail"
+    SKIP = "skip"
 
 
 class ExampleGenSettings(Settings):
@@ -78,6 +92,12 @@ class ExampleGenSettings(Settings):
     """How CSV files are written."""
     mixed_columns: tuple[str, ...] = ()
     """Columns that may hold numbers and text: declared categorical or ignored."""
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    """Whether a broken file ends the run, where one is one example."""
+    stratify: bool = False
+    """Whether each class is split by itself."""
+    order_by: str = ""
+    """The column by whose order the rows are split."""
     schema_file: str = ""
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""

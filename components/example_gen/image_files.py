@@ -1,42 +1,45 @@
-"""Image files before they are decoded: whether there are any, and are what their names say."""
+"""Image files, and whether they are pictures; free of TensorFlow, to be looked at before it."""
 
 from __future__ import annotations
 
-import os
+import io
 import posixpath
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from PIL import Image, UnidentifiedImageError
 
 from components.example_gen.checks import Report, check_report
 from components.example_gen.files import open_file, unreadable_error
-from components.example_gen.first_look import ALL, FirstLook
-from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
+from components.example_gen.first_look import ALL
+from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings, OnBadFile
 from components.example_gen.magic import MAGIC_BYTES, kind_of_file
-from components.example_gen.paths import is_hidden
+from components.example_gen.paths import PICTURE_EXTENSIONS
 from trainer_module.errors import DataError
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp")
-# Of PNG, JPEG and BMP.
-_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"BM")
+# Pillow knows others that start programs such as Ghostscript, and may be built without some.
+_NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
+# What desktops leave behind, besides names with a dot.
+_LITTER = ("thumbs.db", "desktop.ini", "__macosx")
+# So much is decoded in a second or two; of more, headers are looked at.
+_MOST_DECODED = 4 << 20
 
 
-def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> FirstLook:
-    """Looks at folders of images, and at how each file begins.
+def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+    """Looks at folders of images, and decodes them if they are few.
 
     Raises:
       DataError: they cannot be used.
     """
     images = select_images(files)
-    for image in images:
-        check_beginning(image)
-    folders = Counter(posixpath.dirname(image) for image in images)
-    _check_folders(folders)
+    if settings.on_bad_file is OnBadFile.FAIL:
+        _check_pictures(images)
     report = Report({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
-    report.classes[ALL] = Counter()
-    for folder, count in folders.items():
-        report.classes[ALL][posixpath.basename(folder).encode()] += count
+    names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
+    report.classes[ALL] = Counter(names)
     check_report(report, [ALL], False, settings)
-    return FirstLook(frozenset(report.columns))
+    return frozenset(report.columns)
 
 
 def select_images(files: Sequence[str]) -> list[str]:
@@ -45,39 +48,74 @@ def select_images(files: Sequence[str]) -> list[str]:
     Raises:
       DataError: there are files, but no image is among them.
     """
-    images = [file for file in files if file.lower().endswith(EXTENSIONS)]
+    images = [file for file in files if is_picture(file)]
     if files and not images:
         raise DataError(
             f"There is no image among the {len(files)} files next to {files[0]}: images need"
-            f" one of the extensions {', '.join(EXTENSIONS)}, in one folder per class."
+            f" one of the extensions {', '.join(PICTURE_EXTENSIONS)}, in one folder per class;"
+            " of folders within folders, data.path can be a glob, such as photos/*/*/*."
         )
     return images
 
 
-def check_beginning(file: str) -> None:
-    """Raises DataError where a local file does not begin as an image does."""
+def is_picture(file: str) -> bool:
+    """Whether a file is an image by its name."""
+    return file.lower().endswith(PICTURE_EXTENSIONS) and not is_left_behind(file)
+
+
+def is_left_behind(file: str) -> bool:
+    """Whether a desktop has left a file, or the folder it is in."""
+    return is_litter(file) or is_litter(posixpath.dirname(file))
+
+
+def is_litter(path: str) -> bool:
+    """Whether a file or folder is one that desktops make for themselves."""
+    name = posixpath.basename(path).lower()
+    return name.startswith(".") or name in _LITTER
+
+
+@contextmanager
+def open_picture(data: bytes) -> Iterator[Image.Image]:
+    """A picture by Pillow.
+
+    Raises:
+      DataError: it is none, or a damaged one, which may be found out while it is used; the message
+        is a reason, without the file.
+    """
+    Image.init()
+    formats = [name for name in _NAMES if name in Image.OPEN]
     try:
-        with open_file(file) as stream:
-            head = stream.read(MAGIC_BYTES)
-    except OSError as error:
-        raise unreadable_error(file, error) from error
-    if head.startswith(_BEGINNINGS):
-        return
-    found = kind_of_file(head) or ("no image" if head else "empty")
-    raise DataError(
-        f"Image {file} is {found}: replace it with a complete PNG, JPEG or BMP, or remove it."
+        with Image.open(io.BytesIO(data), formats=formats) as image:
+            yield image
+    except UnidentifiedImageError:
+        found = f"it begins with {data[:8]!r}" if data else "it is empty"
+        known = kind_of_file(data[:MAGIC_BYTES])
+        raise DataError(known or f"{found}, as no picture does") from None
+    except Exception as error:
+        raise DataError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
+def broken_image_error(file: str, reason: str) -> DataError:
+    """The error for a file that is no complete picture."""
+    return DataError(
+        f"Image {file} cannot be decoded ({reason}): replace it with a complete picture,"
+        " remove it, or leave all such files out by data.on_bad_file: skip."
     )
 
 
-def _check_folders(classes: Counter[str]) -> None:
-    """Raises DataError for a folder without images beside those of the classes."""
-    (root, *others) = {posixpath.dirname(folder) for folder in classes}
-    if others:
-        return  # Globs of the user's own: what is beside the images may be anything.
-    folders = [entry.path for entry in os.scandir(root) if entry.is_dir()]
-    empty = sorted(f for f in folders if f not in classes and not is_hidden(f))
-    if empty:
-        raise DataError(
-            f"The folder {empty[0]} holds no image (such folders beside the classes: {len(empty)}):"
-            f" add images ({', '.join(EXTENSIONS)}), or remove the folder."
-        )
+def _check_pictures(files: Sequence[str]) -> None:
+    """Raises DataError where a local file is no picture; of large data, by its beginning."""
+    decoded = 0
+    for file in files:
+        try:
+            with open_file(file) as stream:
+                data = stream.read()
+        except OSError as error:
+            raise unreadable_error(file, error) from error
+        decoded += len(data)
+        try:
+            with open_picture(data) as image:
+                if decoded <= _MOST_DECODED:
+                    image.load()
+        except DataError as error:
+            raise broken_image_error(file, str(error)) from None

@@ -13,6 +13,10 @@ from trainer_module.errors import DataError
 
 # TFX's span, version and date placeholders, such as {SPAN:3}.
 _PLACEHOLDER = re.compile(r"\{(?:(?:SPAN|VERSION)(?::\d+)?|YYYY|MM|DD)\}")
+PICTURE_EXTENSIONS = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp"),
+    *(".tif", ".tiff", ".avif", ".jp2", ".ppm", ".pgm", ".pbm"),
+)
 _MAGIC = re.compile(r"[*?\[{]")
 
 
@@ -27,8 +31,13 @@ def is_span_pattern(pattern: str) -> bool:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether the name begins with `.` or `_`, which marks files that are no data."""
-    return posixpath.basename(path).startswith((".", "_"))
+    """Whether the name begins with `.` or `_`, which marks files that are no data.
+
+    Of pictures it marks nothing: cameras name them _DSC0001.JPG.
+    """
+    name = posixpath.basename(path)
+    is_marked = name.startswith("_") and not name.lower().endswith(PICTURE_EXTENSIONS)
+    return is_marked or name.startswith(".")
 
 
 def resolve_input(path: str, data_format: str) -> tuple[str, str]:

@@ -7,25 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from components.example_gen.checks import Report, check_report
-from components.example_gen.first_look import ALL, FirstLook
+from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import gather_notes, merge_surveys
+from components.example_gen.sources.base import merge_surveys
 
 
-def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> FirstLook:
-    """Surveys and reads the files of a table, and keeps nothing of them.
+def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
+    """Surveys and reads the files of a table, and keeps nothing but the names of its columns.
 
     Raises:
       DataError: they cannot be used.
     """
     source, report = make_source(settings), Report()
     groups = source.plan(files)
-    surveys = [source.survey(group) for group in groups]
-    kinds = merge_surveys(surveys, settings)
+    kinds = merge_surveys([source.survey(group) for group in groups], settings)
     for group in groups:
         for batch in source.read(group, kinds):
             splits = np.zeros(batch.rows.num_rows, np.int64)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
     check_report(report, [ALL], False, settings)
-    return FirstLook(frozenset(kinds), tuple(gather_notes(surveys)))
+    return frozenset(kinds)

@@ -12,6 +12,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
+from trainer_module.folds import FOLDS_FOLDER
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER, STATE_FILE
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import SETTINGS_KEY, CosineSchedule, TrainerSettings
@@ -50,6 +51,8 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
     settings = TrainerSettings.from_custom_config(custom_config)
     for key in _HOW_LONG:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
+    # Folds are trained besides.
+    custom_config[SETTINGS_KEY].pop("evaluate", None)
     if isinstance(settings.train.learning_rate, CosineSchedule):
         custom_config["epochs"] = settings.train.epochs  # The rate of each step depends on them.
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})
@@ -94,6 +97,7 @@ def keep_backup(backup: str, model_run_uri: str, key: str) -> None:
       model_run_uri: of this execution, with the record of its training.
       key: its `steps_key`.
     """
+    remove_backup(posixpath.join(backup, FOLDS_FOLDER))
     record = _read(posixpath.join(model_run_uri, RECORD_FILE))
     with fileio.open(posixpath.join(backup, _KEPT_FILE), "w") as file:
         file.write(json.dumps({"steps": key, "epochs": record["epochs"]}))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import FORMATS, IMAGE_FEATURE
+from components.example_gen.formats import FORMATS, IMAGE_FEATURE, OnBadFile
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
@@ -78,6 +78,39 @@ def split_by_has_buckets(config: PipelineConfig) -> Iterator[Issue]:
             "data.split_by",
             f"found {config.data.split_by!r}, but the splits are globs; give every split a number "
             "of hash buckets",
+        )
+
+
+@_rule
+def rows_are_split_in_one_way(config: PipelineConfig) -> Iterator[Issue]:
+    """What decides about a row is its hash, a column's, its class or its time."""
+    data = config.data
+    chosen = [key for key in ("split_by", "stratify", "order_by") if getattr(data, key)]
+    for key in chosen[1:]:
+        yield Issue(f"data.{key}", f"it excludes data.{chosen[0]}; leave one of them out")
+    if any(isinstance(share, str) for share in data.splits.values()):
+        for key in {"stratify", "order_by"}.intersection(chosen):
+            yield Issue(
+                f"data.{key}", "the splits are globs; give every split a number of hash buckets"
+            )
+    if data.stratify and not config.task.is_classification:
+        yield Issue("data.stratify", f"found true, but task {config.task} has no classes")
+    if data.order_by and FORMATS[data.format].holds_images:
+        yield Issue(
+            "data.order_by", f"found {data.order_by!r}, but {data.format} data has no such column"
+        )
+
+
+@_rule
+def files_left_out_are_examples(config: PipelineConfig) -> Iterator[Issue]:
+    """A file that holds many rows is mended, as a hole in a table is no accident."""
+    data = config.data
+    if data.on_bad_file is OnBadFile.SKIP and not FORMATS[data.format].has_file_per_example:
+        able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
+        yield Issue(
+            "data.on_bad_file",
+            f"found 'skip'; of {data.format} data a broken file ends the run, as it holds many "
+            f"rows; skip is for {able}",
         )
 
 
@@ -228,6 +261,18 @@ def thresholds_leave_room(config: PipelineConfig) -> Iterator[Issue]:
             yield Issue(path, "it bounds nothing; give it min, max or tolerance")
         elif None not in (threshold.min, threshold.max) and threshold.min > threshold.max:  # type: ignore[operator]
             yield Issue(path, f"min {threshold.min:g} is above max {threshold.max:g}")
+
+
+@_rule
+def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
+    """What keeps rows of one customer, or of later days, out of training has to keep them out."""
+    for key in ("split_by", "order_by"):
+        if config.evaluate.folds and getattr(config.data, key):
+            yield Issue(
+                "evaluate.folds",
+                f"found {config.evaluate.folds}, but data.{key} keeps rows apart that folds would "
+                "mix; leave one of them out",
+            )
 
 
 @_rule

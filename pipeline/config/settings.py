@@ -12,11 +12,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import DataFormat
+from components.example_gen.formats import DataFormat, OnBadFile
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
+    CrossValidation,
     Feature,
     ModelSettings,
     Settings,
@@ -46,6 +47,13 @@ class DataSettings(Settings):
     columns come or go; default: the whole record decides."""
     csv: CsvSettings = CsvSettings()
     """How CSV files are written, where looking at them does not tell."""
+    stratify: bool = False
+    """Whether each class of the label is split in proportion, one of a single row into train."""
+    order_by: str | None = None
+    """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
+    oldest into train, the newest into the last split; equal values stay together."""
+    on_bad_file: OnBadFile = OnBadFile.FAIL
+    """Whether a broken picture ends the run, or is left out and named; for images in folders."""
 
 
 class OnAnomaly(StrEnum):
@@ -78,14 +86,14 @@ ColumnNames = Annotated[
 ]
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(CrossValidation):
     """What the model is measured by, and what it must reach to be pushed."""
 
     metrics: list[str] = []
     """Names of metrics; empty: the usual ones of the task. docs/config.md lists them."""
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric; besides them a model is never worse than the one in service. Without any, it
-    has to be better than a constant prediction (the most frequent class, the mean)."""
+    """Bounds by metric; besides them a model is never worse than the one in service. Without any,
+    it has to be better than a constant prediction (the most frequent class, the mean)."""
     slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
 
@@ -236,4 +244,5 @@ class PipelineConfig(Settings):
             features=self.features,
             model=self.model,
             train=self.train,
+            evaluate=CrossValidation(folds=self.evaluate.folds),
         )

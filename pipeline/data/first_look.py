@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from components.example_gen.files import is_gzip
-from components.example_gen.first_look import FirstLook
 from components.example_gen.formats import FORMATS
 from components.example_gen.known_kinds import read_known_kinds
 from components.example_gen.paths import is_remote
@@ -21,7 +20,7 @@ _GZIP_RATIO = 8
 """So many bytes come out of one of a .gz file, about."""
 
 
-def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> tuple[str, ...]:
+def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> None:
     """Makes those checks of ExampleGen that need neither TensorFlow nor splits.
 
     Args:
@@ -29,24 +28,20 @@ def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> tuple[st
       layout: of the pipeline.
       span: what is read; data without spans counts as one.
 
-    Returns:
-      What people should know of how the files are read.
-
     Raises:
       DataError: they cannot be used, or the config names a column that they lack.
     """
     look = FORMATS[config.data.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
     if not look or not is_local or sum(map(_weight, span.files)) > MAX_BYTES:
-        return ()
+        return
     settings = reading_settings(config, layout)
     # A file may belong to several splits.
     files = list(dict.fromkeys(file.path for file in span.files))
-    seen: FirstLook = import_registered(look)(settings, files)
+    columns: frozenset[str] = import_registered(look)(settings, files)
     # A column of earlier data that is gone is an anomaly, which ExampleValidator judges.
-    known = sorted(seen.columns | read_known_kinds(settings.schema_file).keys())
+    known = sorted(columns | read_known_kinds(settings.schema_file).keys())
     check_named_columns(all_named_columns(config), known)
-    return seen.notes
 
 
 def _weight(file: File) -> int:

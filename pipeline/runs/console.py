@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -112,6 +113,9 @@ class RunConsole(logging.Handler):
         if summary.metrics:
             self._terminal.print()
             self._terminal.print(_metrics_table(summary))
+        if folds := summary.training.get("folds"):
+            self._terminal.print()
+            self._terminal.print(_folds_table(folds))
         if summary.slices:
             self._terminal.print()
             self._terminal.print(_slices_table(summary))
@@ -160,6 +164,19 @@ def _slices_table(summary: RunSummary) -> Table:
         table.add_row(escape(name), f"{metrics.get(COUNT, 0):,.0f}", *values)
     if len(largest) > MAX_SLICES:
         table.add_row(f"and {len(largest) - MAX_SLICES} more in summary.json")
+    return table
+
+
+def _folds_table(folds: Mapping[str, Mapping[str, Any]]) -> Table:
+    """What cross-validation found: a row per fold, then mean and standard deviation."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
+    table.add_column("fold")
+    for name in folds:
+        table.add_column(name, justify="right")
+    for fold, values in enumerate(zip(*(f["values"] for f in folds.values()), strict=True), 1):
+        table.add_row(str(fold), *map(_number, values))
+    table.add_row("mean", *(_number(found["mean"]) for found in folds.values()))
+    table.add_row("std. dev.", *(_number(found["deviation"]) for found in folds.values()))
     return table
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -34,7 +33,6 @@ def execute(
     request: RunRequest,
     files: RunLayout,
     console: RunConsole,
-    data_notes: Sequence[str] = (),
 ) -> int:
     """Runs the components, keeps `summary.json` current, and shows the outcome.
 
@@ -43,7 +41,6 @@ def execute(
       request: what the run is asked to do.
       files: of the run.
       console: where people look.
-      data_notes: what people should know of how the data is read.
 
     Returns:
       The exit code.
@@ -56,13 +53,14 @@ def execute(
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)
     try:
-        for note in (*data_notes, *prepare_training(config.train)):
+        for note in prepare_training(config.train):
             console.write(f"  note: {note}")
             observer.summary.notes.append(note)
         spans = None
         if window is not None:
             reader = WindowReader(context, event_log, run_events, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, console)
+            observer.summary.notes += reader.notes
             spans = make_spans(usable, event_log)
             if not request.validate_only:
                 observer.summary.notes += left_out(window, usable)

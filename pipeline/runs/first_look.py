@@ -41,21 +41,18 @@ class _NoResults:
         return None
 
 
-def look_at_new_data(context: RunContext) -> tuple[str, ...]:
+def look_at_new_data(context: RunContext) -> None:
     """Checks what ExampleGen is going to read, but for what is known to be in its cache.
-
-    Returns:
-      What people should know of how the files are read.
 
     Raises:
       DataError: they cannot be used.
     """
     if _has_been_read(context):
-        return ()
+        return
     # Imported only now: commands that read no data do without Arrow.
     from pipeline.data.first_look import look_at_data
 
-    return look_at_data(context.config, context.layout, context.data[-1])
+    look_at_data(context.config, context.layout, context.data[-1])
 
 
 def _has_been_read(context: RunContext) -> bool:

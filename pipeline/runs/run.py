@@ -65,7 +65,7 @@ def run_pipeline(
             try:
                 console.started("looking at the data")
                 try:
-                    notes = look_at_new_data(context)
+                    look_at_new_data(context)
                 except DataError as error:
                     return refuse(context, request, files, console, error)
                 console.started("starting TFX")
@@ -77,6 +77,6 @@ def run_pipeline(
                 console.stop()  # Its thread would not survive a fork.
                 with serving():
                     console.started("starting TFX")
-                    return execute(context, request, files, console, notes)
+                    return execute(context, request, files, console)
             finally:
                 console.stop()

@@ -22,7 +22,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.failures import explain
 from pipeline.runs.local import LocalRunner
-from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +103,8 @@ class WindowReader:
         self._event_log = event_log
         self._run_events = run_events
         self._run_id = run_id
+        self.notes: list[str] = []
+        """What ExampleGen has said of the spans that were read."""
 
     def read(self, window: Window, console: RunConsole) -> list[Span]:
         """Reads what is new but for the newest span, which the run itself begins with.
@@ -160,8 +162,11 @@ class WindowReader:
         examples = reader.examples_per_split()
         fingerprint = context.ingestion.fingerprint
         self._run_events.ingested(span, examples, fingerprint, reader.examples_uri())
+        notes = reader.notes()
+        self.notes += [f"{title}: {note}" for note in notes]
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
-        console.finished(title, observer.state, time.monotonic() - began, counts)
+        detail = "; ".join(filter(None, (counts, gist(notes))))
+        console.finished(title, observer.state, time.monotonic() - began, detail)
         return True
 
     def _live_examples(self) -> set[str]:

@@ -57,11 +57,34 @@ def decode_images(name: str, column: AnyTensor, feature: ImageFeature) -> tf.Ten
         )
 
     def decode(encoded: tf.Tensor) -> tf.Tensor:
-        image = tf.io.decode_image(
-            encoded, feature.channels, dtype=tf.float32, expand_animations=False
-        )
+        image = _mix(decode_image(encoded), feature.channels)
         return tf.image.resize(image, [feature.height, feature.width])
 
     shape = [feature.height, feature.width, feature.channels]
     encoded = tf.reshape(dense_strings(column), [-1])
     return tf.map_fn(decode, encoded, fn_output_signature=tf.TensorSpec(shape, tf.float32))
+
+
+def decode_image(encoded: tf.Tensor) -> tf.Tensor:
+    """[height, width, 1 to 4] float32 in 0..1: grey or RGB, with alpha last where there is one.
+
+    The channels are the file's own: TensorFlow drops an alpha that is not asked for, and refuses
+    one that is asked for of a JPEG.
+    """
+    import tensorflow as tf
+
+    image = tf.io.decode_image(encoded, dtype=tf.float32, expand_animations=False)
+    return tf.ensure_shape(image, [None, None, None])
+
+
+def _mix(image: tf.Tensor, channels: int) -> tf.Tensor:
+    """Lays a decoded image on white, and makes it grey (1) or RGB (3)."""
+    import tensorflow as tf
+
+    found = tf.shape(image)[-1]
+    has_alpha = found % 2 == 0
+    alpha = tf.where(has_alpha, image[..., -1:], 1.0)
+    colours = image[..., : found - tf.cast(has_alpha, tf.int32)]
+    colours = colours * alpha + (1.0 - alpha)
+    rgb = tf.broadcast_to(colours, [*tf.unstack(tf.shape(image)[:2]), 3])
+    return rgb if channels == 3 else tf.tensordot(rgb, [[0.299], [0.587], [0.114]], 1)

@@ -170,6 +170,10 @@ class EarlyStopping(tf_keras.callbacks.EarlyStopping):
 class Progress(tf_keras.callbacks.Callback):
     """Reports each epoch to whoever listens."""
 
+    def __init__(self, unit: str = "epoch") -> None:
+        super().__init__()
+        self._unit = unit
+
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Logs the loss, the evaluation metrics, and a learning rate that changes."""
         names = {"loss"}
@@ -177,7 +181,7 @@ class Progress(tf_keras.callbacks.Callback):
             names.add(LEARNING_RATE)
         shown = {k: v for k, v in (logs or {}).items() if k in names or k.startswith("val_")}
         detail = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
-        report_progress(epoch + 1, self.params["epochs"], "epoch", detail)
+        report_progress(epoch + 1, self.params["epochs"], self._unit, detail)
         logger.info("epoch %d: %s", epoch + 1, detail)
 
 
@@ -216,6 +220,7 @@ def build_callbacks(
     backup_directory: str,
     backup_steps: int | None = None,
     writes_backup: bool = True,
+    unit: str = "epoch",
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -227,13 +232,14 @@ def build_callbacks(
       backup_directory: for checkpoints.
       backup_steps: steps between backups; None is one at the end of each epoch.
       writes_backup: whether no other process does so for this one, in the same directory.
+      unit: what an epoch is called where its progress is shown.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
         EpochTimes(),
         LearningRate(),
         StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
-        Progress(),
+        Progress(unit),
         TensorBoard(log_directory, write_graph=False),
         BestEpoch(),
     ]

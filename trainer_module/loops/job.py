@@ -10,7 +10,7 @@ import tf_keras
 
 from trainer_module.input_pipeline import Split
 from trainer_module.loops.callbacks import CopyOnCoordinator
-from trainer_module.loops.checkpoints import Backup, Position
+from trainer_module.loops.checkpoints import Backup, BestEpoch, Position
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class TrainingJob:
     def start_step(self) -> int:
         """Steps that are done, over all epochs."""
         return self.start.epoch * self.train.steps + self.start.step
+
+    @property
+    def best_epoch(self) -> int:
+        """Counted from 1: the epoch whose weights the trained model has."""
+        return next(c.epoch for c in self.callbacks if isinstance(c, BestEpoch))
 
     @property
     def is_asynchronous(self) -> bool:

@@ -13,6 +13,7 @@ from trainer_module.features.ignored import IgnoredFeature
 from trainer_module.features.image import ImageFeature
 from trainer_module.features.numeric import NumericFeature
 from trainer_module.sections import Settings
+from trainer_module.settings.cross_validation import CrossValidation
 from trainer_module.settings.features import Feature
 from trainer_module.settings.learning_rate import (
     CosineSchedule,
@@ -50,6 +51,7 @@ __all__ = [
     "ClusterSettings",
     "Communication",
     "CosineSchedule",
+    "CrossValidation",
     "DefaultStrategy",
     "EarlyStopping",
     "ExponentialSchedule",
@@ -88,6 +90,7 @@ class TrainerSettings(Settings):
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
+    evaluate: CrossValidation = CrossValidation()
 
     def to_custom_config(self) -> dict[str, Any]:
         """The `custom_config` that carries these settings to Transform and Trainer.

@@ -14,6 +14,7 @@ from components.example_gen.columns import Cell, Column, ColumnKind
 from components.example_gen.files import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import read_known_kinds
+from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
 
 Files = tuple[str, ...]
@@ -29,6 +30,8 @@ class Batch:
     """Where the first row is; the others follow it."""
     examples: list[bytes] | None = None
     """The rows as tf.Examples where the file holds them so already."""
+    notes: FileNotes = field(default_factory=FileNotes)
+    """What became of files that are not read as they are."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,16 @@ class Source(abc.ABC):
           DataError: the files are not what the format needs.
         """
         return [(file,) for file in files if not is_folder(file)]
+
+    def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
+        """What people should know of files that `plan` leaves out.
+
+        Args:
+          pattern: the glob that found them.
+          files: all that it found, but for hidden ones.
+        """
+        del pattern, files
+        return []
 
     def survey(self, files: Files) -> Survey:
         """Looks at the columns of a group of files before any is converted.

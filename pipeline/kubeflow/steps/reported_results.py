@@ -27,7 +27,9 @@ class ReportedResults:
         """Adds a component's results to the summary, as `RunResults` says."""
         del execution
         report = self._reports[component]
-        found = report.found.summary
+        found = dict(report.found.summary)
+        # Notes come from several steps, everything else from one.
+        found["notes"] = [*summary.notes, *found.get("notes", [])]
         whole = RunSummary.model_validate(summary.model_dump() | found)
         for name in found:
             setattr(summary, name, getattr(whole, name))

@@ -80,9 +80,10 @@ def _make_record(
     run_events.started()
     spans, usable = None, data
     if window is not None:
-        usable = WindowReader(context, event_log, run_events, run_id).read(window, console)
+        reader = WindowReader(context, event_log, run_events, run_id)
+        usable = reader.read(window, console)
         spans = make_spans(usable, event_log)
-        notes = [*notes, *window.notes, *left_out(window, usable)]
+        notes = [*notes, *window.notes, *reader.notes, *left_out(window, usable)]
     graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
     nodes = values_of(graph)

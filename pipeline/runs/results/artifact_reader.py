@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
+from components.example_gen.notes import read_notes
 from components.example_validator.component import Anomaly, read_anomalies
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
@@ -79,6 +80,14 @@ class ArtifactReader:
         (examples,) = self.outputs(ComponentId.EXAMPLE_GEN, "examples")
         return str(examples.uri)
 
+    def notes(self) -> list[str]:
+        """What ExampleGen has to say of the data."""
+        return [
+            note
+            for artifact in self.outputs(ComponentId.EXAMPLE_GEN, "examples")
+            for note in read_notes(artifact)
+        ]
+
     def model_uri(self) -> str | None:
         """Where the model is; None if Trainer did not come to one."""
         models = self.outputs(ComponentId.TRAINER, "model")
@@ -122,6 +131,14 @@ class ArtifactReader:
                 destination = artifact.get_string_custom_property("pushed_destination")
                 return PushedVersion(destination, Path(artifact.uri))
         return None
+
+
+def gist(findings: Sequence[str]) -> str:
+    """The first of some findings, for a component's line."""
+    if not findings:
+        return ""
+    more = len(findings) - 1
+    return f"warning: {findings[0]}" + (f" (and {more} more)" if more else "")
 
 
 class ArtifactResults(ArtifactReader):
@@ -172,6 +189,7 @@ class SummaryBuilder:
 
     def _read(self, component: str) -> str:
         readers: dict[str, Callable[[], str]] = {
+            ComponentId.EXAMPLE_GEN: self._read_notes,
             ComponentId.STATISTICS_GEN: self._read_statistics,
             ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
             ComponentId.TRAINER: self._read_training,
@@ -179,6 +197,11 @@ class SummaryBuilder:
             ComponentId.PUSHER: self._read_push,
         }
         return readers[component]() if component in readers else ""
+
+    def _read_notes(self) -> str:
+        notes = self._reader.notes()
+        self._summary.notes += notes
+        return gist(notes)
 
     def _read_statistics(self) -> str:
         self._summary.examples = self._reader.examples_per_split()
@@ -188,10 +211,7 @@ class SummaryBuilder:
         anomalies = self._reader.anomalies()
         self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
         self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
-        if not anomalies:
-            return ""
-        more = len(anomalies) - 1
-        return f"warning: {anomalies[0]}" + (f" (and {more} more)" if more else "")
+        return gist([str(anomaly) for anomaly in anomalies])
 
     def _read_training(self) -> str:
         training = self._summary.training = self._reader.training()

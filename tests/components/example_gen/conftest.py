@@ -63,12 +63,9 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_
         executor: type[BaseBeamExecutor] = Executor,
         label: str = "label",
         task: str = "multiclass",
-        mixed_columns: tuple[str, ...] = (),
-        csv: CsvSettings = CsvSettings(),  # noqa: B008 - it does not change
+        **settings: Any,
     ) -> standard_artifacts.Examples:
-        settings = ExampleGenSettings(
-            format=data_format, label=label, task=task, mixed_columns=mixed_columns, csv=csv
-        )
+        settings = ExampleGenSettings(format=data_format, label=label, task=task, **settings)
         examples = standard_artifacts.Examples()
         examples.uri = str(tmp_path_factory.mktemp("examples"))
         context = BaseBeamExecutor.Context(

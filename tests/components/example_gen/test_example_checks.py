@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from components.example_gen.notes import read_notes
 from components.example_gen.shards import ShardWriter, shard_name
 from trainer_module.errors import DataError
 
@@ -126,12 +126,13 @@ def test_a_class_that_is_never_trained_on(tmp_path, refusal):
     assert "(such classes: 2)" in message
 
 
-def test_a_class_that_is_missing_in_eval_alone_is_a_warning(tmp_path, generate, caplog):
+def test_a_class_that_is_missing_in_eval_alone_is_a_note(tmp_path, execute):
     write(tmp_path, ["cat", "dog", "cow"] * 20, "train.csv")
     write(tmp_path, ["cat", "dog"], "test.csv")
-    with caplog.at_level(logging.WARNING):
-        generate(tmp_path, splits={"train": "train.csv", "eval": "test.csv"})
-    assert "Split 'eval' has no example of 1 classes that 'train' has, such as 'cow'" in caplog.text
+    examples = execute(tmp_path, splits={"train": "train.csv", "eval": "test.csv"})
+    assert read_notes(examples) == [
+        "split 'eval' has no example of 1 class that 'train' has, such as 'cow'"
+    ]
 
 
 def test_files_that_are_no_data_are_left_alone(tmp_path, generate):

@@ -71,10 +71,11 @@ def test_a_folder_without_images_is_refused(tmp_path, read_error):
     write_image(tmp_path / "cat" / "notes.txt", b"no image")
     message = read_error(tmp_path, "images", pattern="*/*")
     assert "There is no image among the 1 files" in message
-    assert ".png, .jpg, .jpeg, .bmp, in one folder per class" in message
+    assert ".png, .jpg, .jpeg, " in message
+    assert "in one folder per class" in message
 
 
-@pytest.mark.parametrize("data", [b"", b"no image", encode(PIXELS[0])[:60]])
+@pytest.mark.parametrize("data", [b"", b"no image", encode(PIXELS[0])[:50]])
 def test_an_image_that_does_not_decode_is_refused(tmp_path, read_error, data):
     write_image(tmp_path / "cat" / "good.png", encode(PIXELS[0]))
     write_image(tmp_path / "cat" / "bad.png", data)

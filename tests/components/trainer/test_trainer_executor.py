@@ -230,10 +230,12 @@ def test_checkpoints_replace_those_of_a_run_of_this_number(execution: Execution)
         backup.mkdir(parents=True)
         (backup / "checkpoint").write_text(state)
         (backup / state).touch()
+        (backup / "folds" / "1").mkdir(parents=True)
         keep_backup(str(backup), str(execution.model_run), "steps")
     kept = execution.model_run / "checkpoints"
     assert (kept / "checkpoint").read_text() == "new"
     assert not (kept / "old").exists()
+    assert not (kept / "folds").exists(), "nothing goes on from them"
 
 
 def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(

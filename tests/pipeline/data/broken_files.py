@@ -158,13 +158,21 @@ PICTURES = [
     _images("no class folders", {"a.png": image()}, "No file matches"),
     _images("no images", {"a/1.txt": b"x", "b/2.txt": b"y"}, "no image among the 2 files"),
     _images(
-        "empty folder",
-        {"a/1.png": image(), "b/1.png": image(), "c/x.txt": b"x"},
-        "c holds no image",
+        "truncated image",
+        {"a/1.png": image(), "b/1.png": image(), "b/2.png": image()[:-30]},
+        "b/2.png cannot be decoded",
     ),
     _images("one class of images", {"a/1.png": image()}, "Label 'label' is 'a' in every row"),
-    _images("empty image", {"a/1.png": image(), "b/2.png": b""}, "b/2.png is empty"),
-    _images("GIF", {"a/1.png": image(), "b/2.jpg": image("GIF")}, "b/2.jpg is a GIF image"),
-    _images("page as image", {"a/1.png": b"<html>", "b/2.png": image()}, "1.png is an HTML page"),
+    _images(
+        "empty image",
+        {"a/1.png": image(), "b/2.png": b""},
+        "b/2.png cannot be decoded (it is empty",
+    ),
+    _images("archive", {"a/1.png": image(), "b/2.png": b"PK\x03\x04" * 9}, "2.png cannot", "zip"),
+    _images(
+        "page as image",
+        {"a/1.png": b"<html>", "b/2.png": image()},
+        "1.png cannot be decoded (an HTML page)",
+    ),
 ]
 BROKEN = [*CSV, *JSONL, *PARQUET, *PICTURES]

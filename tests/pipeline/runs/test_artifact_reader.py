@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 from evaluation_artifacts import Evaluations
+from PIL import Image
 from small_components import TRAINED, Train, checks, play, training
 from tfx.dsl.components.base.base_node import BaseNode
 
 from components.pusher.versions import list_versions
 from pipeline.config.settings import PipelineConfig
+from pipeline.data.location import locate_data
+from pipeline.ingestion import make_example_gen, resolve_ingestion
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config
 from pipeline.records.summary import RunSummary, State
@@ -76,6 +79,26 @@ def test_examples_are_counted_by_split(layout: Layout) -> None:
     assert reading.lines["SchemaGen"] == (State.RAN, "")
     assert reading.results.examples_uri().startswith(layout.artifacts)
     assert Path(reading.results.examples_uri()).is_dir()
+
+
+def test_what_was_done_to_pictures_is_told_by_a_cached_rerun_too(
+    layout: Layout, tmp_path: Path
+) -> None:
+    for number in range(40):
+        path = tmp_path / "photos" / f"class{number % 2}" / f"{number}.gif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (2, 2), number).save(path)
+    (tmp_path / "photos" / "class1" / "notes.txt").touch()
+    data = {"format": "images", "path": str(tmp_path / "photos")}
+    config = config_of(data=data)
+    location, ingestion = locate_data(config.data, layout), resolve_ingestion(config, layout)
+    for run_id, state in (("run 1", State.RAN), ("run 2", State.CACHED)):
+        nodes = [make_example_gen(config.data, location, ingestion)]
+        reading = read(layout, nodes, config, run_id)
+        stray, converted = reading.summary.notes
+        assert stray.startswith("1 file without a picture's extension: ")
+        assert converted.startswith("40 pictures became PNGs")
+        assert reading.lines["ExampleGen"] == (state, f"warning: {stray} (and 1 more)")
 
 
 def test_data_as_usual_is_not_worth_a_word(layout: Layout) -> None:

@@ -109,7 +109,7 @@ def test_only_the_newest_span_is_checked(tmp_path: Path) -> None:
     run = pipeline.check(schedule={"window": {"last": 2}, "cron": "0 3 * * *"})
     assert run.code == 0
     assert run.summary["window"] == {"spans": ["1", "2"], "newest": "2"}
-    assert run.summary["notes"] == []
+    assert not any("span" in note for note in run.summary["notes"])
     assert kinds(run) == [EventKind.STARTED, EventKind.INGESTED, EventKind.FINISHED]
     ingested = run.events[1].details
     assert (ingested["span"], ingested["examples"]) == (2, {"train": 11, "eval": 1})

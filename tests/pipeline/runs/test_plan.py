@@ -136,6 +136,7 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
             "Trainer",
             "model.hidden_units [64] -> [1000, 1000, 1000, 1000, 1000, 1000, ...",
         ),
+        ({"evaluate": {"folds": 5}}, "Trainer", "evaluate.folds none -> 5"),
         ({"evaluate": {"thresholds": {"auc": {"min": 0.8}}}}, "Evaluator", "evaluate"),
         (
             {"push": {"directory": "/elsewhere"}},
@@ -143,7 +144,7 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
             "push_destination.filesystem.base_directory ",
         ),
     ],
-    ids=["anomaly", "feature", "two keys", "long value", "in words", "push"],
+    ids=["anomaly", "feature", "two keys", "long value", "folds", "in words", "push"],
 )
 def test_a_change_is_named_as_in_the_config(
     plans: Plans, changes: dict[str, Any], component: str, why: str

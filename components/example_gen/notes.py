@@ -1,0 +1,80 @@
+"""What people should know of data that can be used; kept with the examples for cached reruns."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_PROPERTY = "notes"
+# Of files in a note.
+_SHOWN_FILES = 3
+
+
+@dataclass
+class FileNotes:
+    """What became of files that are not read as they are; addable over all of the data."""
+
+    converted: Counter[str] = field(default_factory=Counter)
+    """How many pictures were made PNGs, by their format."""
+    broken: list[str] = field(default_factory=list)
+    """The first files that are left out, and why."""
+    broken_files: int = 0
+
+    def add_broken(self, sentence: str) -> None:
+        """Counts a file that is left out."""
+        self.add(FileNotes(broken=[sentence], broken_files=1))
+
+    def add(self, other: FileNotes) -> None:
+        """Counts what another part of the data held."""
+        self.converted += other.converted
+        self.broken = sorted([*self.broken, *other.broken])[:_SHOWN_FILES]
+        self.broken_files += other.broken_files
+
+    def sentences(self) -> list[str]:
+        """One for each thing that happened."""
+        notes = []
+        if self.broken_files:
+            verb = "is" if self.broken_files == 1 else "are"
+            shown = "; ".join(self.broken) + _more(self.broken_files, self.broken)
+            notes.append(
+                f"{counted(self.broken_files, 'broken picture')} {verb} left out"
+                f" (data.on_bad_file: skip): {shown}"
+            )
+        if total := self.converted.total():
+            kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(self.converted.items()))
+            became = "became a PNG" if total == 1 else "became PNGs"
+            notes.append(
+                f"{counted(total, 'picture')} {became}, since TensorFlow does not decode such"
+                f" files, or not as they look ({kinds})"
+            )
+        return notes
+
+
+def left_out(paths: Sequence[str], noun: str, why: str) -> list[str]:
+    """A note on files or folders that are not read, if there are any."""
+    shown = sorted(paths)[:_SHOWN_FILES]
+    listed = f"{', '.join(shown)}{_more(len(paths), shown)}"
+    return [f"{counted(len(paths), noun)} {why}: {listed}"] if shown else []
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts."""
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def write_notes(artifact: Any, notes: Sequence[str]) -> None:
+    """Keeps the notes with the examples, a TFX artifact."""
+    artifact.set_string_custom_property(_PROPERTY, json.dumps(list(notes)))
+
+
+def read_notes(artifact: Any) -> list[str]:
+    """The notes that are kept with the examples."""
+    return list(json.loads(artifact.get_string_custom_property(_PROPERTY) or "[]"))
+
+
+def _more(total: int, shown: Sequence[str]) -> str:
+    return f" and {total - len(shown)} more" if total > len(shown) else ""

@@ -1,0 +1,199 @@
+"""Pictures of every kind: the model's graph sees what people see, and no file goes unmentioned."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from components.example_gen.notes import read_notes
+from components.example_gen.sources.pictures import make_decodable
+from trainer_module.errors import DataError
+from trainer_module.features.image import ImageFeature, decode_images
+
+HEIGHT, WIDTH = 16, 24
+PIXELS = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+PIXELS[:8, :16], PIXELS[8:, :8] = [200, 30, 90], [10, 240, 60]
+ALPHA = np.zeros((HEIGHT, WIDTH), np.uint8)
+ALPHA[:, 8:], ALPHA[8:, 16:] = 255, 128
+COLOURS = Image.fromarray(PIXELS)
+GREYS = COLOURS.convert("L")
+PALETTE = COLOURS.quantize(8)
+DEEP = Image.fromarray(np.arange(HEIGHT * WIDTH, dtype=np.uint16).reshape(HEIGHT, WIDTH) * 150)
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
+
+
+def with_alpha(image: Image.Image) -> Image.Image:
+    """The picture, seen through."""
+    image = image.copy()
+    image.putalpha(Image.fromarray(ALPHA))
+    return image
+
+
+def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
+    """An image file's bytes."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def on_white(colour: tuple[int, ...]) -> np.ndarray:
+    """The colours without one of them."""
+    return np.where((colour == PIXELS).all(-1, keepdims=True), 255, PIXELS)
+
+
+ON_WHITE = PIXELS * (ALPHA / 255)[..., None] + 255 - ALPHA[..., None]
+FIRST = PIXELS[0, 0]
+OTHER_FRAMES = {"save_all": True, "append_images": [COLOURS.rotate(180)]}
+BGRX = encode(with_alpha(COLOURS), "BMP").replace(bytes([0x80]), b"\0").replace(b"\xff", b"\0")
+
+KEPT = {
+    "PNG": (encode(COLOURS, "PNG"), PIXELS),
+    "grey PNG": (encode(GREYS, "PNG"), GREYS),
+    "PNG of a palette": (encode(PALETTE, "PNG"), PIXELS),
+    "PNG of a bit": (encode(COLOURS.convert("1"), "PNG"), COLOURS.convert("1").convert("L")),
+    "PNG of 16 bits": (encode(DEEP, "PNG"), np.asarray(DEEP) / 257),
+    "PNG with alpha": (encode(with_alpha(COLOURS), "PNG"), ON_WHITE),
+    "grey PNG with alpha": (
+        encode(with_alpha(GREYS), "PNG"),
+        np.asarray(GREYS) * (ALPHA / 255.0) + 255 - ALPHA,
+    ),
+    "PNG of a palette with a hole": (
+        encode(PALETTE, "PNG", transparency=PALETTE.getpixel((0, 0))),
+        on_white(FIRST),
+    ),
+    "JPEG": (encode(COLOURS, "JPEG", quality=95, subsampling=0), PIXELS),
+    "grey JPEG": (encode(GREYS, "JPEG", quality=95), GREYS),
+    "progressive JPEG": (
+        encode(COLOURS, "JPEG", quality=95, subsampling=0, progressive=True),
+        PIXELS,
+    ),
+    "BMP": (encode(COLOURS, "BMP"), PIXELS),
+}
+CONVERTED = {
+    "PNG with a hole": (
+        encode(COLOURS, "PNG", transparency=tuple(FIRST.tolist())),
+        on_white(FIRST),
+    ),
+    "grey PNG with a hole": (
+        encode(GREYS, "PNG", transparency=int(np.asarray(GREYS)[0, 0])),
+        np.where(np.asarray(GREYS) == np.asarray(GREYS)[0, 0], 255, GREYS),
+    ),
+    "turned PNG": (encode(COLOURS.rotate(90, expand=True), "PNG", exif=TURNED), PIXELS),
+    "turned JPEG": (
+        encode(COLOURS.rotate(90, expand=True), "JPEG", quality=95, subsampling=0, exif=TURNED),
+        PIXELS,
+    ),
+    "CMYK JPEG": (encode(COLOURS.convert("CMYK"), "JPEG", quality=95), PIXELS),
+    "grey BMP": (encode(GREYS, "BMP"), GREYS),
+    "BMP of a palette": (encode(PALETTE, "BMP"), PIXELS),
+    "BMP of a bit": (encode(COLOURS.convert("1"), "BMP"), COLOURS.convert("1").convert("L")),
+    "BMP of 32 bits": (BGRX, PIXELS),
+    "GIF": (encode(PALETTE, "GIF"), PIXELS),
+    "GIF with a hole": (
+        encode(PALETTE, "GIF", transparency=PALETTE.getpixel((0, 0))),
+        on_white(FIRST),
+    ),
+    "animated GIF": (encode(COLOURS, "GIF", **OTHER_FRAMES), PIXELS),
+    "WEBP": (encode(COLOURS, "WEBP", lossless=True), PIXELS),
+    "WEBP with alpha": (encode(with_alpha(COLOURS), "WEBP", lossless=True, exact=True), ON_WHITE),
+    "animated WEBP": (encode(COLOURS, "WEBP", lossless=True, **OTHER_FRAMES), PIXELS),
+    "TIFF": (encode(COLOURS, "TIFF"), PIXELS),
+    "TIFF of 16 bits": (encode(DEEP, "TIFF"), np.asarray(DEEP) / 257),
+}
+
+
+@functools.cache
+def graph(channels: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """That of Transform and serving."""
+    feature = ImageFeature(type="image", height=HEIGHT, width=WIDTH, channels=channels)
+    return tf.function(lambda column: decode_images("image", column, feature))
+
+
+def seen(encoded: bytes, channels: int) -> np.ndarray:
+    """What the graph makes of a picture, in 0..255."""
+    return graph(channels)(tf.constant([[encoded]])).numpy()[0] * 255
+
+
+@pytest.mark.parametrize("kind", [*KEPT, *CONVERTED])
+def test_the_graph_sees_what_people_see(kind):
+    data, look = (KEPT | CONVERTED)[kind]
+    picture = make_decodable(data)
+    assert (picture.encoded == data) == (kind in KEPT) == (picture.converted_from is None)
+    assert make_decodable(picture.encoded).converted_from is None
+    look = np.asarray(look, float)
+    colours = look if look.ndim == 3 else np.stack([look] * 3, -1)
+    tolerance = 6 if "JPEG" in kind else 0.51
+    np.testing.assert_allclose(seen(picture.encoded, 3), colours, atol=tolerance)
+    greys = colours @ [[0.299], [0.587], [0.114]]
+    np.testing.assert_allclose(seen(picture.encoded, 1), greys, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is empty, as no picture does"),
+        (b"a text", "it begins with b'a text', as no picture does"),
+        (encode(COLOURS, "WEBP")[:-9], "could not create decoder object"),
+        (encode(COLOURS, "JPEG")[:-9], "image file is truncated"),
+        (
+            encode(Image.fromarray(np.ones((2, 2), np.float32)), "TIFF"),
+            "it has 32 bits per channel",
+        ),
+    ],
+)
+def test_what_is_no_picture_has_a_reason(data, reason):
+    with pytest.raises(DataError) as caught:
+        make_decodable(data)
+    assert reason in str(caught.value)
+
+
+def write_pictures(folder: Path) -> None:
+    """Two classes of pictures, and what is found beside them."""
+    for number in range(40):
+        name = folder / f"class{number % 2}" / f"{number}.png"
+        name.parent.mkdir(exist_ok=True)
+        name.write_bytes(encode(Image.new("L", (2, 2), number), "PNG"))
+    (folder / "class0" / "moving.gif").write_bytes(encode(COLOURS, "GIF", **OTHER_FRAMES))
+    (folder / "class1" / "_DSC1.jpg").write_bytes(encode(COLOURS.convert("CMYK"), "JPEG"))
+    (folder / "class0" / "broken.png").write_bytes(encode(COLOURS, "PNG")[:70])
+    for name in ("notes.txt", "Thumbs.db", ".DS_Store"):
+        (folder / "class1" / name).write_bytes(b"no picture")
+    for name in ("class1/old", "nothing", "__MACOSX/class0"):
+        (folder / name).mkdir(parents=True)
+    (folder / "class1" / "old" / "1.png").write_bytes(encode(COLOURS, "PNG"))
+
+
+def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
+    write_pictures(tmp_path)
+    message = refusal(tmp_path, "images", pattern="*/*")
+    assert f"Image {tmp_path}/class0/broken.png cannot be decoded (" in message
+    assert "leave all such files out by data.on_bad_file: skip" in message
+    examples = execute(tmp_path, "images", pattern="*/*", on_bad_file="skip")
+    assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 42
+    strays, nested, empty, broken, converted = read_notes(examples)
+    assert strays == f"1 file without a picture's extension: {tmp_path}/class1/notes.txt"
+    assert nested == f"1 folder within class folders, which are not read: {tmp_path}/class1/old"
+    assert empty == f"1 class folder without a picture: {tmp_path}/nothing"
+    assert broken.startswith(
+        f"1 broken picture is left out (data.on_bad_file: skip): {tmp_path}/class0/broken.png ("
+    )
+    assert converted.startswith("2 pictures became PNGs, since TensorFlow")
+    assert converted.endswith("(GIF 1, JPEG 1)")
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+def test_pictures_that_are_all_broken_are_refused(tmp_path, refusal, stratify):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").write_bytes(b"no picture")
+    message = refusal(tmp_path, "images", pattern="*/*", on_bad_file="skip", stratify=stratify)
+    assert "No picture can be read: 2 broken pictures are left out" in message

@@ -1,0 +1,31 @@
+"""The older spans of a window: read one after another, each with what there is to say of it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from tiny_data import TinyPipeline
+
+from pipeline.records.event_log import EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.run_context import BY_HAND, RunRequest, resolve_run
+from pipeline.runs.console import RunConsole
+from pipeline.runs.window_reader import WindowReader
+
+
+def test_notes_on_a_span_name_it(tmp_path: Path) -> None:
+    pipeline = TinyPipeline(tmp_path, "{SPAN}/*.csv")
+    for span in (1, 2):
+        pipeline.write(file=f"{span}/rows.csv")
+    config = pipeline.config(schedule={"window": {"last": 2}, "cron": "0 3 * * *"})
+    context = resolve_run(config, pipeline.layout, RunRequest())
+    assert context.window is not None
+    event_log = EventLog(pipeline.layout.event_log)
+    run_events = RunEvents(event_log, config, "run 1", list(context.data), BY_HAND)
+    reader, stream = WindowReader(context, event_log, run_events, "run 1"), io.StringIO()
+    usable = reader.read(context.window, RunConsole(stream))
+    assert [span.name for span in usable] == ["1", "2"]
+    note = "split 'eval' has no example of 1 class that 'train' has, such as 0"
+    assert reader.notes == [f"span 1: {note}"]
+    assert stream.getvalue().rstrip().endswith(f"train 11, eval 1; warning: {note}")

@@ -1,0 +1,71 @@
+"""Cross-validation: the train split in parts, each held out once from a training on the others."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trainer_module.errors import TrainingError
+from trainer_module.input_pipeline import Split
+from trainer_module.loops import TrainingJob
+
+FOLDS_FOLDER = "folds"
+"""In the folders of a training: that which has one for each fold."""
+
+
+def make_folds(train: Split, evaluation: Split, folds: int) -> Iterator[tuple[Split, Split]]:
+    """Yields, for each fold, the examples to train on and those held out.
+
+    Each example is held out once. Which fold it is in depends on its place and the seed alone, so
+    all processes and a training that goes on find the same.
+
+    Args:
+      train: what is dealt out.
+      evaluation: evaluated as those held out will be.
+      folds: how many.
+
+    Raises:
+      TrainingError: there are fewer examples than folds.
+    """
+    if train.examples < folds:
+        raise TrainingError(
+            f"evaluate.folds: {folds} folds need as many examples, but the train split has "
+            f"{train.examples}; take fewer folds."
+        )
+    order = np.random.default_rng(train.shuffle_seed).permutation(train.examples)
+    fold_of = np.full(len(train.content.usable), -1)
+    fold_of[train.content.usable] = order % folds
+    for fold in range(folds):
+        learnt = (fold_of >= 0) & (fold_of != fold)
+        yield _only(train, learnt).fitted(), _only(train, fold_of == fold, like=evaluation)
+
+
+def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
+    """Those records of the train split, to train on, or to be evaluated as another split is."""
+    reader, content = train.reader.only(chosen), train.content.only(chosen)
+    return replace(like or train, reader=reader, content=content)
+
+
+def measure(job: TrainingJob) -> dict[str, float]:
+    """What the best epoch of a training came to on the examples held out, by metric."""
+    return {
+        name.removeprefix("val_"): values[job.best_epoch - 1]
+        for name, values in job.backup.history.items()
+        if name.startswith("val_")
+    }
+
+
+def summarize(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """By metric its value on each fold, their mean and their standard deviation."""
+    return {
+        name: {
+            "values": (values := [metrics[name] for metrics in measured]),
+            "mean": statistics.fmean(values),
+            "deviation": statistics.stdev(values),
+        }
+        for name in measured[0]
+    }
