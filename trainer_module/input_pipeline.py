@@ -51,6 +51,8 @@ class Split:
     """Processes that the replicas in step are in."""
     shuffle_seed: int | None = None
     """For training; None keeps the order, and ends after the last example."""
+    rounds: int = 1
+    """How often every example comes up in an epoch of training."""
 
     @property
     def examples(self) -> int:
@@ -71,7 +73,7 @@ class Split:
     def steps(self) -> int:
         """Steps per epoch, in which every example comes up."""
         if self.shuffle_seed is not None:
-            return math.ceil(self.examples / self.global_batch_size)
+            return math.ceil(self.examples * self.rounds / self.global_batch_size)
         # So many that the worker with the most examples comes to their end, but no more than
         # leave an example for each replica: some kernels refuse an empty batch.
         steps = math.ceil(max(self.examples_per_worker) / (self.batch_size * self._local_replicas))

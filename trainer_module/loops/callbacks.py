@@ -15,6 +15,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.input_pipeline import Split
 from trainer_module.loops.checkpoints import MONITOR, Backup, BestEpoch
+from trainer_module.loops.length import choose_stopping
 from trainer_module.progress import report_progress
 from trainer_module.settings import TrainSettings
 
@@ -237,7 +238,7 @@ def build_callbacks(
         TensorBoard(log_directory, write_graph=False),
         BestEpoch(),
     ]
-    if stopping := train.early_stopping:
+    if stopping := choose_stopping(train, steps_per_epoch):
         callbacks.append(
             EarlyStopping(
                 MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"

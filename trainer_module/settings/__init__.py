@@ -24,6 +24,7 @@ from trainer_module.settings.model import ModelSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
+    AUTO,
     NOT_IN_CACHE_KEY,
     CheckpointSettings,
     EarlyStopping,
@@ -43,6 +44,7 @@ from trainer_module.strategies.parameter_server import ParameterServerStrategy
 from trainer_module.strategies.tpu import TPUStrategy
 
 __all__ = [
+    "AUTO",
     "SETTINGS_KEY",
     "CategoricalFeature",
     "CentralStorageStrategy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -14,6 +14,9 @@ from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Strategy
 from trainer_module.strategies.one_replica import DefaultStrategy
+
+AUTO: Literal["auto"] = "auto"
+"""What follows from the data."""
 
 NOT_IN_CACHE_KEY: dict[str, Any] = {
     "retries": True,
@@ -63,9 +66,11 @@ def _name_strategies(schema: dict[str, Any]) -> None:
 class TrainSettings(Settings):
     """How the model is trained."""
 
-    epochs: PositiveInt = 10
-    batch_size: PositiveInt = 64
-    """Examples per replica and step; the global batch is this times the replicas."""
+    epochs: PositiveInt | Literal["auto"] = AUTO
+    """`auto`: so many that the data, however small, gets enough steps."""
+    batch_size: PositiveInt | Literal["auto"] = AUTO
+    """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
+    fewer for a small train split."""
     learning_rate: LearningRate = 0.001
     """A constant for the Adam optimizer, or a schedule over the epochs."""
     scale_learning_rate: bool = False
@@ -92,7 +97,9 @@ class TrainSettings(Settings):
     goes on from the last one. Default: none is left when training is done."""
     seed: int = 42
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
-    early_stopping: EarlyStopping | None = None
+    early_stopping: EarlyStopping | Literal["auto"] | bool | None = AUTO
+    """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
+    the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
@@ -102,7 +109,9 @@ class TrainSettings(Settings):
     @model_validator(mode="after")
     def _warmup_ends(self) -> TrainSettings:
         rate = self.learning_rate
-        if isinstance(rate, CosineSchedule) and rate.warmup_epochs >= self.epochs:
+        if self.epochs == AUTO or not isinstance(rate, CosineSchedule):
+            return self
+        if rate.warmup_epochs >= self.epochs:
             raise ValueError(
                 f"learning_rate.warmup_epochs is {rate.warmup_epochs}; "
                 f"it must be less than epochs, {self.epochs}"
