@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tfx.dsl.components.base import base_node
 
 from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
@@ -13,12 +15,13 @@ from trainer_module.settings import TrainerSettings
 def transform_config(config: PipelineConfig) -> dict[str, object]:
     """What Transform is told: without the model's settings, which must not invalidate its cache."""
     settings = TrainerSettings(label=config.data.label, task=config.task, features=config.features)
-    return _custom_config(settings, config.preprocessing)
+    return _custom_config(settings, [config.preprocessing] if config.preprocessing else [])
 
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
-    return _custom_config(config.trainer_settings, config.model.builder)
+    settings = config.trainer_settings
+    return _custom_config(settings, settings.own_code.values())
 
 
 def add_code(component: base_node.BaseNode, *code: str) -> None:
@@ -29,6 +32,6 @@ def add_code(component: base_node.BaseNode, *code: str) -> None:
     component.exec_properties[CODE_KEY] = code_fingerprint(ROOT / path for path in code)
 
 
-def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
-    code = code_fingerprint([ROOT / "trainer_module"], [import_path] if import_path else [])
+def _custom_config(settings: TrainerSettings, import_paths: Iterable[str]) -> dict[str, object]:
+    code = code_fingerprint([ROOT / "trainer_module"], import_paths)
     return {**settings.to_custom_config(), CODE_KEY: code}

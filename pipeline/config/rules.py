@@ -23,6 +23,7 @@ from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, undemanding_models
 from trainer_module.settings import ImageFeature, Strategy, Task
+from trainer_module.settings.loss import LOSSES, losses_for
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
 
@@ -168,6 +169,32 @@ def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def loss_fits_the_task(config: PipelineConfig) -> Iterator[Issue]:
+    """A loss of ours is for some tasks; one of the user's is their affair."""
+    loss, known = config.train.loss, losses_for(config.task)
+    if loss is None or loss.is_custom or loss.kind in known:
+        return
+    what = f"for {config.task}" if loss.kind in LOSSES else "of ours"
+    yield Issue(
+        "train.loss",
+        f"{loss.kind!r} is no loss {what}; {near_match(loss.kind, known)} "
+        "A loss of yours is an import path, such as my_losses.asymmetric",
+    )
+
+
+@_rule
+def averages_have_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
+    """The workers of parameter servers have no common last step of an epoch."""
+    strategy, ema = config.train.strategy, config.train.optimizer.ema
+    if strategy.processes is Processes.SERVERS and ema:
+        yield Issue(
+            "train.optimizer.ema",
+            f"found {ema:g}, but the workers of {strategy.kind} take their steps in no order; "
+            "leave it out",
+        )
+
+
+@_rule
 def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
     """Only some strategies train in several processes."""
     train = config.train
@@ -241,11 +268,9 @@ def schema_exists(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def import_paths_lead_somewhere(config: PipelineConfig) -> Iterator[Issue]:
     """Code of the user's is found before anything runs, without running it."""
-    if config.preprocessing is not None:
-        yield from check_import_path("preprocessing", config.preprocessing)
-    if config.model.is_custom:
-        yield from check_import_path("model.kind", config.model.kind)
-    elif config.model.kind not in ZOO:
+    for key, path in config.own_code.items():
+        yield from check_import_path(key, path)
+    if not config.model.is_custom and config.model.kind not in ZOO:
         yield Issue(
             "model.kind",
             f"found {config.model.kind!r}; {near_match(config.model.kind, ZOO)} "

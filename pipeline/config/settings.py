@@ -228,6 +228,12 @@ class PipelineConfig(Settings):
         return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
 
     @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code, by the key that names each."""
+        preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
+        return preprocessing | self.trainer_settings.own_code
+
+    @property
     def trainer_settings(self) -> TrainerSettings:
         """The part that Transform and Trainer are told."""
         return TrainerSettings(

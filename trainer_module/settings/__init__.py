@@ -20,7 +20,9 @@ from trainer_module.settings.learning_rate import (
     LearningRate,
     StepSchedule,
 )
+from trainer_module.settings.loss import LossSettings
 from trainer_module.settings.model import ModelSettings
+from trainer_module.settings.optimizer import Optimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
@@ -60,11 +62,14 @@ __all__ = [
     "ImageFeature",
     "LearningRate",
     "Loop",
+    "LossSettings",
     "MirroredStrategy",
     "ModelSettings",
     "MultiWorkerMirroredStrategy",
     "NumericFeature",
     "OneDeviceStrategy",
+    "Optimizer",
+    "OptimizerSettings",
     "ParameterServerStrategy",
     "Precision",
     "Reduction",
@@ -90,6 +95,12 @@ class TrainerSettings(Settings):
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code that Trainer runs, by the key that names each."""
+        model = {"model.kind": self.model.kind} if self.model.is_custom else {}
+        return model | {f"train.{key}": path for key, path in self.train.own_code.items()}
 
     def to_custom_config(self) -> dict[str, Any]:
         """The `custom_config` that carries these settings to Transform and Trainer.

@@ -10,6 +10,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
 from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
+from trainer_module.settings.loss import AnyLoss
+from trainer_module.settings.optimizer import AnyOptimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Strategy
@@ -72,10 +74,15 @@ class TrainSettings(Settings):
     """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
     fewer for a small train split."""
     learning_rate: LearningRate = 0.001
-    """A constant for the Adam optimizer, or a schedule over the epochs."""
+    """A constant for the optimizer, or a schedule over the epochs."""
     scale_learning_rate: bool = False
     """Multiply the learning rate by the number of replicas, as the global batch is
     (arXiv:1706.02677)."""
+    optimizer: AnyOptimizer = OptimizerSettings()
+    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`."""
+    loss: AnyLoss | None = None
+    """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
+    classes, `mse` for regression."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
     cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)
@@ -100,6 +107,11 @@ class TrainSettings(Settings):
     early_stopping: EarlyStopping | Literal["auto"] | bool | None = AUTO
     """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
     the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code, by the key below `train` that names each."""
+        return {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
