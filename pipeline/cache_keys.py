@@ -24,12 +24,17 @@ def trainer_config(config: PipelineConfig) -> dict[str, object]:
     return _custom_config(settings, settings.own_code.values())
 
 
-def add_code(component: base_node.BaseNode, *code: str) -> None:
-    """Makes our code that a component runs a part of its cache key.
+def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ()) -> None:
+    """Makes the code that a component runs a part of its cache key.
 
     Beside its parameters: not all of these components have one for it.
+
+    Args:
+      component: the component.
+      code: ours, files and folders.
+      own: import paths of the user's.
     """
-    component.exec_properties[CODE_KEY] = code_fingerprint(ROOT / path for path in code)
+    component.exec_properties[CODE_KEY] = code_fingerprint((ROOT / path for path in code), own)
 
 
 def _custom_config(settings: TrainerSettings, import_paths: Iterable[str]) -> dict[str, object]:

@@ -140,9 +140,8 @@ def create_pipeline(
         split=EVAL_SPLIT,
         constant_metric=constant_metric(config.evaluate, config.task),
     ).with_id(ComponentId.EVALUATOR.value)
-    add_code(
-        evaluator, "components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py"
-    )
+    code = ("components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py")
+    add_code(evaluator, *code, own=config.evaluate.own_code.values())
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(

@@ -11,7 +11,7 @@ from components.example_gen.formats import FORMATS, IMAGE_FEATURE
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
-from pipeline.config.metrics import METRICS
+from pipeline.config.metrics import METRICS, is_own
 from pipeline.config.schedule_rules import SCHEDULE_RULES
 from pipeline.config.settings import (
     BUILTIN_PREFIX,
@@ -240,9 +240,11 @@ def metrics_fit_the_task(config: PipelineConfig) -> Iterator[Issue]:
     named = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
     named |= {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
     for path, metric in named.items():
-        if metric not in known:
+        if metric not in known and not is_own(metric):
             yield Issue(
-                path, f"{metric!r} is no metric for {config.task}; {near_match(metric, known)}"
+                path,
+                f"{metric!r} is no metric for {config.task}; {near_match(metric, known)} "
+                "A metric of yours is an import path, such as my_metrics.Cost",
             )
 
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat
 from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.metrics import is_own
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -82,12 +83,20 @@ class EvaluateSettings(Settings):
     """What the model is measured by, and what it must reach to be pushed."""
 
     metrics: list[str] = []
-    """Names of metrics; empty: the usual ones of the task. docs/config.md lists them."""
+    """Names of metrics, or import paths of TFMA's or Keras's metric classes; empty: the usual ones
+    of the task. docs/config.md lists the names."""
     thresholds: dict[str, Threshold] = {}
     """Bounds by metric; besides them a model is never worse than the one in service. Without any, it
     has to be better than a constant prediction (the most frequent class, the mean)."""
     slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's metrics, by the key that names each."""
+        named = {f"evaluate.metrics.{i}": name for i, name in enumerate(self.metrics)}
+        named |= {f"evaluate.thresholds.{name}": name for name in self.thresholds}
+        return {key: name for key, name in named.items() if is_own(name)}
 
 
 class PushSettings(Settings):
@@ -231,7 +240,7 @@ class PipelineConfig(Settings):
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key that names each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
-        return preprocessing | self.trainer_settings.own_code
+        return preprocessing | self.trainer_settings.own_code | self.evaluate.own_code
 
     @property
     def trainer_settings(self) -> TrainerSettings:
