@@ -9,12 +9,13 @@ from tfx.dsl.components.base import base_node
 from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
     """What Transform is told: without the model's settings, which must not invalidate its cache."""
-    settings = TrainerSettings(label=config.data.label, task=config.task, features=config.features)
+    settings = config.trainer_settings
+    settings = settings.model_copy(update={"model": ModelSettings(), "train": TrainSettings()})
     return _custom_config(settings, [config.preprocessing] if config.preprocessing else [])
 
 

@@ -66,18 +66,31 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
+                example_weight_key=config.data.weight or "",
                 preprocessing_function_names=[EVAL_LABEL_SIGNATURE],
             )
         ],
-        metrics_specs=[
-            tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name="ExampleCount"), *metrics])
-        ],
+        metrics_specs=_with_example_count(metrics, is_weighted=config.data.weight is not None),
         options=config_pb2.Options(include_default_metrics={"value": False}),
         slicing_specs=[
             tfma.SlicingSpec(),
             *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices),
         ],
     )
+
+
+def _with_example_count(
+    metrics: list[tfma.MetricConfig], is_weighted: bool
+) -> list[tfma.MetricsSpec]:
+    """The metrics, and the number of examples, which their weights must not change."""
+    count = tfma.MetricConfig(class_name="ExampleCount")
+    if not is_weighted:
+        return [tfma.MetricsSpec(metrics=[count, *metrics])]
+    unweighted = config_pb2.ExampleWeightOptions(unweighted=True)
+    return [
+        tfma.MetricsSpec(metrics=[count], example_weights=unweighted),
+        tfma.MetricsSpec(metrics=metrics),
+    ]
 
 
 def _find(task: Task, name: str, threshold: Threshold | None) -> Metric:

@@ -138,7 +138,10 @@ def create_pipeline(
         schema=schema,
         label=config.data.label,
         split=EVAL_SPLIT,
-        constant_metric=constant_metric(config.evaluate, config.task),
+        # It counts all examples alike, which weighed metrics are not to be compared with.
+        constant_metric=(
+            None if config.data.weight else constant_metric(config.evaluate, config.task)
+        ),
     ).with_id(ComponentId.EVALUATOR.value)
     code = ("components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py")
     add_code(evaluator, *code, own=config.evaluate.own_code.values())

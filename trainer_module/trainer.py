@@ -28,6 +28,7 @@ from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
 from trainer_module.strategies.base import Processes
 from trainer_module.warm_start.transfer import warm_start
+from trainer_module.weights import weights_by_class
 
 
 def run_fn(fn_args: Any) -> None:
@@ -89,7 +90,9 @@ def load_data(
     Raises:
       TrainingError: if a split has nothing to learn from.
     """
-    problem = Problem.from_transform(tft_output, settings.task, settings.label, settings.features)
+    problem = Problem.from_transform(
+        tft_output, settings.task, settings.label, settings.features, settings.weight
+    )
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
     replicas = strategy.num_replicas_in_sync
@@ -104,9 +107,14 @@ def load_data(
     reader, content = read("train", fn_args.train_files)
     batch_size = choose_batch_size(settings.train, content.examples, replicas)
     train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
-    train = replace(train, rounds=choose_rounds(settings.train, train.steps))
+    by_class = weights_by_class(
+        settings.train.class_weights, problem.label, problem.classes, content.label_counts
+    )
+    rounds = choose_rounds(settings.train, train.steps)
+    train = replace(train, rounds=rounds, class_weights=by_class)
     eval_batch = max(train.batch_size, EVAL_BATCH)
     evaluation = Split(*read("eval", fn_args.eval_files), eval_batch, replicas, in_step)
+    evaluation = replace(evaluation, class_weights=by_class)
     problem = replace(
         problem,
         label_mean=train.content.label_mean,

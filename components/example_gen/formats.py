@@ -76,6 +76,8 @@ class ExampleGenSettings(Settings):
     task: Task
     csv: CsvSettings = CsvSettings()
     """How CSV files are written."""
+    weight: str = ""
+    """The column of the examples' weights; empty where all count alike."""
     mixed_columns: tuple[str, ...] = ()
     """Columns that may hold numbers and text: declared categorical or ignored."""
     schema_file: str = ""

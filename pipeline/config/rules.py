@@ -128,6 +128,30 @@ def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def weight_is_a_column_of_its_own(config: PipelineConfig) -> Iterator[Issue]:
+    """A weight is neither what is learnt nor what it is learnt from."""
+    weight = config.data.weight
+    if weight is None:
+        return
+    if weight == config.data.label:
+        yield Issue("data.weight", f"found {weight!r}, which is the label; name another column")
+    if weight in config.features:
+        yield Issue(f"features.{weight}", "the weight cannot be a feature; remove this key")
+    if FORMATS[config.data.format].holds_images:
+        found = f"found {weight!r}, but {config.data.format} data has no columns; leave it out"
+        yield Issue("data.weight", found)
+
+
+@_rule
+def class_weights_have_classes(config: PipelineConfig) -> Iterator[Issue]:
+    """A number to predict has no classes."""
+    if config.train.class_weights and config.task is Task.REGRESSION:
+        yield Issue(
+            "train.class_weights", "regression has no classes; leave it out, or use data.weight"
+        )
+
+
+@_rule
 def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
     """Image data has one feature, `image`, and the model needs its size."""
     if not FORMATS[config.data.format].holds_images:

@@ -40,6 +40,9 @@ class DataSettings(Settings):
     latest span; `builtin:digits` and `builtin:taxi` are shipped data. Relative to where you run."""
     label: str = Field(default="label", min_length=1)
     """The column to predict. For images in folders the folder's name is the label."""
+    weight: str | None = None
+    """A column that says how much each example counts in the loss and in the metrics; it is no
+    feature, and nobody asks for it when the model serves."""
     splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
     """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
     split_by: str | None = None
@@ -247,6 +250,7 @@ class PipelineConfig(Settings):
         """The part that Transform and Trainer are told."""
         return TrainerSettings(
             label=self.data.label,
+            weight=self.data.weight,
             task=self.task,
             features=self.features,
             model=self.model,

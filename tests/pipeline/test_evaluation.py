@@ -144,6 +144,18 @@ def test_a_threshold_is_of_the_whole_split_alone() -> None:
         assert not metrics[name].per_slice_thresholds
 
 
+def test_examples_count_by_the_weights_of_the_data() -> None:
+    data = {"format": "csv", "path": "nowhere.csv", "weight": "trust"}
+    config = PipelineConfig.model_validate({"name": "weighted", "data": data, "task": "binary"})
+    found = make_eval_config(config)
+    assert found.model_specs[0].example_weight_key == "trust"
+    count, others = found.metrics_specs
+    assert [metric.class_name for metric in count.metrics] == ["ExampleCount"]
+    assert count.example_weights.unweighted
+    assert not others.HasField("example_weights")
+    assert not eval_config().model_specs[0].example_weight_key
+
+
 def test_slices_come_after_the_whole_split() -> None:
     assert list(eval_config().slicing_specs) == [tfma.SlicingSpec()]
     config = eval_config(slices=["plan", ["plan", "zone"]])

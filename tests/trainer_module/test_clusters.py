@@ -114,6 +114,7 @@ def test_servers_begin_with_a_base_model(
         strategy={"kind": "parameter_server", "partitioner": "fixed_shards"},
         optimizer={"kind": "adamw", "clip_norm": 1.0},
         loss="focal",
+        class_weights="balanced",
         cluster={"workers": 1, "parameter_servers": 2},
         loop=Loop.FIT,
         epochs=2,

@@ -64,6 +64,7 @@ SCHEDULE = {
     "learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5},
     "optimizer": {"kind": "adamw", "clip_norm": 0.3, "ema": 0.8},
     "loss": {"kind": "focal", "label_smoothing": 0.1},
+    "class_weights": "balanced",
 }
 
 

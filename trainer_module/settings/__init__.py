@@ -91,6 +91,8 @@ class TrainerSettings(Settings):
     """What Transform and Trainer are told; travels as JSON in TFX's `custom_config`."""
 
     label: str
+    weight: str | None = None
+    """The column of the examples' weights; None where all count alike."""
     task: Task
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()

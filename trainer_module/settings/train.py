@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
@@ -65,6 +65,22 @@ def _name_strategies(schema: dict[str, Any]) -> None:
     schema["description"] = f"For {several}; {DOCSTRING}"
 
 
+def _by_name(value: Any) -> Any:
+    """Classes may be numbers; true and false may be what YAML has made of yes and no."""
+    if not isinstance(value, dict):
+        return value
+    for name in value:
+        if isinstance(name, bool):
+            raise ValueError(f'found the class {name}; quote its name, as in `"yes": 2`')
+    return {str(name): weight for name, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
+    BeforeValidator(_by_name),
+]
+
+
 class TrainSettings(Settings):
     """How the model is trained."""
 
@@ -83,6 +99,9 @@ class TrainSettings(Settings):
     loss: AnyLoss | None = None
     """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
     classes, `mse` for regression."""
+    class_weights: ClassWeights | None = None
+    """How much each class counts in the loss: a mapping from the classes' names, or `balanced`:
+    those with few examples in the train split as much as the others."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
     cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)

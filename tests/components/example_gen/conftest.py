@@ -65,9 +65,15 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_
         task: str = "multiclass",
         mixed_columns: tuple[str, ...] = (),
         csv: CsvSettings = CsvSettings(),  # noqa: B008 - it does not change
+        weight: str = "",
     ) -> standard_artifacts.Examples:
         settings = ExampleGenSettings(
-            format=data_format, label=label, task=task, mixed_columns=mixed_columns, csv=csv
+            format=data_format,
+            label=label,
+            task=task,
+            mixed_columns=mixed_columns,
+            csv=csv,
+            weight=weight,
         )
         examples = standard_artifacts.Examples()
         examples.uri = str(tmp_path_factory.mktemp("examples"))
