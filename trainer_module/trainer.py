@@ -18,6 +18,7 @@ from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
 from trainer_module.loops.length import choose_batch_size, choose_epochs, choose_rounds
+from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
@@ -156,6 +157,7 @@ def make_job(
         backup_directory,
         runtime.backup_steps,
         runtime.writes_backup,
+        make_callbacks(settings),
     )
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):

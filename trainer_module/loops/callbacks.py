@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -217,6 +217,7 @@ def build_callbacks(
     backup_directory: str,
     backup_steps: int | None = None,
     writes_backup: bool = True,
+    own: Sequence[tf_keras.callbacks.Callback] = (),
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -228,6 +229,7 @@ def build_callbacks(
       backup_directory: for checkpoints.
       backup_steps: steps between backups; None is one at the end of each epoch.
       writes_backup: whether no other process does so for this one, in the same directory.
+      own: callbacks of the user's.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
@@ -244,6 +246,7 @@ def build_callbacks(
                 MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"
             )
         )
+    callbacks += own
     backup = Backup(
         strategy,
         backup_directory,

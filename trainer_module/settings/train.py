@@ -121,6 +121,8 @@ class TrainSettings(Settings):
     checkpoints: CheckpointSettings | None = None
     """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
     goes on from the last one. Default: none is left when training is done."""
+    callbacks: list[str] = []
+    """Import paths of Keras callbacks of yours: classes, or functions that make one."""
     seed: int = 42
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStopping | Literal["auto"] | bool | None = AUTO
@@ -130,7 +132,8 @@ class TrainSettings(Settings):
     @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key below `train` that names each."""
-        return {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
+        loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
+        return loss | {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
