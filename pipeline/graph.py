@@ -106,7 +106,7 @@ def create_pipeline(
 
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
-        run_fn=RUN_FN,
+        run_fn=config.train.run_fn or RUN_FN,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,

@@ -248,6 +248,13 @@ def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def checkpoints_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
+    """Whoever trains otherwise keeps checkpoints as they like."""
+    if config.train.run_fn and config.train.checkpoints:
+        yield Issue("train.checkpoints", f"{config.train.run_fn} keeps its own; leave it out")
+
+
+@_rule
 def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
     """A server's URL names user, host and database, and keeps the password to itself."""
     if config.metadata is not None:

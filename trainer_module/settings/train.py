@@ -123,6 +123,9 @@ class TrainSettings(Settings):
     goes on from the last one. Default: none is left when training is done."""
     callbacks: list[str] = []
     """Import paths of Keras callbacks of yours: classes, or functions that make one."""
+    run_fn: str | None = None
+    """Import path of a `run_fn(fn_args)` of yours, as TFX's Trainer takes it; the other keys of the
+    section are for it to read then. Default: the one that does what they say."""
     seed: int = 42
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
     early_stopping: EarlyStopping | Literal["auto"] | bool | None = AUTO
@@ -133,7 +136,9 @@ class TrainSettings(Settings):
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code, by the key below `train` that names each."""
         loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
-        return loss | {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
+        run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
+        callbacks = {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
+        return loss | callbacks | run_fn
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
