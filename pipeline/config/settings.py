@@ -89,8 +89,8 @@ class EvaluateSettings(Settings):
     """Names of metrics, or import paths of TFMA's or Keras's metric classes; empty: the usual ones
     of the task. docs/config.md lists the names."""
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric; besides them a model is never worse than the one in service. Without any, it
-    has to be better than a constant prediction (the most frequent class, the mean)."""
+    """Bounds by metric; besides them a model is never worse than the one in service. Without any,
+    it has to be better than a constant prediction (the most frequent class, the mean)."""
     slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
 
