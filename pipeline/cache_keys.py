@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tfx.dsl.components.base import base_node
 
 from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
     """What Transform is told: without the model's settings, which must not invalidate its cache."""
-    settings = TrainerSettings(label=config.data.label, task=config.task, features=config.features)
-    return _custom_config(settings, config.preprocessing)
+    settings = config.trainer_settings
+    settings = settings.model_copy(update={"model": ModelSettings(), "train": TrainSettings()})
+    return _custom_config(settings, [config.preprocessing] if config.preprocessing else [])
 
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
-    return _custom_config(config.trainer_settings, config.model.builder)
+    settings = config.trainer_settings
+    return _custom_config(settings, settings.own_code.values())
 
 
-def add_code(component: base_node.BaseNode, *code: str) -> None:
-    """Makes our code that a component runs a part of its cache key.
+def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ()) -> None:
+    """Makes the code that a component runs a part of its cache key.
 
     Beside its parameters: not all of these components have one for it.
+
+    Args:
+      component: the component.
+      code: ours, files and folders.
+      own: import paths of the user's.
     """
-    component.exec_properties[CODE_KEY] = code_fingerprint(ROOT / path for path in code)
+    component.exec_properties[CODE_KEY] = code_fingerprint((ROOT / path for path in code), own)
 
 
-def _custom_config(settings: TrainerSettings, import_path: str | None) -> dict[str, object]:
-    code = code_fingerprint([ROOT / "trainer_module"], [import_path] if import_path else [])
+def _custom_config(settings: TrainerSettings, import_paths: Iterable[str]) -> dict[str, object]:
+    code = code_fingerprint([ROOT / "trainer_module"], import_paths)
     return {**settings.to_custom_config(), CODE_KEY: code}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.constants import TF_GENERIC
+from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
-from pipeline.config.metrics import DEFAULT_METRICS, METRICS, Metric
+from pipeline.config.metrics import DEFAULT_METRICS, Metric, find_metric
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
+from trainer_module.errors import ConfigError
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 
@@ -53,7 +56,7 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     task, evaluate = config.task, config.evaluate
     thresholds = effective_thresholds(evaluate, task)
     metrics = [
-        _metric_config(name, METRICS[task][name], thresholds.get(name))
+        _metric_config(name, _find(task, name, thresholds.get(name)), thresholds.get(name))
         for name in metric_names(evaluate, task)
     ]
     return tfma.EvalConfig(
@@ -63,12 +66,11 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
                 label_key=EVAL_LABEL,
+                example_weight_key=config.data.weight or "",
                 preprocessing_function_names=[EVAL_LABEL_SIGNATURE],
             )
         ],
-        metrics_specs=[
-            tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name="ExampleCount"), *metrics])
-        ],
+        metrics_specs=_with_example_count(metrics, is_weighted=config.data.weight is not None),
         options=config_pb2.Options(include_default_metrics={"value": False}),
         slicing_specs=[
             tfma.SlicingSpec(),
@@ -77,8 +79,37 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     )
 
 
+def _with_example_count(
+    metrics: list[tfma.MetricConfig], is_weighted: bool
+) -> list[tfma.MetricsSpec]:
+    """The metrics, and the number of examples, which their weights must not change."""
+    count = tfma.MetricConfig(class_name="ExampleCount")
+    if not is_weighted:
+        return [tfma.MetricsSpec(metrics=[count, *metrics])]
+    unweighted = config_pb2.ExampleWeightOptions(unweighted=True)
+    return [
+        tfma.MetricsSpec(metrics=[count], example_weights=unweighted),
+        tfma.MetricsSpec(metrics=metrics),
+    ]
+
+
+def _find(task: Task, name: str, threshold: Threshold | None) -> Metric:
+    metric = find_metric(task, name, threshold is not None and threshold.max is not None)
+    # TFMA looks among its own first, whatever module is named beside the class.
+    taken = metric_types.registered_metrics().get(metric.class_name)
+    if taken and metric.module and not metric.module.startswith(tfma.__name__):
+        raise ConfigError(
+            f"evaluate.metrics: {name} has the name of a metric of TFMA's, {taken.__module__}."
+            f"{taken.__qualname__}, which would be taken for it; give yours another one."
+        )
+    return metric
+
+
 def _metric_config(name: str, metric: Metric, threshold: Threshold | None) -> tfma.MetricConfig:
-    config = tfma.MetricConfig(class_name=metric.class_name, config=f'"name": "{name}"')
+    options = json.dumps({"name": name, **metric.options})
+    config = tfma.MetricConfig(
+        class_name=metric.class_name, module=metric.module, config=options.strip("{}")
+    )
     if threshold is None:
         return config
     # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.

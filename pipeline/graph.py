@@ -106,7 +106,7 @@ def create_pipeline(
 
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
-        run_fn=RUN_FN,
+        run_fn=config.train.run_fn or RUN_FN,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema,
@@ -138,11 +138,13 @@ def create_pipeline(
         schema=schema,
         label=config.data.label,
         split=EVAL_SPLIT,
-        constant_metric=constant_metric(config.evaluate, config.task),
+        # It counts all examples alike, which weighed metrics are not to be compared with.
+        constant_metric=(
+            None if config.data.weight else constant_metric(config.evaluate, config.task)
+        ),
     ).with_id(ComponentId.EVALUATOR.value)
-    add_code(
-        evaluator, "components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py"
-    )
+    code = ("components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py")
+    add_code(evaluator, *code, own=config.evaluate.own_code.values())
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(

@@ -37,6 +37,8 @@ class Content:
     """For each record in order: whether it has a label to learn from."""
     tensors: Tensors | None = None
     """The usable examples, one tensor per feature; None where they do not fit."""
+    label_counts: list[int] = field(default_factory=list)
+    """Usable examples of each class by index; empty for regression."""
     label_sum: float = 0.0
     label_squares: float = 0.0
 
@@ -56,6 +58,12 @@ class Content:
             rows = chosen[self.usable]
             tensors = {name: tf.boolean_mask(values, rows) for name, values in tensors.items()}
         return Content(self.usable[chosen], tensors)
+
+    def add_classes(self, label: np.ndarray) -> None:
+        """Adds the usable labels of a batch to the counts."""
+        counts = np.bincount(label.ravel(), minlength=len(self.label_counts))
+        self.label_counts += [0] * (len(counts) - len(self.label_counts))
+        self.label_counts = (np.array(self.label_counts, np.int64) + counts).tolist()
 
     def add_labels(self, label: np.ndarray) -> None:
         """Adds the usable labels of a batch to the sums."""
@@ -118,6 +126,8 @@ class Reader:
                 batch = _masked(batch, keep)
             if self.problem.task is Task.REGRESSION:
                 found.add_labels(batch[self.problem.label].numpy())
+            else:
+                found.add_classes(batch[self.problem.label].numpy())
             if examples * per_example <= max_bytes:
                 parts.append(batch)
             else:

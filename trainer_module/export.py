@@ -121,7 +121,8 @@ def build_signatures(
       transform: the transform graph, tracked by the object that will be saved.
       tft_output: for the raw feature spec.
       problem: for the names of the transformed features and the classes.
-      settings: for the label and the ignored columns, which no serving signature asks for.
+      settings: for the label, the weight and the ignored columns, which no serving signature asks
+          for.
     """
     labelled_spec = _used_spec(tft_output, settings)
     spec = {name: value for name, value in labelled_spec.items() if name != problem.label}
@@ -232,7 +233,8 @@ def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> 
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
-        if name not in settings.features or settings.features[name].is_input
+        if name != settings.weight
+        and (name not in settings.features or settings.features[name].is_input)
     }
 
 

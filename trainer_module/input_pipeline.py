@@ -17,6 +17,7 @@ import tf_keras
 
 from trainer_module.examples import Content, Reader, Tensors
 from trainer_module.strategies import worker_counters
+from trainer_module.weights import weigh
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled."""
@@ -51,6 +52,10 @@ class Split:
     """Processes that the replicas in step are in."""
     shuffle_seed: int | None = None
     """For training; None keeps the order, and ends after the last example."""
+    rounds: int = 1
+    """How often every example comes up in an epoch of training."""
+    class_weights: tuple[float, ...] = ()
+    """How much an example of each class counts; empty if all count alike."""
 
     @property
     def examples(self) -> int:
@@ -71,7 +76,7 @@ class Split:
     def steps(self) -> int:
         """Steps per epoch, in which every example comes up."""
         if self.shuffle_seed is not None:
-            return math.ceil(self.examples / self.global_batch_size)
+            return math.ceil(self.examples * self.rounds / self.global_batch_size)
         # So many that the worker with the most examples comes to their end, but no more than
         # leave an example for each replica: some kernels refuse an empty batch.
         steps = math.ceil(max(self.examples_per_worker) / (self.batch_size * self._local_replicas))
@@ -95,7 +100,9 @@ class Split:
         return _deal(self.examples, self.workers)
 
     def distribute(self, strategy: tf.distribute.Strategy, start_step: int = 0) -> Any:
-        """What `fit` and `evaluate` take: (features by name, label [batch, 1]) per replica.
+        """What `fit` and `evaluate` take, per replica.
+
+        That is (features by name, label [batch, 1]), and weights [batch] where there are some.
 
         Args:
           strategy: whose replicas share each step.
@@ -125,7 +132,7 @@ class Split:
         last_step = self.steps if self.shuffle_seed is None else FOREVER // local
         seed = tf.constant(self.shuffle_seed or 0, tf.int64)
 
-        def gather(turn: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+        def gather(turn: tf.Tensor) -> tuple[Any, ...]:
             rows = self._rows(turn // local * self.replicas + first + turn % local, seed)
             return self._split_label({k: tf.gather(v, rows) for k, v in tensors.items()})
 
@@ -182,7 +189,7 @@ class Split:
                 tf.data.AUTOTUNE,
             )
 
-        def counted(batch: Tensors) -> tuple[Tensors, tf.Tensor]:
+        def counted(batch: Tensors) -> tuple[Any, ...]:
             worker_counters.count(self.batch_size)
             return self._split_label(batch)
 
@@ -192,9 +199,12 @@ class Split:
         """The workers trace this once, together; the clock tells them apart when it runs."""
         return self.shuffle_seed + tf.cast(tf.timestamp() * 1e6, tf.int64)
 
-    def _split_label(self, batch: Tensors) -> tuple[Tensors, tf.Tensor]:
-        features = dict(batch)
-        return features, features.pop(self.reader.problem.label)
+    def _split_label(self, batch: Tensors) -> tuple[Any, ...]:
+        features, problem = dict(batch), self.reader.problem
+        label = features.pop(problem.label)
+        column = features.pop(problem.weight) if problem.weight else None
+        weights = weigh(label, self.class_weights, column)
+        return (features, label) if weights is None else (features, label, weights)
 
 
 def _deal(total: int, shares: int) -> list[int]:

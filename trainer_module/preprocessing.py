@@ -2,7 +2,8 @@
 
 Everything here becomes part of the TensorFlow graph that also serves, so training and serving
 cannot differ. Transformed features keep the names of their columns. A `preprocessing_fn` of your
-own can call `transform_features` and `transform_label` and add to what they return.
+own can call `transform_features`, `transform_label` and `transform_weight`, and add to what they
+return.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ def preprocessing_fn(
     """
     settings = TrainerSettings.from_custom_config(custom_config)
     label = transform_label(inputs, settings)
-    return {**transform_features(inputs, settings), settings.label: label}
+    weight = transform_weight(inputs, settings)
+    return {**transform_features(inputs, settings), **weight, settings.label: label}
 
 
 def transform_features(
     inputs: Mapping[str, AnyTensor], settings: TrainerSettings
 ) -> dict[str, tf.Tensor]:
-    """Transforms every column but the label and the ignored ones.
+    """Transforms every column but the label, the weight and the ignored ones.
 
     Returns:
       Dense tensors, as the `transform` of each feature type gives them.
@@ -51,7 +53,7 @@ def transform_features(
     chosen = {
         name: settings.features.get(name) or default_feature(inputs[name].dtype)
         for name in sorted(inputs)
-        if name != settings.label
+        if name not in (settings.label, settings.weight)
     }
     transformed: dict[str, tf.Tensor] = {}
     for kind in FEATURES:
@@ -85,6 +87,20 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
     return vocabulary.compute_and_apply_classes(
         dense_strings(label), settings.label, numeric=label.dtype != tf.string
     )
+
+
+def transform_weight(
+    inputs: Mapping[str, AnyTensor], settings: TrainerSettings
+) -> dict[str, tf.Tensor]:
+    """The examples' weights, [batch, 1] float32, by their name; empty where there are none.
+
+    Raises:
+      DataError: if the weight is not among `inputs`.
+    """
+    if settings.weight is None:
+        return {}
+    _require(settings.weight, inputs, "weight")
+    return {settings.weight: dense_numbers(inputs[settings.weight])}
 
 
 def default_feature(dtype: tf.DType) -> Feature:

@@ -60,6 +60,8 @@ class Problem:
     classes: tuple[str, ...]
     """Names of the classes by index; empty for regression."""
     features: tuple[TransformedFeature, ...]
+    weight: str | None = None
+    """The column of the examples' weights; None where all count alike."""
     label_mean: float = 0.0
     """Of the train split, for regression."""
     label_deviation: float = 1.0
@@ -72,6 +74,7 @@ class Problem:
         task: Task,
         label: str,
         declared: Mapping[str, BaseFeature] | None = None,
+        weight: str | None = None,
     ) -> Problem:
         """Reads the transformed features and, for classification, the classes.
 
@@ -81,22 +84,24 @@ class Problem:
           label: its column.
           declared: what the config says of columns; a transformed tensor is of the type that is
               declared for its name if it can be, otherwise of the first that it can be.
+          weight: the column of the examples' weights, if there is one.
 
         Raises:
           TrainingError: if the label is not among the transformed features, one of which is not
               dense or has an unknown vocabulary or dtype, or if the number of classes does not
               suit the task.
         """
-        _check_label(label, tft_output.transformed_feature_spec())
+        for role, column in {"label": label, "weight": weight or label}.items():
+            _check_returned(role, column, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output)
         features = tuple(
             _feature(name, spec, sizes, (declared or {}).get(name))
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
-            if name != label
+            if name not in (label, weight)
         )
         classes = vocabulary.read_classes(tft_output) if task.is_classification else ()
         _check_classes(task, label, classes)
-        return cls(task, label, classes, features)
+        return cls(task, label, classes, features, weight)
 
     def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
         """The features of one kind, by name."""
@@ -197,11 +202,11 @@ def _feature(
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
 
 
-def _check_label(label: str, spec: Iterable[str]) -> None:
-    if label not in (names := sorted(spec)):
+def _check_returned(role: str, column: str, spec: Iterable[str]) -> None:
+    if column not in (names := sorted(spec)):
         raise TrainingError(
-            f"preprocessing returned {', '.join(names)}, but not the label {label!r}: it has to be "
-            "returned under its own name."
+            f"preprocessing returned {', '.join(names)}, but not the {role} {column!r}: it has to "
+            "be returned under its own name."
         )
 
 

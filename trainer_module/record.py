@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from trainer_module.loops import TrainingJob
 from trainer_module.loops.callbacks import EpochTimes
+from trainer_module.loops.length import choose_batch_size, choose_stopping
 from trainer_module.runtime import Runtime
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.strategies.worker_counters import read_counts
 
 RECORD_FILE = "training.json"
@@ -113,10 +114,13 @@ def _notes(
         )
     if runtime.reason:
         yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
-    if train.batch_size < settings.train.batch_size:
+    if settings.train.epochs == AUTO:
+        yield _length(settings, job)
+    batch_size = choose_batch_size(settings.train, train.examples, train.replicas)
+    if train.batch_size < batch_size:
         yield (
             f"the train split's {train.examples} examples are fewer than a global batch of "
-            f"{settings.train.batch_size * train.replicas}: a step takes {train.global_batch_size}"
+            f"{batch_size * train.replicas}: a step takes {train.global_batch_size}"
         )
     elif train.replicas > 1 and train.examples % train.global_batch_size:
         yield (
@@ -135,3 +139,18 @@ def _notes(
             f"the workers took uneven parts of the steps, with {', '.join(map(str, counts))} "
             "examples: some are slower, or were started again"
         )
+
+
+def _length(settings: TrainerSettings, job: TrainingJob) -> str:
+    """What `epochs: auto` came to, and why."""
+    train, epochs = job.train, len(job.backup.history["loss"])
+    chosen = (
+        f"epochs auto: at most {job.epochs} of {train.steps} steps with {train.global_batch_size} "
+        "examples each"
+    )
+    if train.rounds > 1:
+        chosen += f", in which every example comes up {train.rounds} times"
+    stopping = choose_stopping(settings.train, train.steps)
+    if stopping is None or epochs == job.epochs:
+        return chosen
+    return f"{chosen}; ended after {epochs}, as {stopping.patience} in a row were no better"

@@ -12,13 +12,15 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.examples import Reader
+from trainer_module.examples import Content, Reader
 from trainer_module.export import export_model, try_export
 from trainer_module.folds import FOLDS_FOLDER, make_folds, measure, summarize
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
+from trainer_module.loops.length import choose_batch_size, choose_epochs, choose_rounds
+from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
@@ -29,6 +31,7 @@ from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
 from trainer_module.strategies.base import Processes
 from trainer_module.warm_start.transfer import warm_start
+from trainer_module.weights import weights_by_class
 
 
 def run_fn(fn_args: Any) -> None:
@@ -93,20 +96,31 @@ def load_data(
     Raises:
       TrainingError: if a split has nothing to learn from.
     """
-    problem = Problem.from_transform(tft_output, settings.task, settings.label, settings.features)
+    problem = Problem.from_transform(
+        tft_output, settings.task, settings.label, settings.features, settings.weight
+    )
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
-    def open_split(name: str, files: list[str], batch_size: int, seed: int | None = None) -> Split:
+    replicas = strategy.num_replicas_in_sync
+
+    def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         reader = Reader(files, tft_output.transformed_feature_spec(), problem)
         content = reader.read(name, processes=workers)
         if in_step > 1 and not agree(strategy, content.tensors is not None):
             content.tensors = None  # They do not fit on every worker.
-        return Split(reader, content, batch_size, strategy.num_replicas_in_sync, in_step, seed)
+        return reader, content
 
-    train = open_split(
-        "train", fn_args.train_files, settings.train.batch_size, settings.train.seed
-    ).fitted()
-    evaluation = open_split("eval", fn_args.eval_files, max(train.batch_size, EVAL_BATCH))
+    reader, content = read("train", fn_args.train_files)
+    batch_size = choose_batch_size(settings.train, content.examples, replicas)
+    train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
+    by_class = weights_by_class(
+        settings.train.class_weights, problem.label, problem.classes, content.label_counts
+    )
+    rounds = choose_rounds(settings.train, train.steps)
+    train = replace(train, rounds=rounds, class_weights=by_class)
+    eval_batch = max(train.batch_size, EVAL_BATCH)
+    evaluation = Split(*read("eval", fn_args.eval_files), eval_batch, replicas, in_step)
+    evaluation = replace(evaluation, class_weights=by_class)
     problem = replace(
         problem,
         label_mean=train.content.label_mean,
@@ -170,7 +184,8 @@ def make_job(
       TrainingError: if the model cannot be built, or the base model not be read.
     """
     train = settings.train
-    execution = train.steps_per_execution or steps_per_execution(data.train.steps * train.epochs)
+    epochs = choose_epochs(train, data.train.steps)
+    execution = train.steps_per_execution or steps_per_execution(data.train.steps * epochs)
     model = build_model(data.problem, settings, strategy, data.train.steps, execution)
     base_model = getattr(fn_args, "base_model", None)
     notes = []
@@ -188,6 +203,7 @@ def make_job(
         runtime.backup_steps,
         runtime.writes_backup,
         unit,
+        make_callbacks(settings),
     )
     backup.restore(model)
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -199,7 +215,7 @@ def make_job(
         strategy=strategy,
         train=data.train,
         evaluation=data.evaluation,
-        epochs=train.epochs,
+        epochs=epochs,
         steps_per_execution=execution,
         callbacks=[*callbacks, backup],
         backup=backup,

@@ -1,1 +1,1 @@
-"""Evaluator: what TFX measures, and a bound that every useful model keeps."""
+"""Evaluator: what TFX measures and what it lacks, and a bound that every useful model keeps."""

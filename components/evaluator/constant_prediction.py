@@ -79,6 +79,14 @@ def _auc(labels: np.ndarray) -> tuple[float, float]:
     return 0.5, 0.5 + min(_Z * math.sqrt(variance), 0.5 * (1 - _NEARLY))
 
 
+def _mean_recall(labels: np.ndarray) -> tuple[float, float]:
+    """One class is found always and the others never."""
+    counts = np.unique(labels, return_counts=True)[1]
+    share = 1 / len(counts)
+    error = math.sqrt(np.sum(share * (1 - share) / counts)) / len(counts)
+    return share, share + min(_Z * error, (1 - share) * (1 - _NEARLY))
+
+
 def _positive_share(labels: np.ndarray) -> tuple[float, float]:
     """Precision where all are called positive, and where scores say nothing."""
     share = labels.mean()
@@ -123,6 +131,9 @@ FORMULAS: dict[str, Formula] = {
     "accuracy": _accuracy,
     "auc": _auc,
     "auc_precision_recall": _positive_share,
+    "average_precision": _positive_share,
+    "balanced_accuracy": _mean_recall,
+    "macro_recall": _mean_recall,
     "precision": _positive_share,
     "f1": _f1,
     "log_loss": _log_loss,
@@ -130,6 +141,7 @@ FORMULAS: dict[str, Formula] = {
     "rmse": _rmse,
     "mae": _mae,
     "r2": _r2,
+    "squared_correlation": _r2,
 }
 """By the name of the metric in a config."""
 

@@ -24,6 +24,7 @@ from components.example_gen.columns import (
 )
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes, counted
+from components.example_gen.weights import check_weights
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -71,6 +72,8 @@ class Report:
         """
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
+        if settings.weight:
+            check_weights(rows, first, settings.weight)
         for name, count in zip(
             split_names, np.bincount(splits, minlength=len(split_names)), strict=True
         ):
@@ -122,7 +125,8 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         # A column that the config declares to be something else is no number to the model; one
         # without any value has no type.
-        is_number = name != settings.label and name not in settings.mixed_columns
+        is_special = name in (settings.label, settings.weight)
+        is_number = not is_special and name not in settings.mixed_columns
         if not is_number or pa.types.is_null(column.type):
             continue
         values = column.flatten()

@@ -90,6 +90,8 @@ class ExampleGenSettings(Settings):
     task: Task
     csv: CsvSettings = CsvSettings()
     """How CSV files are written."""
+    weight: str = ""
+    """The column of the examples' weights; empty where all count alike."""
     mixed_columns: tuple[str, ...] = ()
     """Columns that may hold numbers and text: declared categorical or ignored."""
     on_bad_file: OnBadFile = OnBadFile.FAIL

@@ -185,14 +185,14 @@ def _are_whole(known: pa.Array) -> bool:
 def _digest(values: pa.Array) -> bytes:
     """The same for columns that are equal in every row."""
     digest = hashlib.blake2b(str(values.type).encode())
-    digest.update(np.packbits(values.is_valid().to_numpy(zero_copy_only=False)))
+    digest.update(np.packbits(values.is_valid().to_numpy(zero_copy_only=False)).tobytes())
     filled = values.drop_null()
     if _is_text(values):
         lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
-        digest.update(np.ascontiguousarray(lengths))
+        digest.update(lengths.tobytes())
         digest.update(pc.binary_join(pa.array([filled.to_pylist()]), b"")[0].as_buffer())
     else:
-        digest.update(np.ascontiguousarray(filled.to_numpy(zero_copy_only=False)))
+        digest.update(filled.to_numpy(zero_copy_only=False).tobytes())
     return digest.digest()
 
 

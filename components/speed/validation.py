@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorflow_data_validation.api import validation_api
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
@@ -16,7 +16,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 MOST_COLUMNS = 200
 
 _FUNCTION = "validate_statistics_internal"
-_Statistics = statistics_pb2.DatasetFeatureStatisticsList
+_Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 
 
 def validate_by_columns() -> None:

@@ -65,7 +65,7 @@ def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> i
       backup: the backup's folder; one that is there stays as it is.
       model_run_uri: of this execution, beside which those of earlier ones are.
       key: the `steps_key` that it has to have.
-      epochs: that will be trained.
+      epochs: that will be trained; 0 where that is not known yet, and all begins anew.
 
     Returns:
       The epochs that the longest such training has done; 0 if there is none.

@@ -33,7 +33,7 @@ from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
-from trainer_module.settings import TrainerSettings
+from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import Processes
@@ -83,7 +83,9 @@ class ClusterTrainerExecutor(GenericExecutor):
         run_fn = exec_properties[RUN_FN_KEY]
         train = TrainerSettings.from_custom_config(fn_args.custom_config).train
         key = steps_key(input_dict, exec_properties)
-        continued = begin_with_kept(backup, fn_args.model_run_dir, key, train.epochs)
+        # How many `auto` stands for is known to those that read the data.
+        epochs = 0 if train.epochs == AUTO else train.epochs
+        continued = begin_with_kept(backup, fn_args.model_run_dir, key, epochs)
         _train(run_fn, fn_args, backup, continued, options)
         if not fileio.exists(fn_args.serving_model_dir):
             raise TrainingError(

@@ -38,7 +38,7 @@ def config_fingerprint(config: PipelineConfig) -> str:
 
 def own_sources(config: PipelineConfig) -> list[Path]:
     """The files of the user's code that a config names, and of what these import."""
-    return _sources(path for path in (config.preprocessing, config.model.builder) if path)
+    return _sources(config.own_code.values())
 
 
 def _sources(import_paths: Iterable[str]) -> list[Path]:

@@ -8,6 +8,8 @@ from pipeline.config.settings import PipelineConfig
 def named_columns(config: PipelineConfig) -> dict[str, str]:
     """Those that the model or its evaluation uses."""
     features = {f"features.{name}": name for name in config.features}
+    if config.data.weight:
+        features["data.weight"] = config.data.weight
     slices = {
         f"evaluate.slices.{i}": name
         for i, columns in enumerate(config.evaluate.slices)

@@ -11,7 +11,7 @@ from components.example_gen.formats import FORMATS, IMAGE_FEATURE, OnBadFile
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
-from pipeline.config.metrics import METRICS
+from pipeline.config.metrics import METRICS, is_own
 from pipeline.config.schedule_rules import SCHEDULE_RULES
 from pipeline.config.settings import (
     BUILTIN_PREFIX,
@@ -19,15 +19,14 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
+from pipeline.config.train_rules import TRAIN_RULES
 from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, undemanding_models
-from trainer_module.settings import ImageFeature, Strategy, Task
-from trainer_module.strategies import strategies_of_several_processes
-from trainer_module.strategies.base import Processes
+from trainer_module.settings import ImageFeature, Task
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
-_RULES: list[Rule] = [*SCHEDULE_RULES]
+_RULES: list[Rule] = [*SCHEDULE_RULES, *TRAIN_RULES]
 
 
 def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
@@ -160,6 +159,21 @@ def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def weight_is_a_column_of_its_own(config: PipelineConfig) -> Iterator[Issue]:
+    """A weight is neither what is learnt nor what it is learnt from."""
+    weight = config.data.weight
+    if weight is None:
+        return
+    if weight == config.data.label:
+        yield Issue("data.weight", f"found {weight!r}, which is the label; name another column")
+    if weight in config.features:
+        yield Issue(f"features.{weight}", "the weight cannot be a feature; remove this key")
+    if FORMATS[config.data.format].holds_images:
+        found = f"found {weight!r}, but {config.data.format} data has no columns; leave it out"
+        yield Issue("data.weight", found)
+
+
+@_rule
 def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
     """Image data has one feature, `image`, and the model needs its size."""
     if not FORMATS[config.data.format].holds_images:
@@ -201,35 +215,6 @@ def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
-def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
-    """Only some strategies train in several processes."""
-    train = config.train
-    strategy = train.strategy
-    runs_alone = strategy.processes is Processes.ONE and strategy.kind != Strategy.AUTO
-    if train.cluster is None or not runs_alone:
-        return
-    if train.cluster.workers > 1:
-        yield Issue(
-            "train.cluster.workers",
-            f"found {train.cluster.workers}, but strategy {strategy.kind} trains in one process; "
-            f"use {enumerate_names(strategies_of_several_processes(), 'or')}, or leave `cluster` "
-            "out",
-        )
-
-
-@_rule
-def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
-    """The workers of parameter servers have no step in common but an epoch's last."""
-    strategy = config.train.strategy
-    if strategy.processes is Processes.SERVERS and config.train.backup_steps:
-        yield Issue(
-            "train.backup_steps",
-            f"found {config.train.backup_steps}, but {strategy.kind} is backed up at the end of "
-            "each epoch; leave it out",
-        )
-
-
-@_rule
 def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
     """A server's URL names user, host and database, and keeps the password to itself."""
     if config.metadata is not None:
@@ -246,9 +231,11 @@ def metrics_fit_the_task(config: PipelineConfig) -> Iterator[Issue]:
     named = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
     named |= {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
     for path, metric in named.items():
-        if metric not in known:
+        if metric not in known and not is_own(metric):
             yield Issue(
-                path, f"{metric!r} is no metric for {config.task}; {near_match(metric, known)}"
+                path,
+                f"{metric!r} is no metric for {config.task}; {near_match(metric, known)} "
+                "A metric of yours is an import path, such as my_metrics.Cost",
             )
 
 
@@ -286,11 +273,9 @@ def schema_exists(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def import_paths_lead_somewhere(config: PipelineConfig) -> Iterator[Issue]:
     """Code of the user's is found before anything runs, without running it."""
-    if config.preprocessing is not None:
-        yield from check_import_path("preprocessing", config.preprocessing)
-    if config.model.is_custom:
-        yield from check_import_path("model.kind", config.model.kind)
-    elif config.model.kind not in ZOO:
+    for key, path in config.own_code.items():
+        yield from check_import_path(key, path)
+    if not config.model.is_custom and config.model.kind not in ZOO:
         yield Issue(
             "model.kind",
             f"found {config.model.kind!r}; {near_match(config.model.kind, ZOO)} "

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile
 from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.metrics import is_own
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -40,6 +41,9 @@ class DataSettings(Settings):
     latest span; `builtin:digits` and `builtin:taxi` are shipped data. Relative to where you run."""
     label: str = Field(default="label", min_length=1)
     """The column to predict. For images in folders the folder's name is the label."""
+    weight: str | None = None
+    """A column that says how much each example counts in the loss and in the metrics; it is no
+    feature, and nobody asks for it when the model serves."""
     splits: dict[str, int | str] = {TRAIN_SPLIT: 8, EVAL_SPLIT: 2}
     """Hash buckets per split (8 and 2: 80 % and 20 %), or a glob per split below `path`."""
     split_by: str | None = None
@@ -90,12 +94,20 @@ class EvaluateSettings(CrossValidation):
     """What the model is measured by, and what it must reach to be pushed."""
 
     metrics: list[str] = []
-    """Names of metrics; empty: the usual ones of the task. docs/config.md lists them."""
+    """Names of metrics, or import paths of TFMA's or Keras's metric classes; empty: the usual ones
+    of the task. docs/config.md lists the names."""
     thresholds: dict[str, Threshold] = {}
     """Bounds by metric; besides them a model is never worse than the one in service. Without any,
     it has to be better than a constant prediction (the most frequent class, the mean)."""
     slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's metrics, by the key that names each."""
+        named = {f"evaluate.metrics.{i}": name for i, name in enumerate(self.metrics)}
+        named |= {f"evaluate.thresholds.{name}": name for name in self.thresholds}
+        return {key: name for key, name in named.items() if is_own(name)}
 
 
 class PushSettings(Settings):
@@ -236,10 +248,17 @@ class PipelineConfig(Settings):
         return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
 
     @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code, by the key that names each."""
+        preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
+        return preprocessing | self.trainer_settings.own_code | self.evaluate.own_code
+
+    @property
     def trainer_settings(self) -> TrainerSettings:
         """The part that Transform and Trainer are told."""
         return TrainerSettings(
             label=self.data.label,
+            weight=self.data.weight,
             task=self.task,
             features=self.features,
             model=self.model,

@@ -33,6 +33,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         format=config.data.format,
         label=config.data.label,
         task=config.task,
+        weight=config.data.weight or "",
         csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),

@@ -15,12 +15,17 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
 from pipeline.kubeflow.compiled import Parameters, ParameterValue
 from trainer_module.errors import ConfigError, enumerate_names
+from trainer_module.settings import AUTO
 from trainer_module.strategies import STRATEGIES
+
+AUTO_EPOCHS = 0
+"""Stands for `auto`: Kubeflow's parameters are of one type."""
 
 
 def default_parameters(config: PipelineConfig) -> Parameters:
     """What can be set per run, with the values of a run that sets nothing."""
-    return {"epochs": config.train.epochs, "strategy": config.train.strategy.kind, "span": ""}
+    epochs = AUTO_EPOCHS if config.train.epochs == AUTO else config.train.epochs
+    return {"epochs": epochs, "strategy": config.train.strategy.kind, "span": ""}
 
 
 def read_parameter(config: PipelineConfig, name: str, text: str) -> ParameterValue:
@@ -48,6 +53,8 @@ def apply_parameters(config: PipelineConfig, parameters: Parameters) -> Pipeline
     changes = {
         name: value for name, value in parameters.items() if name != "span" and value != known[name]
     }
+    if changes.get("epochs") == AUTO_EPOCHS:
+        changes["epochs"] = AUTO
     values = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     values["train"] = values.get("train", {}) | changes
     try:
@@ -59,12 +66,15 @@ def apply_parameters(config: PipelineConfig, parameters: Parameters) -> Pipeline
 
 
 def _read_epochs(config: PipelineConfig, text: str) -> int:
+    if text == AUTO:
+        return AUTO_EPOCHS
+    right = f"right is a whole number, or {AUTO_EPOCHS} for as many as the data asks for"
     try:
         epochs = int(text)
     except ValueError:
-        raise ConfigError(f"it is a whole number, {config.train.epochs} by default") from None
-    if epochs < 1:
-        raise ConfigError("at least one epoch is trained")
+        raise ConfigError(right) from None
+    if epochs < AUTO_EPOCHS:
+        raise ConfigError(right)
     return epochs
 
 

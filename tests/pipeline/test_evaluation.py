@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from typing import Any
@@ -17,6 +18,7 @@ from pipeline.evaluation import (
     make_eval_config,
     metric_names,
 )
+from trainer_module.errors import ConfigError
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 
@@ -38,7 +40,7 @@ def eval_config(task: str = "binary", **evaluate: Any) -> tfma.EvalConfig:
 def metrics_of(config: tfma.EvalConfig) -> dict[str, tfma.MetricConfig]:
     """By the name that results have."""
     (specs,) = config.metrics_specs
-    return {metric.config.removeprefix('"name": ').strip('"'): metric for metric in specs.metrics}
+    return {json.loads(f"{{{metric.config}}}").get("name"): metric for metric in specs.metrics}
 
 
 def threshold_of(config: tfma.EvalConfig, name: str) -> tfma.MetricThreshold:
@@ -72,6 +74,7 @@ def test_every_metric_has_the_class_and_name_of_the_table(task: Task) -> None:
     metrics = metrics_of(eval_config(task.value, metrics=list(METRICS[task])))
     for name, metric in METRICS[task].items():
         assert metrics[name].class_name == metric.class_name
+        assert metrics[name].module == metric.module
 
 
 def test_metrics_are_those_named_and_then_those_with_thresholds() -> None:
@@ -115,6 +118,9 @@ def test_both_bounds_are_always_given(given: dict[str, float], lower: float, upp
         ("multiclass", "accuracy", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
         ("regression", "mae", tfma.MetricDirection.LOWER_IS_BETTER, 1),
         ("regression", "r2", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
+        ("multiclass", "macro_f1", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
+        ("regression", "mape", tfma.MetricDirection.LOWER_IS_BETTER, 1),
+        ("regression", "my_metrics.Gain", tfma.MetricDirection.HIGHER_IS_BETTER, -1),
     ],
 )
 def test_tolerance_allows_a_change_for_the_worse(
@@ -136,6 +142,18 @@ def test_a_threshold_is_of_the_whole_split_alone() -> None:
     assert not metrics["auc"].HasField("threshold")
     for name in ("accuracy", "log_loss"):
         assert not metrics[name].per_slice_thresholds
+
+
+def test_examples_count_by_the_weights_of_the_data() -> None:
+    data = {"format": "csv", "path": "nowhere.csv", "weight": "trust"}
+    config = PipelineConfig.model_validate({"name": "weighted", "data": data, "task": "binary"})
+    found = make_eval_config(config)
+    assert found.model_specs[0].example_weight_key == "trust"
+    count, others = found.metrics_specs
+    assert [metric.class_name for metric in count.metrics] == ["ExampleCount"]
+    assert count.example_weights.unweighted
+    assert not others.HasField("example_weights")
+    assert not eval_config().model_specs[0].example_weight_key
 
 
 def test_slices_come_after_the_whole_split() -> None:
@@ -183,3 +201,20 @@ def test_the_model_is_asked_by_the_signatures_of_evaluation() -> None:
     assert spec.signature_name == EVAL_SIGNATURE
     assert spec.label_key == EVAL_LABEL
     assert list(spec.preprocessing_function_names) == [EVAL_LABEL_SIGNATURE]
+
+
+def test_less_is_better_of_a_metric_of_the_users_that_has_a_maximum() -> None:
+    thresholds = {"my_metrics.Cost": {"max": 3.0}}
+    config = eval_config("regression", thresholds=thresholds)
+    metric = metrics_of(config)["my_metrics.Cost"]
+    assert (metric.module, metric.class_name) == ("my_metrics", "Cost")
+    change = threshold_of(config, "my_metrics.Cost").change_threshold
+    assert change.direction == tfma.MetricDirection.LOWER_IS_BETTER
+
+
+def test_a_metric_of_the_users_is_not_mistaken_for_one_of_tfmas() -> None:
+    """TFMA looks among its own first."""
+    with pytest.raises(ConfigError, match=r"^evaluate.metrics: my_metrics.Precision has the name"):
+        eval_config(metrics=["my_metrics.Precision"])
+    named = "tensorflow_model_analysis.metrics.confusion_matrix_metrics.Specificity"
+    assert metrics_of(eval_config(metrics=[named]))[named].class_name == "Specificity"

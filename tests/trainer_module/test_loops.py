@@ -60,7 +60,12 @@ def build_regularized(problem: Problem, settings: ModelSettings) -> tf_keras.Mod
     return tf_keras.Model(inputs, problem.make_output_layer()(hidden))
 
 
-SCHEDULE = {"learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5}}
+SCHEDULE = {
+    "learning_rate": {"schedule": "exponential", "initial": 0.01, "decay": 0.5},
+    "optimizer": {"kind": "adamw", "clip_norm": 0.3, "ema": 0.8},
+    "loss": {"kind": "focal", "label_smoothing": 0.1},
+    "class_weights": "balanced",
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,7 @@ def regularized(trips: Transformed) -> Transformed:
 def expected_of_regularized(
     regularized: Transformed, tmp_path_factory: pytest.TempPathFactory
 ) -> dict:
-    """Its history under the default strategy and `fit`, with a learning rate that falls."""
+    """Its history under the default strategy and `fit`, with unusual options."""
     return train(regularized, tmp_path_factory.mktemp("expected_of_regularized"), **SCHEDULE)
 
 
@@ -99,7 +104,9 @@ def test_same_seed_and_global_batch_same_losses(
     history = train(regularized, tmp_path, loop, **options)
     assert list(history) == list(expected_of_regularized)
     for name, values in expected_of_regularized.items():
-        assert history[name] == pytest.approx(values, rel=1e-5), name
+        # Of the AUC's thresholds, a score may be on one: then its last digit decides.
+        tolerance = 1e-3 if name.endswith("auc") else 1e-5
+        assert history[name] == pytest.approx(values, rel=tolerance), name
     first, *_, last = history["learning_rate"]
     assert first > last
     assert float(prepare(regularized, tmp_path / "fresh").model.losses[0]) > 0.1, (
@@ -246,7 +253,9 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(
     ("loop", "precision"), [(Loop.FIT, "mixed_bfloat16"), (Loop.CUSTOM, "mixed_float16")]
 )
 def test_mixed_precision(shades: Transformed, tmp_path: Path, loop: Loop, precision: str) -> None:
-    fn_args = shades.fn_args(tmp_path, train={"precision": precision, "loop": loop})
+    optimizer = {"kind": "adamw", "clip_norm": 10}
+    options = {"precision": precision, "loop": loop, "optimizer": optimizer}
+    fn_args = shades.fn_args(tmp_path, train=options)
     try:
         run_fn(fn_args)
         job = prepare(shades, tmp_path, precision=precision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +15,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.input_pipeline import Split
 from trainer_module.loops.checkpoints import MONITOR, Backup, BestEpoch
+from trainer_module.loops.length import choose_stopping
 from trainer_module.progress import report_progress
 from trainer_module.settings import TrainSettings
 
@@ -221,6 +222,7 @@ def build_callbacks(
     backup_steps: int | None = None,
     writes_backup: bool = True,
     unit: str = "epoch",
+    own: Sequence[tf_keras.callbacks.Callback] = (),
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -233,6 +235,7 @@ def build_callbacks(
       backup_steps: steps between backups; None is one at the end of each epoch.
       writes_backup: whether no other process does so for this one, in the same directory.
       unit: what an epoch is called where its progress is shown.
+      own: callbacks of the user's.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
@@ -243,12 +246,13 @@ def build_callbacks(
         TensorBoard(log_directory, write_graph=False),
         BestEpoch(),
     ]
-    if stopping := train.early_stopping:
+    if stopping := choose_stopping(train, steps_per_epoch):
         callbacks.append(
             EarlyStopping(
                 MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"
             )
         )
+    callbacks += own
     backup = Backup(
         strategy,
         backup_directory,

@@ -189,7 +189,9 @@ class Backup(tf_keras.callbacks.Callback):
         self._keep = keep
         self._writes = writes
         self._stateful: dict[str, Stateful] = {
-            type(c).__name__: c for c in callbacks if hasattr(c, "get_state")
+            f"{type(c).__module__}.{type(c).__qualname__}": c
+            for c in callbacks
+            if hasattr(c, "get_state")
         }
         self._notes = Notes()
         self._saved_at = 0

@@ -58,21 +58,23 @@ class CustomLoop:
                 break
         callbacks.on_train_end()
 
-    def step(self, batch: tuple[Any, tf.Tensor]) -> tf.Tensor:
+    def step(self, batch: tuple[Any, ...]) -> tf.Tensor:
         """One optimizer step, as each replica runs it.
 
         Args:
-          batch: the replica's features by name, and its labels [batch, 1].
+          batch: the replica's features by name, its labels [batch, 1], and weights [batch] where
+              there are some.
 
         Returns:
           The replica's part of the loss: the parts of all replicas add up to the global batch's
           mean, so that their gradients do as well.
         """
-        features, labels = batch
+        features, labels, *weights = batch
         with tf.GradientTape() as tape:
             output = tf.cast(self._model(features, training=True), tf.float32)
             loss = tf.nn.compute_average_loss(
                 self._per_example_loss(labels, output),
+                *weights,
                 global_batch_size=self._job.train.global_batch_size,
             )
             if self._model.losses:

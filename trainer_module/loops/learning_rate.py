@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import tf_keras
 
+from trainer_module.loops.length import choose_epochs
 from trainer_module.settings import (
     CosineSchedule,
     ExponentialSchedule,
@@ -34,7 +35,8 @@ def build_schedule(
             values = [factor * value for value in steps.values]
             return tf_keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, values)
         case CosineSchedule() as cosine:
-            return _cosine(cosine, factor * cosine.initial, train.epochs, steps_per_epoch)
+            epochs = choose_epochs(train, steps_per_epoch)
+            return _cosine(cosine, factor * cosine.initial, epochs, steps_per_epoch)
         case ExponentialSchedule() as exponential:
             return tf_keras.optimizers.schedules.ExponentialDecay(
                 factor * exponential.initial, steps_per_epoch, exponential.decay

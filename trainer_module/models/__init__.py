@@ -6,12 +6,12 @@ Finding a builder imports TensorFlow only with the builder's own module.
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from trainer_module.errors import TrainingError
+from trainer_module.own_code import load_own
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,12 @@ def load_builder(kind: str) -> Callable[..., Any]:
       TrainingError: if `kind` is neither, or the module or function cannot be found.
     """
     path = ZOO[kind].builder if kind in ZOO else kind
-    module_name, _, function_name = path.rpartition(".")
-    if not module_name:
+    if "." not in path:
         near = difflib.get_close_matches(kind, ZOO, n=1)
         hint = f"did you mean {near[0]!r}? Use" if near else "use"
         raise TrainingError(
             f"there is no model {kind!r}; {hint} {', '.join(ZOO)}, or the import path of a "
             "builder, such as my_models.build_model."
         )
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise TrainingError(f"model {kind!r}: cannot import {module_name!r}: {error}.") from error
-    builder = getattr(module, function_name, None)
-    if not callable(builder):
-        raise TrainingError(
-            f"model {kind!r}: module {module_name!r} has no function {function_name!r}."
-        )
+    builder: Callable[..., Any] = load_own("model", path)
     return builder

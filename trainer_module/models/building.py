@@ -6,7 +6,9 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
-from trainer_module.loops.learning_rate import LearningRateSchedule, build_schedule
+from trainer_module.loops.learning_rate import build_schedule
+from trainer_module.loops.optimizer import build_optimizer
+from trainer_module.losses import make_loss
 from trainer_module.models import load_builder
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
@@ -25,7 +27,7 @@ def build_model(
       problem: what is to be learnt.
       settings: of the model and its training.
       strategy: in whose scope it is built.
-      steps_per_epoch: for the learning rate.
+      steps_per_epoch: for the learning rate and the optimizer.
       steps_per_execution: for compilation.
 
     Raises:
@@ -44,8 +46,8 @@ def build_model(
         if model.optimizer is None:
             rate = build_schedule(settings.train, steps_per_epoch, strategy.num_replicas_in_sync)
             model.compile(
-                optimizer=_make_optimizer(rate),
-                loss=problem.make_loss(),
+                optimizer=build_optimizer(settings.train.optimizer, rate, steps_per_epoch),
+                loss=make_loss(problem, settings.train.loss),
                 metrics=problem.make_metrics(),
                 steps_per_execution=steps_per_execution,
             )
@@ -53,18 +55,6 @@ def build_model(
             # Weights that are there can be restored, copied and exported before the first step.
             model(problem.make_inputs())
     return model
-
-
-def _make_optimizer(rate: float | LearningRateSchedule) -> tf_keras.optimizers.Optimizer:
-    """Adam; call it in the scope of the strategy."""
-    optimizer = tf_keras.optimizers.Adam(rate)
-    if callable(rate):
-        # Keras's own variable for it has no aggregation, without which replicas that share
-        # variables, those of CentralStorageStrategy, may not assign it.
-        optimizer._current_learning_rate = tf.Variable(
-            rate(0), trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-        )
-    return optimizer
 
 
 def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strategy) -> None:

@@ -21,10 +21,13 @@ from trainer_module.settings.learning_rate import (
     LearningRate,
     StepSchedule,
 )
+from trainer_module.settings.loss import LossSettings
 from trainer_module.settings.model import ModelSettings
+from trainer_module.settings.optimizer import Optimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.task import Task
 from trainer_module.settings.train import (
+    AUTO,
     NOT_IN_CACHE_KEY,
     CheckpointSettings,
     EarlyStopping,
@@ -44,6 +47,7 @@ from trainer_module.strategies.parameter_server import ParameterServerStrategy
 from trainer_module.strategies.tpu import TPUStrategy
 
 __all__ = [
+    "AUTO",
     "SETTINGS_KEY",
     "CategoricalFeature",
     "CentralStorageStrategy",
@@ -60,11 +64,14 @@ __all__ = [
     "ImageFeature",
     "LearningRate",
     "Loop",
+    "LossSettings",
     "MirroredStrategy",
     "ModelSettings",
     "MultiWorkerMirroredStrategy",
     "NumericFeature",
     "OneDeviceStrategy",
+    "Optimizer",
+    "OptimizerSettings",
     "ParameterServerStrategy",
     "Precision",
     "Reduction",
@@ -86,11 +93,19 @@ class TrainerSettings(Settings):
     """What Transform and Trainer are told; travels as JSON in TFX's `custom_config`."""
 
     label: str
+    weight: str | None = None
+    """The column of the examples' weights; None where all count alike."""
     task: Task
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code that Trainer runs, by the key that names each."""
+        model = {"model.kind": self.model.kind} if self.model.is_custom else {}
+        return model | {f"train.{key}": path for key, path in self.train.own_code.items()}
 
     def to_custom_config(self) -> dict[str, Any]:
         """The `custom_config` that carries these settings to Transform and Trainer.

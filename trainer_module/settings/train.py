@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
 from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
+from trainer_module.settings.loss import AnyLoss
+from trainer_module.settings.optimizer import AnyOptimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Strategy
 from trainer_module.strategies.one_replica import DefaultStrategy
+
+AUTO: Literal["auto"] = "auto"
+"""What follows from the data."""
 
 NOT_IN_CACHE_KEY: dict[str, Any] = {
     "retries": True,
@@ -60,17 +65,43 @@ def _name_strategies(schema: dict[str, Any]) -> None:
     schema["description"] = f"For {several}; {DOCSTRING}"
 
 
+def _by_name(value: Any) -> Any:
+    """Classes may be numbers; true and false may be what YAML has made of yes and no."""
+    if not isinstance(value, dict):
+        return value
+    for name in value:
+        if isinstance(name, bool):
+            raise ValueError(f'found the class {name}; quote its name, as in `"yes": 2`')
+    return {str(name): weight for name, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
+    BeforeValidator(_by_name),
+]
+
+
 class TrainSettings(Settings):
     """How the model is trained."""
 
-    epochs: PositiveInt = 10
-    batch_size: PositiveInt = 64
-    """Examples per replica and step; the global batch is this times the replicas."""
+    epochs: PositiveInt | Literal["auto"] = AUTO
+    """`auto`: so many that the data, however small, gets enough steps."""
+    batch_size: PositiveInt | Literal["auto"] = AUTO
+    """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
+    fewer for a small train split."""
     learning_rate: LearningRate = 0.001
-    """A constant for the Adam optimizer, or a schedule over the epochs."""
+    """A constant for the optimizer, or a schedule over the epochs."""
     scale_learning_rate: bool = False
     """Multiply the learning rate by the number of replicas, as the global batch is
     (arXiv:1706.02677)."""
+    optimizer: AnyOptimizer = OptimizerSettings()
+    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`."""
+    loss: AnyLoss | None = None
+    """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
+    classes, `mse` for regression."""
+    class_weights: ClassWeights | None = None
+    """How much each class counts in the loss: a mapping from the classes' names, or `balanced`:
+    those with few examples in the train split as much as the others."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
     cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)
@@ -90,9 +121,24 @@ class TrainSettings(Settings):
     checkpoints: CheckpointSettings | None = None
     """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
     goes on from the last one. Default: none is left when training is done."""
+    callbacks: list[str] = []
+    """Import paths of Keras callbacks of yours: classes, or functions that make one."""
+    run_fn: str | None = None
+    """Import path of a `run_fn(fn_args)` of yours, as TFX's Trainer takes it; the other keys of the
+    section are for it to read then. Default: the one that does what they say."""
     seed: int = 42
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
-    early_stopping: EarlyStopping | None = None
+    early_stopping: EarlyStopping | Literal["auto"] | bool | None = AUTO
+    """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
+    the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code, by the key below `train` that names each."""
+        loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
+        run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
+        callbacks = {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
+        return loss | callbacks | run_fn
 
     @property
     def cluster_or_default(self) -> ClusterSettings:
@@ -102,7 +148,9 @@ class TrainSettings(Settings):
     @model_validator(mode="after")
     def _warmup_ends(self) -> TrainSettings:
         rate = self.learning_rate
-        if isinstance(rate, CosineSchedule) and rate.warmup_epochs >= self.epochs:
+        if self.epochs == AUTO or not isinstance(rate, CosineSchedule):
+            return self
+        if rate.warmup_epochs >= self.epochs:
             raise ValueError(
                 f"learning_rate.warmup_epochs is {rate.warmup_epochs}; "
                 f"it must be less than epochs, {self.epochs}"

@@ -16,6 +16,8 @@ from components.evaluator.constant_prediction import FORMULAS, predict_constant
         ("auc", [0, 0, 0, 1], 0.5),
         ("auc_precision_recall", [0, 0, 0, 1], 0.25),
         ("precision", [0, 0, 0, 1], 0.25),
+        ("balanced_accuracy", [0, 0, 0, 1], 0.5),
+        ("macro_recall", [0, 0, 1, 2], 1 / 3),
         ("f1", [0, 0, 0, 1], 0.4),
         ("log_loss", [0, 0, 1, 1], np.log(2)),
         ("log_loss", [0, 1, 2, 3], np.log(4)),

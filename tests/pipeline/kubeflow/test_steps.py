@@ -120,8 +120,8 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
 @pytest.mark.parametrize(
     ("sections", "parameters", "words"),
     [
-        ({}, {"epochs": "0"}, "the parameter epochs is '0'; at least one epoch is trained"),
-        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; it is a whole number, 10 by"),
+        ({}, {"epochs": "-1"}, "the parameter epochs is '-1'; right is a whole number, or 0"),
+        ({}, {"epochs": "2.5"}, "the parameter epochs is '2.5'; right is a whole number, or 0"),
         ({}, {"strategy": "miror"}, "the parameter strategy is 'miror'; "),
         (
             {

@@ -20,6 +20,7 @@ from pipeline.kubeflow.api.submission import (
 )
 from pipeline.kubeflow.cluster_layout import pipeline_name, settings_of
 from pipeline.kubeflow.compiled import CompiledPipeline
+from pipeline.kubeflow.run_parameters import apply_parameters, default_parameters
 from trainer_module.errors import ConfigError
 
 DAYS = {"format": "csv", "path": "days/{YYYY}{MM}{DD}/*.csv", "label": "y"}
@@ -40,6 +41,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
         "strategy": "one_device",
         "span": "2026-01-05",
     }
+    assert parse_parameters(config, ["epochs=auto"]) == {"epochs": 0}
     assert parse_parameters(config, []) == {}
     assert parse_parameters(config, ["span="]) == {"span": ""}
 
@@ -49,9 +51,9 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
     [
         (["epoch=3"], "epoch=3: there is no parameter `epoch`; did you mean `epochs`?"),
         (["x=3"], "x=3: there is no parameter `x`; known: epochs, span, strategy"),
-        (["epochs=many"], "epochs=many: it is a whole number, 10 by default"),
-        (["epochs=2.5"], "epochs=2.5: it is a whole number, 10 by default"),
-        (["epochs=0"], "epochs=0: at least one epoch is trained"),
+        (["epochs=many"], "epochs=many: right is a whole number, or 0 for as many"),
+        (["epochs=2.5"], "epochs=2.5: right is a whole number, or 0 for as many"),
+        (["epochs=-1"], "epochs=-1: right is a whole number, or 0 for as many"),
         (["epochs"], "epochs: it has to be name=value, such as epochs=3"),
         (["epochs=1", "epochs=2"], "epochs=2: `epochs` is given twice"),
         (
@@ -74,6 +76,14 @@ def test_parameters_that_are_refused(given: list[str], message: str, tmp_path: P
     with pytest.raises(ConfigError) as found:
         parse_parameters(config, given)
     assert str(found.value).startswith(f"--parameter {message}")
+
+
+def test_no_epochs_stand_for_as_many_as_the_data_asks_for(tmp_path: Path) -> None:
+    config = load(tmp_path, "http://localhost", train={"epochs": 7})
+    assert default_parameters(config)["epochs"] == 7
+    asked = apply_parameters(config, default_parameters(config) | {"epochs": 0})
+    assert asked.train.epochs == "auto"
+    assert default_parameters(asked)["epochs"] == 0
 
 
 def test_parameters_that_do_not_fit_the_config_are_named(tmp_path: Path) -> None:

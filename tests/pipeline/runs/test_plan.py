@@ -129,7 +129,7 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
         (
             {"train": {"epochs": 3}, "model": {"dropout": 0.5}},
             "Trainer",
-            "model.dropout 0.0 -> 0.5; train.epochs 10 -> 3",
+            "model.dropout 0.0 -> 0.5; train.epochs auto -> 3",
         ),
         (
             {"model": {"hidden_units": [1000] * 9}},

@@ -1,0 +1,237 @@
+"""Metrics that TFMA has not got, or not in this sense: the same as scikit-learn's of their names.
+
+TFMA finds them by module and class name, and makes them of their name alone. Its own macro averages
+need the number of classes in the Evaluator's config, which is written before the data is read.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from tensorflow_model_analysis.metrics import (
+    binary_confusion_matrices,
+    confusion_matrix_metrics,
+    metric_types,
+    metric_util,
+    multi_class_confusion_matrix_metrics,
+)
+from tensorflow_model_analysis.proto import config_pb2
+
+THRESHOLDS = 10_000
+"""As many as TFMA's areas under curves have."""
+
+
+class AveragePrecision(confusion_matrix_metrics.ConfusionMatrixMetricBase):
+    """The precisions at all thresholds, each weighted by the recall that it adds."""
+
+    def __init__(self, name: str = "average_precision", num_thresholds: int = THRESHOLDS) -> None:
+        super().__init__(name=name, num_thresholds=num_thresholds)
+
+    def _metric_value(
+        self, key: metric_types.MetricKey, matrices: binary_confusion_matrices.Matrices
+    ) -> float:
+        del key
+        found, false = np.array(matrices.tp), np.array(matrices.fp)
+        if not found[0]:
+            return math.nan
+        precision = found / np.maximum(found + false, np.finfo(float).tiny)
+        added = found - np.append(found[1:], 0)
+        return float(np.sum(precision * added) / found[0])
+
+
+class ClassCounts(NamedTuple):
+    """Of one class: the weights of those found, wrongly said to be of it, and missed."""
+
+    found: float
+    false: float
+    missed: float
+
+
+class MacroMetric(metric_types.Metric):
+    """The mean over the classes that occur, of a class by the most probable one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(metric_util.merge_per_key_computations(self._make_computations), name=name)
+
+    @abstractmethod
+    def of_class(self, counts: ClassCounts) -> float:
+        """The metric of one class; NaN leaves it out."""
+
+    def _make_computations(
+        self,
+        name: str,
+        eval_config: config_pb2.EvalConfig | None = None,
+        model_name: str = "",
+        output_name: str = "",
+        example_weighted: bool = False,
+    ) -> metric_types.MetricComputations:
+        computations = multi_class_confusion_matrix_metrics.multi_class_confusion_matrices(
+            thresholds=[0.0],
+            eval_config=eval_config,
+            model_name=model_name,
+            output_name=output_name,
+            example_weighted=example_weighted,
+        )
+        (matrices,) = computations[-1].keys
+        key = metric_types.MetricKey(
+            name,
+            model_name=model_name,
+            output_name=output_name,
+            example_weighted=example_weighted,
+        )
+
+        def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
+            (matrix,) = metrics[matrices].values()
+            values = [self.of_class(counts) for counts in _count_classes(matrix)]
+            return {key: float(np.nanmean(values))}
+
+        derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
+        return [*computations, derived]
+
+
+def _count_classes(matrix: Mapping[Any, float]) -> Iterable[ClassCounts]:
+    found: dict[int, float] = defaultdict(float)
+    actual: dict[int, float] = defaultdict(float)
+    predicted: dict[int, float] = defaultdict(float)
+    for entry, weight in matrix.items():
+        actual[entry.actual_class_id] += weight
+        predicted[entry.predicted_class_id] += weight
+        if entry.actual_class_id == entry.predicted_class_id:
+            found[entry.actual_class_id] += weight
+    for index in actual.keys() | predicted.keys():
+        right = found[index]
+        yield ClassCounts(right, predicted[index] - right, actual[index] - right)
+
+
+class MacroPrecision(MacroMetric):
+    """Of what is said to be of a class, the share that is; 0 where nothing is."""
+
+    def of_class(self, counts: ClassCounts) -> float:
+        """0 where nothing is said to be of the class."""
+        said = counts.found + counts.false
+        return counts.found / said if said else 0.0
+
+
+class MacroRecall(MacroMetric):
+    """Of what is of a class, the share that is found; 0 where nothing is of it."""
+
+    def of_class(self, counts: ClassCounts) -> float:
+        """0 where nothing is of the class."""
+        there = counts.found + counts.missed
+        return counts.found / there if there else 0.0
+
+
+class MacroF1(MacroMetric):
+    """The harmonic mean of precision and recall."""
+
+    def of_class(self, counts: ClassCounts) -> float:
+        """Of a class that occurs, so that something is counted."""
+        both = 2 * counts.found + counts.false + counts.missed
+        return 2 * counts.found / both if both else 0.0
+
+
+class MulticlassBalancedAccuracy(MacroMetric):
+    """The mean recall of the classes that there are examples of."""
+
+    def of_class(self, counts: ClassCounts) -> float:
+        """NaN for a class that is only ever predicted."""
+        there = counts.found + counts.missed
+        return counts.found / there if there else math.nan
+
+
+@dataclass
+class _Spread:
+    """Labels by their mean and squared distances from it, which adding up squares would lose."""
+
+    weight: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+    errors: float = 0.0
+
+    def add(self, other: _Spread) -> _Spread:
+        """Both together."""
+        weight = self.weight + other.weight
+        if not weight:
+            return self
+        distance, share = other.mean - self.mean, other.weight / weight
+        return _Spread(
+            weight,
+            self.mean + distance * share,
+            self.squares + other.squares + distance**2 * self.weight * share,
+            self.errors + other.errors,
+        )
+
+
+class CoefficientOfDetermination(metric_types.Metric):
+    """R²: 1 less the squared errors over those of the labels' mean; below 0 if that is better."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(metric_util.merge_per_key_computations(_determination), name=name)
+
+
+def _determination(
+    name: str,
+    eval_config: config_pb2.EvalConfig | None = None,
+    model_name: str = "",
+    output_name: str = "",
+    example_weighted: bool = False,
+) -> metric_types.MetricComputations:
+    key = metric_types.MetricKey(
+        name,
+        model_name=model_name,
+        output_name=output_name,
+        example_weighted=example_weighted,
+    )
+
+    def read(element: metric_types.StandardMetricInputs) -> Iterable[tuple[Any, Any, Any]]:
+        found: Iterable[tuple[Any, Any, Any]] = metric_util.to_label_prediction_example_weight(
+            element,
+            eval_config=eval_config,
+            model_name=model_name,
+            output_name=output_name,
+            example_weighted=example_weighted,
+        )
+        return found
+
+    combiner = _DeterminationCombiner(key, read)
+    return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
+
+
+class _DeterminationCombiner(beam.CombineFn):
+    def __init__(
+        self,
+        key: metric_types.MetricKey,
+        read: Callable[[metric_types.StandardMetricInputs], Iterable[tuple[Any, Any, Any]]],
+    ) -> None:
+        super().__init__()
+        self._key = key
+        self._read = read
+
+    def create_accumulator(self) -> _Spread:
+        return _Spread()
+
+    def add_input(
+        self, accumulator: _Spread, element: metric_types.StandardMetricInputs
+    ) -> _Spread:
+        for label, prediction, example_weight in self._read(element):
+            truth, weight = float(label.item()), float(example_weight.item())
+            errors = weight * (truth - float(prediction.item())) ** 2
+            accumulator = accumulator.add(_Spread(weight, truth, errors=errors))
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[_Spread]) -> _Spread:
+        total = _Spread()
+        for accumulator in accumulators:
+            total = total.add(accumulator)
+        return total
+
+    def extract_output(self, accumulator: _Spread) -> dict[metric_types.MetricKey, float]:
+        spread, errors = accumulator.squares, accumulator.errors
+        return {self._key: 1 - errors / spread if spread else math.nan}

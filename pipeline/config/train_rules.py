@@ -1,0 +1,89 @@
+"""What has to hold between the keys of `train`, and between them and the rest of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import enumerate_names
+from trainer_module.settings import Strategy, Task
+from trainer_module.settings.loss import LOSSES, losses_for
+from trainer_module.strategies import strategies_of_several_processes
+from trainer_module.strategies.base import Processes
+
+
+def loss_fits_the_task(config: PipelineConfig) -> Iterator[Issue]:
+    """A loss of ours is for some tasks; one of the user's is their affair."""
+    loss, known = config.train.loss, losses_for(config.task)
+    if loss is None or loss.is_custom or loss.kind in known:
+        return
+    what = f"for {config.task}" if loss.kind in LOSSES else "of ours"
+    yield Issue(
+        "train.loss",
+        f"{loss.kind!r} is no loss {what}; {near_match(loss.kind, known)} "
+        "A loss of yours is an import path, such as my_losses.asymmetric",
+    )
+
+
+def averages_have_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
+    """The workers of parameter servers have no common last step of an epoch."""
+    strategy, ema = config.train.strategy, config.train.optimizer.ema
+    if strategy.processes is Processes.SERVERS and ema:
+        yield Issue(
+            "train.optimizer.ema",
+            f"found {ema:g}, but the workers of {strategy.kind} take their steps in no order; "
+            "leave it out",
+        )
+
+
+def class_weights_have_classes(config: PipelineConfig) -> Iterator[Issue]:
+    """A number to predict has no classes."""
+    if config.train.class_weights and config.task is Task.REGRESSION:
+        yield Issue(
+            "train.class_weights", "regression has no classes; leave it out, or use data.weight"
+        )
+
+
+def checkpoints_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
+    """Whoever trains otherwise keeps checkpoints as they like."""
+    if config.train.run_fn and config.train.checkpoints:
+        yield Issue("train.checkpoints", f"{config.train.run_fn} keeps its own; leave it out")
+
+
+def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
+    """Only some strategies train in several processes."""
+    train = config.train
+    strategy = train.strategy
+    runs_alone = strategy.processes is Processes.ONE and strategy.kind != Strategy.AUTO
+    if train.cluster is None or not runs_alone:
+        return
+    if train.cluster.workers > 1:
+        yield Issue(
+            "train.cluster.workers",
+            f"found {train.cluster.workers}, but strategy {strategy.kind} trains in one process; "
+            f"use {enumerate_names(strategies_of_several_processes(), 'or')}, or leave `cluster` "
+            "out",
+        )
+
+
+def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
+    """The workers of parameter servers have no step in common but an epoch's last."""
+    strategy = config.train.strategy
+    if strategy.processes is Processes.SERVERS and config.train.backup_steps:
+        yield Issue(
+            "train.backup_steps",
+            f"found {config.train.backup_steps}, but {strategy.kind} is backed up at the end of "
+            "each epoch; leave it out",
+        )
+
+
+TRAIN_RULES = (
+    loss_fits_the_task,
+    averages_have_steps_in_order,
+    class_weights_have_classes,
+    checkpoints_are_of_our_training,
+    workers_have_a_strategy,
+    servers_are_backed_up_by_epoch,
+)
+"""All rules of this module."""

@@ -1,0 +1,161 @@
+"""What the Evaluator measures, against scikit-learn: every metric of the table, with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_model_analysis as tfma
+from apache_beam.options.pipeline_options import PipelineOptions
+from sklearn import metrics as sk
+
+from pipeline.config.metrics import METRICS
+from pipeline.config.settings import PipelineConfig
+from pipeline.evaluation import make_eval_config
+from pipeline.graph import DEFAULT_BEAM_ARGS
+from trainer_module.settings import Task
+
+ROWS = 200
+OWN = "evaluated_by_users.Bias"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labels, what a model says of them, and weights."""
+
+    truth: np.ndarray
+    output: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def classes(self) -> np.ndarray:
+        return self.output > 0.5 if self.output.ndim == 1 else self.output.argmax(1)
+
+
+def make_data(task: Task) -> Data:
+    """A model that is right more often than not; of multiclass, one class is never predicted."""
+    random = np.random.default_rng(7)
+    weights = random.integers(1, 4, ROWS).astype(np.float64)
+    if task is Task.REGRESSION:
+        truth = random.normal(100, 2, ROWS)
+        return Data(truth, truth + random.normal(1, 1, ROWS), weights)
+    if task is Task.BINARY:
+        truth = random.integers(0, 2, ROWS)
+        # To steps of a hundredth, so that scores are alike and never on a threshold.
+        output = np.round(np.clip(truth * 0.3 + random.uniform(0, 0.7, ROWS), 0, 0.98), 2) + 0.003
+        return Data(truth, output, weights)
+    truth = random.integers(0, 6, ROWS)
+    output = random.uniform(0, 1, (ROWS, 6)) + 0.6 * np.eye(6)[truth]
+    output[:, 5] *= 0.1
+    return Data(truth, output / output.sum(1, keepdims=True), weights)
+
+
+def evaluate(task: Task, data: Data, folder: Path) -> dict[str, float]:
+    """All metrics of a task in one evaluation, and one of the user's."""
+    named = [*METRICS[task], *([OWN] if task is Task.REGRESSION else [])]
+    config = make_eval_config(
+        PipelineConfig.model_validate(
+            {
+                "name": "measured",
+                "data": {"format": "csv", "path": "nowhere.csv"},
+                "task": task.value,
+                "evaluate": {"metrics": named},
+            }
+        )
+    )
+    config.model_specs[0].CopyFrom(
+        tfma.ModelSpec(label_key="truth", prediction_key="output", example_weight_key="weight")
+    )
+    for metric in config.metrics_specs[0].metrics:
+        metric.ClearField("per_slice_thresholds")  # There is no model to compare with.
+    outputs = data.output.tolist()
+    columns = {
+        "truth": [[value] for value in data.truth.tolist()],
+        "output": outputs if data.output.ndim > 1 else [[value] for value in outputs],
+        "weight": [[value] for value in data.weights.tolist()],
+    }
+    with beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([pa.RecordBatch.from_pydict(columns)])
+            | tfma.ExtractEvaluateAndWriteResults(eval_config=config, output_path=str(folder))
+        )
+    found = tfma.load_eval_result(str(folder)).get_metrics_for_slice()
+    return {name: value["doubleValue"] for name, value in found.items() if "doubleValue" in value}
+
+
+def top(k: int) -> Callable[[Data], float]:
+    return lambda d: sk.top_k_accuracy_score(d.truth, d.output, k=k, sample_weight=d.weights)
+
+
+def by_class(score: Callable[..., float], **options: Any) -> Callable[[Data], float]:
+    return lambda d: score(d.truth, d.classes, sample_weight=d.weights, **options)
+
+
+def by_output(score: Callable[..., float]) -> Callable[[Data], float]:
+    return lambda d: score(d.truth, d.output, sample_weight=d.weights)
+
+
+def precision_recall_area(data: Data) -> float:
+    """TFMA interpolates, as Davis and Goadrich do; scikit-learn does not."""
+    precision, recall, _ = sk.precision_recall_curve(
+        data.truth, data.output, sample_weight=data.weights
+    )
+    return float(sk.auc(recall, precision))
+
+
+def squared_correlation(data: Data) -> float:
+    covariance = np.cov(data.truth, data.output, aweights=data.weights)
+    return float(covariance[0, 1] ** 2 / (covariance[0, 0] * covariance[1, 1]))
+
+
+MACRO = {"average": "macro", "zero_division": 0}
+EXPECTED: dict[Task, dict[str, Callable[[Data], float]]] = {
+    Task.BINARY: {
+        "accuracy": by_class(sk.accuracy_score),
+        "balanced_accuracy": by_class(sk.balanced_accuracy_score),
+        "auc": by_output(sk.roc_auc_score),
+        "auc_precision_recall": precision_recall_area,
+        "average_precision": by_output(sk.average_precision_score),
+        "precision": by_class(sk.precision_score),
+        "recall": by_class(sk.recall_score),
+        "f1": by_class(sk.f1_score),
+        "log_loss": by_output(sk.log_loss),
+    },
+    Task.MULTICLASS: {
+        "accuracy": by_class(sk.accuracy_score),
+        "balanced_accuracy": by_class(sk.balanced_accuracy_score),
+        "top_2_accuracy": top(2),
+        "top_3_accuracy": top(3),
+        "top_5_accuracy": top(5),
+        "macro_precision": by_class(sk.precision_score, **MACRO),
+        "macro_recall": by_class(sk.recall_score, **MACRO),
+        "macro_f1": by_class(sk.f1_score, **MACRO),
+        "log_loss": by_output(sk.log_loss),
+    },
+    Task.REGRESSION: {
+        "mse": by_output(sk.mean_squared_error),
+        "mae": by_output(sk.mean_absolute_error),
+        "mape": lambda d: 100 * by_output(sk.mean_absolute_percentage_error)(d),
+        "rmse": lambda d: by_output(sk.mean_squared_error)(d) ** 0.5,
+        "r2": by_output(sk.r2_score),
+        "squared_correlation": squared_correlation,
+        OWN: lambda d: float(np.average(d.output - d.truth, weights=d.weights)),
+    },
+}
+
+
+@pytest.mark.parametrize("task", Task)
+def test_metrics_are_what_they_are_called(task: Task, tmp_path: Path) -> None:
+    assert set(METRICS[task]) | {OWN} == set(EXPECTED[task]) | {OWN}
+    data = make_data(task)
+    found = evaluate(task, data, tmp_path)
+    for name, expected in EXPECTED[task].items():
+        tolerance = 5e-3 if name == "auc_precision_recall" else 1e-4
+        assert found[name] == pytest.approx(expected(data), rel=tolerance), name

@@ -1,0 +1,103 @@
+"""How long a training is where the data decides, and that it gets there."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from trainer_data import Transformed, read_record
+
+from trainer_module.loops.length import (
+    choose_batch_size,
+    choose_epochs,
+    choose_rounds,
+    choose_stopping,
+)
+from trainer_module.settings import EarlyStopping, TrainSettings
+from trainer_module.trainer import run_fn
+
+
+def settings_of(**train: Any) -> TrainSettings:
+    return TrainSettings.model_validate(train)
+
+
+@pytest.mark.parametrize(
+    ("examples", "replicas", "batch_size", "rounds", "epochs", "patience"),
+    [
+        (8, 1, 8, 100, 80, 5),
+        (120, 1, 8, 6, 89, 6),
+        (400, 1, 16, 4, 80, 5),
+        (400, 4, 8, 7, 91, 6),
+        (2_400, 1, 64, 2, 107, 7),
+        (24_000, 1, 64, 1, 22, 5),
+        (240_000, 1, 64, 1, 10, 5),
+        (240_000, 8, 64, 1, 18, 5),
+    ],
+)
+def test_the_data_decides(
+    examples: int, replicas: int, batch_size: int, rounds: int, epochs: int, patience: int
+) -> None:
+    train = settings_of()
+    assert choose_batch_size(train, examples, replicas) == batch_size
+    steps = math.ceil(examples / (batch_size * replicas))
+    assert choose_rounds(train, steps) == rounds
+    steps = math.ceil(examples * rounds / (batch_size * replicas))
+    assert choose_epochs(train, steps) == epochs
+    assert choose_stopping(train, steps) == EarlyStopping(patience=patience)
+
+
+def test_what_is_given_is_kept() -> None:
+    given = settings_of(epochs=10, batch_size=100)
+    assert choose_batch_size(given, 20, 1) == 100
+    assert choose_rounds(given, 1) == 1
+    assert choose_epochs(given, 1) == 10
+    assert choose_stopping(given, 1) is None
+    patient = {"patience": 2}
+    for epochs in (10, "auto"):
+        train = settings_of(epochs=epochs, early_stopping=patient)
+        assert choose_stopping(train, 1) == EarlyStopping(patience=2)
+
+
+@pytest.mark.parametrize("off", [False, None])
+def test_early_stopping_is_switched_off(off: bool | None) -> None:
+    train = settings_of(early_stopping=off)
+    assert choose_stopping(train, 1) is None
+    again = TrainSettings.model_validate(json.loads(train.model_dump_json()))
+    assert choose_stopping(again, 1) is None, "as it travels to Trainer"
+    assert choose_stopping(settings_of(early_stopping=True), 1) == EarlyStopping()
+    with pytest.raises(ValidationError):
+        settings_of(early_stopping="never")
+
+
+@pytest.mark.parametrize(
+    ("rate", "epochs"),
+    [
+        ({"schedule": "cosine", "initial": 0.1}, 10),
+        ({"schedule": "cosine", "initial": 0.1, "warmup_epochs": 30}, 60),
+        ({"schedule": "steps", "values": [0.1, 0.01], "boundaries": [12]}, 13),
+    ],
+)
+def test_a_planned_learning_rate_comes_to_its_end(rate: dict[str, Any], epochs: int) -> None:
+    train = settings_of(learning_rate=rate)
+    assert choose_epochs(train, 10_000) == epochs
+    assert choose_stopping(train, 10_000) is None
+
+
+def test_a_small_table_is_trained_for_as_long_as_it_gets_better(
+    houses: Transformed, tmp_path: Path
+) -> None:
+    free = {"epochs": "auto", "batch_size": "auto", "early_stopping": {"patience": 1}}
+    run_fn(houses.fn_args(tmp_path, train=free))
+    record = read_record(tmp_path / "Format-Serving")
+    assert record["global_batch_size"] == 8
+    assert min(record["history"]["val_loss"]) < 0.01
+    (note,) = record["notes"]
+    assert note.startswith(
+        "epochs auto: at most 89 of 90 steps with 8 examples each, in which every example comes up "
+        "3 times; ended after "
+    )
+    assert record["epochs"] - record["best_epoch"] == 1

@@ -1,0 +1,107 @@
+"""How long a training is: what `auto` means for `epochs`, `early_stopping` and `batch_size`.
+
+All of it follows from the settings and the number of examples alone, so that every worker, and a
+training that goes on after an interruption, comes to the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+from trainer_module.settings import (
+    AUTO,
+    CosineSchedule,
+    EarlyStopping,
+    StepSchedule,
+    TrainSettings,
+)
+
+STEPS = 8000
+"""What a training may take: on tables of 120 to 24,000 rows (docs/training.md) the evaluation loss
+was lowest after 150 to 15,000 steps, and after the first 5,000 it fell by little."""
+
+FEWEST_EPOCHS = 10
+"""For data of which one epoch has thousands of steps."""
+
+STEPS_OF_AN_EPOCH = 100
+"""At least: each epoch is evaluated and backed up, which takes as long."""
+
+PATIENCE_STEPS = 500
+"""Steps without an improvement after which there hardly ever is another."""
+
+FEWEST_PATIENT_EPOCHS = 5
+"""The evaluation loss of a few epochs may be worse by chance."""
+
+BATCH = 64
+"""Examples per replica and step, where the data is not small."""
+
+SMALLEST_BATCH = 8
+"""Gradients of fewer examples are mostly noise."""
+
+STEPS_OF_A_ROUND = 16
+"""So many at least take all examples once: small tables learn better from small batches."""
+
+
+def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int:
+    """Examples per replica and step: a power of two where it follows from the data.
+
+    Args:
+      train: the settings.
+      examples: of the train split.
+      replicas: that share each step.
+    """
+    if train.batch_size != AUTO:
+        return train.batch_size
+    fitting = examples // (STEPS_OF_A_ROUND * replicas)
+    return min(BATCH, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
+
+
+def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
+    """How often every example comes up in an epoch: once, unless the data decides.
+
+    Args:
+      train: the settings.
+      steps_per_round: that take all examples once.
+    """
+    return max(1, STEPS_OF_AN_EPOCH // steps_per_round) if train.epochs == AUTO else 1
+
+
+def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
+    """The epochs to train, at most.
+
+    Args:
+      train: the settings.
+      steps_per_epoch: of the training.
+    """
+    if train.epochs != AUTO:
+        return train.epochs
+    enough = max(FEWEST_EPOCHS, math.ceil(STEPS / steps_per_epoch))
+    match train.learning_rate:
+        case CosineSchedule(warmup_epochs=warmup):
+            return max(enough, 2 * warmup)
+        case StepSchedule(boundaries=[*_, last]):
+            return max(enough, last + 1)
+    return enough
+
+
+def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping | None:
+    """When to stop earlier; None for never.
+
+    Args:
+      train: the settings.
+      steps_per_epoch: of the training.
+    """
+    match train.early_stopping:
+        case EarlyStopping() as given:
+            return given
+        case None | False:
+            return None
+        case True:
+            return EarlyStopping()
+    # A rate that is planned to fall later on would not get there.
+    is_planned = isinstance(train.learning_rate, (CosineSchedule, StepSchedule))
+    if train.epochs != AUTO or is_planned:
+        return None
+    return EarlyStopping(
+        patience=max(FEWEST_PATIENT_EPOCHS, math.ceil(PATIENCE_STEPS / steps_per_epoch))
+    )

@@ -1,0 +1,52 @@
+"""The optimizer, with what makes it work under every strategy."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.loops.learning_rate import LearningRateSchedule
+from trainer_module.settings import Optimizer, OptimizerSettings
+
+_CLASSES = {
+    Optimizer.ADAM: tf_keras.optimizers.Adam,
+    Optimizer.ADAMW: tf_keras.optimizers.AdamW,
+    Optimizer.SGD: tf_keras.optimizers.SGD,
+    Optimizer.RMSPROP: tf_keras.optimizers.RMSprop,
+    Optimizer.LION: tf_keras.optimizers.Lion,
+}
+
+WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]
+"""What Keras calls the variables that weight decay would only harm."""
+
+
+def build_optimizer(
+    settings: OptimizerSettings, rate: float | LearningRateSchedule, steps_per_epoch: int
+) -> tf_keras.optimizers.Optimizer:
+    """A new optimizer; call it in the scope of the strategy.
+
+    Args:
+      settings: which one.
+      rate: the learning rate, or its schedule.
+      steps_per_epoch: of the training.
+    """
+    # What is not given is Keras's own choice, of a class that may not know the option.
+    options = settings.model_dump(
+        include={"momentum", "nesterov", "weight_decay"}, exclude_defaults=True
+    )
+    if settings.ema:
+        # Otherwise what is evaluated and backed up would not be the average.
+        options |= {
+            "use_ema": True,
+            "ema_momentum": settings.ema,
+            "ema_overwrite_frequency": steps_per_epoch,
+        }
+    optimizer = _CLASSES[settings.kind](rate, global_clipnorm=settings.clip_norm, **options)
+    optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
+    if callable(rate):
+        # Keras's own variable for it has no aggregation, without which replicas that share
+        # variables, those of CentralStorageStrategy, may not assign it.
+        optimizer._current_learning_rate = tf.Variable(
+            rate(0), trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+    return optimizer
