@@ -32,7 +32,7 @@ def _by_columns(validate: Any) -> Any:
         statistics: _Statistics, schema: schema_pb2.Schema, *others: Any, **options: Any
     ) -> anomalies_pb2.Anomalies:
         # Others of its arguments are statistics, too, of what the data is compared with.
-        compared = {k: v for k, v in options.items() if isinstance(v, _Statistics)}
+        compared = {key: v for key, v in options.items() if type(v) is type(statistics)}
         is_simple = not (others or schema.sparse_feature or schema.weighted_feature)
         if not is_simple or len(schema.feature) <= MOST_COLUMNS:
             return validate(statistics, schema, *others, **options)
