@@ -20,6 +20,7 @@ def named_columns(config: PipelineConfig) -> dict[str, str]:
 
 def all_named_columns(config: PipelineConfig) -> dict[str, str]:
     """Those, and the ones by which data is split or drift is measured."""
-    split_by = {"data.split_by": config.data.split_by} if config.data.split_by else {}
+    by = {"data.split_by": config.data.split_by, "data.order_by": config.data.order_by}
+    split_by = {key: name for key, name in by.items() if name}
     drift = {f"drift.columns.{name}": name for name in config.drift.columns}
     return named_columns(config) | split_by | drift

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ImageFeature(BaseFeature):
-    """An encoded PNG, JPEG or BMP: decoded, resized and scaled to 0..1."""
+    """An encoded PNG, JPEG or BMP: decoded, laid on white, resized and scaled to 0..1."""
 
     type: Literal["image"]
     height: PositiveInt

@@ -79,8 +79,19 @@ def test_corpus_is_of_many_kinds() -> None:
         ({"format": "csv", "path": "a.csv"}, {"a.csv": GOOD}),
         ({"format": "jsonl", "path": ""}, {"a.jsonl": LINES}),
         ({"format": "images", "path": ""}, {"a/1.png": image(), "b/2.jpg": image("JPEG")}),
+        (
+            {"format": "images", "path": ""},
+            {
+                f"{len(kind)}/1.{kind}": image(kind)
+                for kind in ("GIF", "WEBP", "TIFF", "AVIF", "PPM")
+            },
+        ),
+        (
+            {"format": "images", "path": "", "on_bad_file": "skip"},
+            {"a/1.png": b"", "b/2.jpg": image("JPEG")},
+        ),
     ],
-    ids=["csv", "jsonl", "images"],
+    ids=["csv", "jsonl", "images", "other kinds of images", "broken images"],
 )
 def test_what_the_broken_files_are_made_of_is_sound(
     data: dict, files: dict, tmp_path: Path

@@ -55,6 +55,7 @@ def refused(folder: Path, path: str = "a.csv", **changes: Any) -> str:
         ({"features": {"sizes": {"type": "numeric"}}}, "features.sizes"),
         ({"evaluate": {"slices": ["sizes"]}}, "evaluate.slices.0"),
         ({"data": {"split_by": "sizes"}}, "data.split_by"),
+        ({"data": {"order_by": "sizes"}}, "data.order_by"),
         ({"drift": {"columns": {"sizes": {"jensen_shannon": 0.1}}}}, "drift.columns.sizes"),
     ],
 )
