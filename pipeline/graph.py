@@ -214,6 +214,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         named=named_columns(config),
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
+        examples=examples,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     add_code(example_validator, "components/example_validator")
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
