@@ -18,7 +18,7 @@ name: fruit
 data: {format: csv, path: fruit.csv, label: kind, splits: {train: 3, eval: 1}}
 task: multiclass
 model: {kind: mlp, hidden_units: [8]}
-train: {epochs: 1, batch_size: 32}
+train: {epochs: 5, batch_size: 16, learning_rate: 0.01}
 """
 COLUMNS = ("weight", "colour", "kind")
 
