@@ -27,15 +27,14 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
+from pipeline.cli.schema import app as schema_app
 from pipeline.cli.versions import roll_back_model, show_models, withdraw_model
 from pipeline.config.loading import load_config
-from pipeline.config.reference import config_schema
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
 from pipeline.versions.rollback import RollbackRequest
-from trainer_module.errors import ConfigError
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -48,6 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(cluster_app, name="cluster")
+app.add_typer(schema_app, name="schema")
 app.command()(schedule)
 app.command()(history)
 
@@ -180,24 +180,6 @@ def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> Non
     """Check this machine, and say what to do about what is found."""
     if not show_findings(output, verbose):
         raise typer.Exit(EXIT_UNUSABLE)
-
-
-@app.command()
-def schema(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
-    ] = None,
-) -> None:
-    """Write the config's JSON Schema, by which editors complete and check YAML files."""
-    text = config_schema()
-    if file is None:
-        typer.echo(text, nl=False)
-    else:
-        try:
-            file.write_text(text)
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from None
-        typer.echo(f"written to {file}")
 
 
 def _load(path: Path, overrides: list[str]) -> PipelineConfig:

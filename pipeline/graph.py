@@ -25,7 +25,7 @@ from components.resolvers.spans import (
     SpanWindowStrategy,
     StatisticsOfSpanStrategy,
 )
-from components.schema_gen import SchemaGen
+from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.cache_keys import add_code, trainer_config, transform_config
 from pipeline.component_ids import ComponentId, ResolverId
@@ -196,7 +196,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         task=config.task,
         images=config.columns_of(ImageFeature),
     ).with_id(ComponentId.SCHEMA_GEN.value)
-    add_code(schema_gen, "components/schema_gen.py")
+    add_code(schema_gen, "components/schema_gen")
     schema = schema_gen.outputs["schema"]
 
     # Finds what the data looked like when a model was trained last.
@@ -214,6 +214,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         named=named_columns(config),
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
+        examples=examples,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     add_code(example_validator, "components/example_validator")
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]

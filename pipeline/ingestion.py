@@ -7,7 +7,7 @@ import hashlib
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from components.example_gen.component import ArrowExampleGen
-from components.schema_gen import schema_revision
+from components.schema_gen.files import schema_revision
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import code_fingerprint
 from pipeline.config.settings import DataSettings, PipelineConfig

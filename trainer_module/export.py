@@ -206,12 +206,12 @@ def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, 
     To take both, a column has no rank; an image's bytes have one, as some clients ask for it.
 
     A column that may be missing is never left out of a request: the empty string stands for missing
-    text and NaN for a missing number, so optional integers come as float64.
+    text and NaN for a missing number, so integers that may be missing come as float64.
     """
     return {
         name: tf.TensorSpec(
             [None] if isinstance(settings.features.get(column_name), ImageFeature) else None,
-            tf.float64 if _is_optional(column) and column.dtype.is_integer else column.dtype,
+            tf.float64 if _may_be_missing(column) and column.dtype.is_integer else column.dtype,
             name=name,
         )
         for name, (column_name, column) in zip(_request_names(spec), spec.items(), strict=True)
@@ -238,8 +238,8 @@ def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> 
     }
 
 
-def _is_optional(column: object) -> bool:
-    return not isinstance(column, tf.io.FixedLenFeature)
+def _may_be_missing(column: object) -> bool:
+    return not isinstance(column, tf.io.FixedLenFeature) or column.default_value is not None
 
 
 def _to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
@@ -253,7 +253,10 @@ def _to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
 def _to_raw_feature(
     values: tf.Tensor, column: tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature
 ) -> tf.Tensor | tf.SparseTensor | tf.RaggedTensor:
-    if not _is_optional(column):
+    if isinstance(column, tf.io.FixedLenFeature):
+        if column.dtype.is_integer and _may_be_missing(column):
+            whole = tf.cast(values, column.dtype)
+            values = tf.where(tf.math.is_nan(values), column.default_value, whole)
         return tf.reshape(values, [-1, *column.shape])
     values = tf.reshape(values, [-1, 1])
     present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)

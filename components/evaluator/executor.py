@@ -14,13 +14,13 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.components.evaluator import executor
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import io_utils, proto_utils
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from components.evaluator.baseline import BaselineTolerantExecutor
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 
 CONSTANT_KEY = "constant"
@@ -31,7 +31,7 @@ CONSTANT_FILE = "constant_prediction.json"
 _BATCH = 8192
 
 
-class Executor(executor.Executor):
+class Executor(BaselineTolerantExecutor):
     """Measures as TFX does, and blesses no model that a constant prediction is as good as."""
 
     def Do(  # noqa: N802 - TFX's name

@@ -1,8 +1,9 @@
 """Columns of raw values to the three types of a tf.Example's features, vectorised.
 
-An encoded column is a large list per row of int64, float32 or binary without nulls, which is what
-`RecordBatchToExamplesEncoder` takes. A missing value is an empty list: a feature of its type
-without values, as stock CsvExampleGen writes it.
+An encoded column is a large list per row of int64, float32 or binary, which is what
+`RecordBatchToExamplesEncoder` takes. A missing value is a null: a feature without a type, which a
+default can stand for when the example is parsed. (Stock CsvExampleGen writes one of its type
+without values, of which TensorFlow makes an error where it expects one.)
 """
 
 from __future__ import annotations
@@ -172,10 +173,12 @@ def single_values(values: pa.Array) -> pa.LargeListArray:
 
 
 def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
-    """An encoded column of flat values and the number of them in each row."""
+    """An encoded column of flat values and the number of them in each row, null for 0."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.LargeListArray.from_arrays(offsets, values)
+    missing = lengths == 0
+    mask = pa.array(missing) if missing.any() else None
+    return pa.LargeListArray.from_arrays(offsets, values, mask=mask)
 
 
 def no_values(rows: int, kind: ColumnKind = ColumnKind.UNKNOWN) -> pa.LargeListArray:

@@ -30,6 +30,7 @@ from components.example_gen.checks import Report, check_report
 from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import write_notes
+from components.example_gen.origin import note_origin
 from components.example_gen.paths import is_hidden, no_file_error
 from components.example_gen.ranked_splits import Cuts, Ranks, cut_groups, rank_rows
 from components.example_gen.shards import ShardWriter, shard_name
@@ -161,6 +162,9 @@ class Executor(BaseExampleGenExecutor):
         write_notes(examples, [*notes, *_read_found(plan)])
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
+        base = exec_properties[specs.INPUT_BASE_KEY]
+        patterns = [posixpath.join(base, split.pattern) for split in input_config.splits]
+        note_origin(examples, plan.settings, patterns)
         logging.getLogger(__name__).info("Examples generated.")
 
     def _run(self, plan: _Plan, source: Source, chunks: list[_Chunk]) -> None:

@@ -100,6 +100,8 @@ class ExampleGenSettings(Settings):
     """Whether each class is split by itself."""
     order_by: str = ""
     """The column by whose order the rows are split."""
+    split_by: str = ""
+    """The column whose equal values go to the same split."""
     schema_file: str = ""
     """A schema, if it is there, whose types a column of a format that guesses them keeps."""
     schema_revision: str = ""
@@ -111,6 +113,11 @@ class ExampleGenSettings(Settings):
     def format_spec(self) -> FormatSpec:
         """What is known of the format."""
         return FORMATS[self.format]
+
+    def are_names(self, column: str) -> bool:
+        """Whether whole numbers in a column are names or places: of classes, groups, an order."""
+        is_class = column == self.label and self.task.is_classification
+        return is_class or column in (*self.mixed_columns, self.split_by, self.order_by)
 
     @field_validator("label")
     @classmethod

@@ -1,4 +1,4 @@
-"""The types that earlier data gave its columns."""
+"""The types of columns whose format guesses them, and those that earlier data gave them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.example_gen.columns import ColumnKind
 from components.example_gen.files import exists, open_file
+from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 
 _KINDS = {
@@ -30,3 +31,23 @@ def read_known_kinds(path: str) -> dict[str, ColumnKind]:
     except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise DataError(f"{path} is no schema in text format: {error}") from None
     return {f.name: _KINDS[f.type] for f in schema.feature if f.type in _KINDS}
+
+
+def settle_kind(
+    name: str, seen: ColumnKind, known: ColumnKind, settings: ExampleGenSettings
+) -> ColumnKind:
+    """The kind of a column of a format that guesses types.
+
+    A quantity is a float even where all of it happens to be whole: it may have a fraction or be
+    missing some day, which an integer cannot say to a model in service.
+
+    Args:
+      name: the column's.
+      seen: what its values would do as.
+      known: what a schema has for it.
+      settings: which columns' whole numbers are names.
+    """
+    is_quantity = not settings.are_names(name) and known is not ColumnKind.INT
+    if seen is ColumnKind.INT and is_quantity:
+        seen = ColumnKind.FLOAT
+    return max(seen, known)

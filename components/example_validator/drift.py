@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
+from components.example_validator.rows import show_value
+from components.example_validator.wording import Finding
 from trainer_module.errors import DataError
 
 _Type = anomalies_pb2.AnomalyInfo
+
+_Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
+_MEASURES = {
+    _Type.COMPARATOR_L_INFTY_HIGH: (_Measured.L_INFTY, "infinity_norm", "shares"),
+    _Type.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH: (
+        _Measured.JENSEN_SHANNON_DIVERGENCE,
+        "jensen_shannon",
+        "distribution",
+    ),
+}
+"""By kind of anomaly: TFDV's measurement, the config's key for it, and what it is of."""
 
 DRIFT = {
     _Type.COMPARATOR_L_INFTY_HIGH,
@@ -84,3 +99,23 @@ class Drift:
             if (jensen_shannon := threshold.get("jensen_shannon")) is not None:
                 comparator.jensen_shannon_divergence.threshold = jensen_shannon
         return changed
+
+
+def describe_drift(
+    reason: anomalies_pb2.AnomalyInfo.Reason, measured: Mapping[int, _Measured]
+) -> str:
+    """How far a column's values moved, and how far they may.
+
+    Args:
+      reason: TFDV's.
+      measured: of the column, by the type of the measurement.
+    """
+    kind, key, what = _MEASURES.get(reason.type, (None, "", ""))
+    if kind not in measured:
+        return Finding.in_tfdvs_words(reason.description).found
+    value, threshold = measured[kind].value, measured[kind].threshold
+    most = re.search(r"maximum difference is: (.*)$", reason.description.strip(), re.DOTALL)
+    return (
+        f"expected the {what} of its values to move by no more than {threshold:g} ({key}); found "
+        f"{value:.3g}" + (f", most of all for {show_value(most[1])}" if most else "")
+    )

@@ -107,13 +107,29 @@ def _subcommands(command: Any) -> dict[str, Any]:
 def _defaults(command: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The options given before a command, as its defaults, or as those of a group's commands."""
     if subcommands := _subcommands(command):
-        return {name: _defaults(child, given) for name, child in subcommands.items()}
-    options = {name: option for option in command.params for name in option.opts}
+        return _defaults_of_group(subcommands, given)
+    options = _options(command)
     return {
         options[name].name: [value] if options[name].multiple else value
         for name, value in given.items()
         if options[name].name != _OVERRIDES  # These add up, instead.
     }
+
+
+def _defaults_of_group(commands: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The same for the commands of a group, each of which takes the options that it has."""
+    for name in given:
+        if not any(name in _options(command) for command in commands.values()):
+            raise LookupError(name)
+    return {
+        name: _defaults(child, {k: v for k, v in given.items() if k in _options(child)})
+        for name, child in commands.items()
+    }
+
+
+def _options(command: Any) -> dict[str, Any]:
+    """The options of a command, by how they are written."""
+    return {name: option for option in command.params for name in option.opts}
 
 
 def find_modules_here() -> None:

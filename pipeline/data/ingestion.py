@@ -38,6 +38,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
         stratify=config.data.stratify,
+        split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",
         on_bad_file=config.data.on_bad_file,
         schema_file=curated_schema(config, layout) or layout.kept_schema,

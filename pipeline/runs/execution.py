@@ -8,6 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from components.example_validator.verdict import ACCEPT
 from pipeline.component_ids import ComponentId
 from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.layout import Layout, RunLayout
@@ -88,6 +89,8 @@ def execute(
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:
     """What to look at next."""
     hints = [f"summary: {shown(files.summary)}"]
+    if summary.anomalies:
+        hints.insert(0, f"where the data is right as it is: {ACCEPT}")
     if summary.error is not None:
         hints = [f"everything it said: {shown(files.log)}"]
         if any(c.state is not State.FAILED for c in summary.components):

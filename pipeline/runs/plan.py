@@ -22,7 +22,7 @@ from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 from tfx.utils import json_utils
 
 from components.example_validator.component import check_columns
-from components.schema_gen import read_schema
+from components.schema_gen.files import read_schema
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.named_columns import all_named_columns
 from pipeline.config.settings import PipelineConfig

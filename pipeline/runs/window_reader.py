@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
-from components.schema_gen import schema_content
+from components.schema_gen.files import schema_content
 from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.schedule import MissingSpan
 from pipeline.data.spans import Span, Window

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import random
+import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from e2e.conftest import Project
+import warm
+from e2e.conftest import ROOT, Project
 
 CONFIG = """
 name: fruit
 data: {format: csv, path: fruit.csv, label: kind, splits: {train: 3, eval: 1}}
 task: multiclass
 model: {kind: mlp, hidden_units: [8]}
-train: {epochs: 1, batch_size: 32}
+train: {epochs: 5, batch_size: 16, learning_rate: 0.01}
 """
 COLUMNS = ("weight", "colour", "kind")
 
@@ -33,7 +36,7 @@ def fruit(count: int = 400, colours: str = "red green") -> list[tuple]:
     for _ in range(count):
         kind = chance.choice(["apple", "pear"])
         weight = chance.gauss(150 if kind == "apple" else 220, 20)
-        rows.append((round(weight, 1), chance.choice(colours.split()), kind))
+        rows.append((round(weight), chance.choice(colours.split()), kind))
     return rows
 
 
@@ -53,8 +56,34 @@ def test_schema_of_the_first_data_is_kept(trained: Project) -> None:
     assert kept.startswith("# Inferred by Scopeline and kept")
 
 
+def test_python_on_the_data_page_asks_the_model(trained: Project) -> None:
+    page = (ROOT / "docs" / "your-data.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    (version,) = trained.versions("fruit")
+    names = {"churn": "fruit", "<version>": version, "age": "weight", "plan": "colour"}
+    for name, ours in names.items():
+        code = code.replace(name, ours)
+    (trained.folder / "ask.py").write_text(code)
+    done = warm.run([sys.executable, "ask.py"], cwd=trained.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "'weight': TensorSpec(shape=<unknown>, dtype=tf.float32" in done.stdout
+
+
+def test_whole_numbers_may_have_gaps_and_fractions_later(trained: Project) -> None:
+    rows = fruit()
+    write(
+        trained.folder, [("", *rows[0][1:]), (151.5, *rows[1][1:]), ("", *rows[2][1:]), *rows[3:]]
+    )
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    (anomaly,) = trained.summary("fruit")["anomalies"]
+    assert "weight: expected a value in every row; found none in 2 of 400 rows" in anomaly
+    assert f"first in row 2 of {trained.folder / 'fruit.csv'}" in anomaly
+    assert "where the data is right as it is: local_runner.py schema accept" in done.stdout
+
+
 def test_unknown_class_stops_the_run(trained: Project) -> None:
-    write(trained.folder, [*fruit(), *[(999.0, "red", "melon")] * 30])
+    write(trained.folder, [*fruit(), *[(999, "red", "melon")] * 30])
     done = trained.scopeline("run", "--config", "fruit.yaml")
     assert done.returncode == 2
     summary = trained.summary("fruit")
@@ -62,8 +91,8 @@ def test_unknown_class_stops_the_run(trained: Project) -> None:
     assert summary["error"]["component"] == "ExampleValidator"
     message = summary["error"]["message"]
     assert "the data contradicts the schema" in message
-    assert "kind: " in message
-    assert "melon" in message
+    assert "kind: expected one of 'apple', 'pear'; found 'melon' in 30 of 430 rows" in message
+    assert f"first in row 402 of {trained.folder / 'fruit.csv'} ('melon')" in message
     assert "ExampleValidator failed: the data contradicts the schema" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
@@ -91,6 +120,13 @@ def test_mistyped_column_stops_the_run(trained: Project) -> None:
     assert done.returncode == 2
     assert "train and eval splits, weight: " in done.stdout
     assert "on_anomaly: warn" in done.stdout
+    kept = trained.output / "fruit" / "schema.pbtxt"
+    before = kept.read_text()
+    assert trained.scopeline("schema", "accept", "--config", "fruit.yaml").returncode == 0
+    done = trained.scopeline("run", "--config", "fruit.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the model in service cannot read this data" in done.stdout
+    kept.write_text(before)
 
 
 def test_new_category_in_a_feature_warns(trained: Project) -> None:
@@ -100,16 +136,34 @@ def test_new_category_in_a_feature_warns(trained: Project) -> None:
     assert done.returncode == 0, done.stdout
     assert any("colour" in anomaly and "blue" in anomaly for anomaly in summary["anomalies"])
     assert "warning: " in done.stdout
+    done = trained.scopeline("schema", "accept", "--config", "fruit.yaml", "--column", "colour")
+    assert '+  value: "blue"' in done.stdout, done.stdout + done.stderr
+    done = trained.scopeline("run", "--config", "fruit.yaml", "--validate-only")
+    assert trained.summary("fruit")["anomalies"] == []
 
 
 def test_curated_schema_that_contradicts_the_data_stops_the_run(trained: Project) -> None:
-    write(trained.folder, fruit())
+    rows = fruit()
+    rows[0] = (150.5, *rows[0][1:])
+    write(trained.folder, rows)
     kept = (trained.output / "fruit" / "schema.pbtxt").read_text()
     curated = trained.folder / "curated.pbtxt"
     curated.write_text(kept.replace("type: FLOAT", "type: INT"))
     done = trained.scopeline("run", "--config", "fruit.yaml", "--set", "schema=curated.pbtxt")
     assert done.returncode == 2
-    assert "weight: Expected data of type: INT but got FLOAT" in done.stdout
+    assert (
+        "weight: expected whole numbers; found floating-point numbers in 1 of 400 rows"
+        in done.stdout
+    )
+    accept = ("schema", "accept", "--config", "fruit.yaml", "--set", "schema=curated.pbtxt")
+    before = curated.read_text()
+    done = trained.scopeline(*accept)
+    assert (done.returncode, curated.read_text()) == (0, before), done.stderr
+    assert "-  type: INT\n+  type: FLOAT" in done.stdout
+    assert "curated.pbtxt is your own and was not changed" in done.stdout
+    assert trained.scopeline(*accept, "--write").returncode == 0
+    assert curated.read_text() == kept
+    assert "nothing has to change" in trained.scopeline(*accept).stdout
 
 
 def test_header_only_is_refused_before_training(trained: Project) -> None:

@@ -281,6 +281,20 @@ def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout)
     assert json.loads(told["ignored"]) == ["note"]
 
 
+@pytest.mark.parametrize("task", ["multiclass", "regression"])
+def test_whole_numbers_that_name_something_stay_integers(task: str, layout: Layout) -> None:
+    data = {"format": "csv", "path": str(layout.output.parent / "sizes.csv")}
+    config = config_of(
+        layout,
+        task=task,
+        data=data | {"label": "y", "split_by": "customer"},
+        features={"zip": {"type": "categorical"}, "id": {"type": "ignore"}},
+    )
+    settings = context_of(config, layout).ingestion.settings
+    named = {name for name in ("customer", "id", "size", "y", "zip") if settings.are_names(name)}
+    assert named == {"customer", "id", "zip"} | ({"y"} if task == "multiclass" else set())
+
+
 def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     pipeline = create_pipeline(context_of(config_of(layout), layout))
     assert pipeline.pipeline_info.pipeline_name == "sizes"

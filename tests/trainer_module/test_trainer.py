@@ -17,8 +17,9 @@ from trainer_data import Row, Transformed, read_record, strategy_settings, to_ex
 from trainer_module import export
 from trainer_module.errors import TrainingError
 from trainer_module.examples import Reader
+from trainer_module.features.raw_columns import MISSING_INTEGER, dense_numbers, dense_strings
 from trainer_module.input_pipeline import Split
-from trainer_module.settings import Strategy
+from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.trainer import run_fn
 
@@ -200,6 +201,38 @@ def test_named_columns_give_the_same_predictions(trips: Transformed, trips_run: 
     np.testing.assert_allclose(serving_raw(**columns)["scores"], expected, rtol=1e-5)
     as_matrix = {name: column[:, tf.newaxis] for name, column in columns.items()}
     np.testing.assert_allclose(serving_raw(**as_matrix)["scores"], expected, rtol=1e-5)
+
+
+def test_what_was_never_missing_in_training_may_be_in_a_request(
+    trips: Transformed, trips_run: FnArgs
+) -> None:
+    rows = [row | {"fare": None} for row in trips.evaluation[:3]]
+    expected = serve(trips_run, "serving_default", rows)["scores"]
+    serving_raw = tf.saved_model.load(trips_run.serving_model_dir).signatures["serving_raw"]
+    columns = {
+        "miles": [np.nan if row["miles"] is None else row["miles"] for row in rows],
+        "area": [np.nan if row["area"] is None else row["area"] for row in rows],
+        "company": [row["company"] or "" for row in rows],
+    }
+    # Python's numbers, and NumPy's of any type, for any column of numbers.
+    for ones in ([1] * 3, [1.0] * 3, np.ones(3, np.int32), np.ones(3), np.ones((3, 1), np.float16)):
+        served = serving_raw(fare=ones, constant=ones, **columns)["scores"]
+        alike = serving_raw(fare=[1.0] * 3, constant=[1.0] * 3, **columns)["scores"]
+        np.testing.assert_array_equal(served, alike)
+    constant = [row["constant"] for row in rows]
+    served = serving_raw(fare=[np.nan] * 3, constant=constant, **columns)["scores"]
+    np.testing.assert_allclose(served, expected, rtol=1e-5)
+
+
+def test_whole_numbers_that_were_never_missing_are_asked_for_as_numbers() -> None:
+    spec = {"rooms": tf.io.FixedLenFeature([1], tf.int64, MISSING_INTEGER)}
+    (asked,) = export.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression")).values()
+    assert asked.dtype == tf.float64
+    (rooms,) = export._to_raw_features(
+        {"rooms": tf.constant([3, np.nan], tf.float64)}, spec
+    ).values()
+    np.testing.assert_array_equal(dense_numbers(rooms), [[3], [np.nan]])
+    assert dense_strings(rooms).numpy().tolist() == [[b"3"], [b""]]
 
 
 def test_images_are_served_as_bytes(shades: Transformed, shades_run: FnArgs) -> None:

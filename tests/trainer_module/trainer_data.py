@@ -26,6 +26,8 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from components.schema_gen.gaps import fill_gaps
+from components.schema_gen.inference import infer_schema
 from components.speed.beam_lookups import remember_lookups
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.problem import Problem
@@ -154,12 +156,15 @@ def transformed_once(
 def run_transform(
     root: Path, train: list[Row], evaluation: list[Row], settings: TrainerSettings
 ) -> Transformed:
-    """Infers the schema of the train split with TFDV and runs TFX's Transform over both."""
+    """Infers the schema of the train split as SchemaGen does, and runs Transform over both."""
     remember_lookups()
     for split, rows in (("train", train), ("eval", evaluation)):
         write_examples(root / "raw" / f"Split-{split}" / "data.gz", map(to_example, rows))
     batch = ExamplesToRecordBatchDecoder().DecodeBatch([to_example(row) for row in train])
-    schema = tfdv.infer_schema(generate_statistics_in_memory(batch), infer_feature_shape=True)
+    images = [name for name, feature in settings.features.items() if feature.type == "image"]
+    statistics = [generate_statistics_in_memory(batch)]
+    schema = infer_schema(statistics, settings.label, settings.task, images)
+    fill_gaps(schema)
     (root / "schema").mkdir()
     tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
     context = BaseBeamExecutor.Context(

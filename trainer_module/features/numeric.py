@@ -18,7 +18,10 @@ MISSING_SUFFIX = "_missing"
 
 
 class NumericFeature(BaseFeature):
-    """A number: scaled to mean 0 and variance 1; a missing one becomes the mean, and is flagged."""
+    """A number: scaled to mean 0 and variance 1; a missing one becomes the mean.
+
+    Where the first data had gaps, another input flags them.
+    """
 
     type: Literal["numeric"]
 

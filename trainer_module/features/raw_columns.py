@@ -8,6 +8,9 @@ import tensorflow as tf
 
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
+MISSING_INTEGER = tf.int64.min
+"""Stands for a missing value in a dense tensor of whole numbers, which have no NaN."""
+
 
 def dense_numbers(column: AnyTensor) -> tf.Tensor:
     """[batch, n] float32, NaN where missing."""
@@ -18,7 +21,10 @@ def dense_numbers(column: AnyTensor) -> tf.Tensor:
             column.indices, tf.cast(column.values, tf.float32), column.dense_shape
         )
         return _one_value(column, float("nan"))
-    return _matrix(tf.cast(column, tf.float32))
+    numbers = tf.cast(column, tf.float32)
+    if column.dtype == tf.int64:
+        numbers = tf.where(column == MISSING_INTEGER, float("nan"), numbers)
+    return _matrix(numbers)
 
 
 def dense_strings(column: AnyTensor) -> tf.Tensor:
@@ -35,7 +41,8 @@ def _as_string(values: tf.Tensor) -> tf.Tensor:
     if values.dtype == tf.string:
         return values
     if values.dtype.is_integer:
-        return tf.strings.as_string(values)
+        values = tf.cast(values, tf.int64)
+        return tf.where(values == MISSING_INTEGER, "", tf.strings.as_string(values))
     whole = tf.strings.as_string(tf.cast(tf.math.round(values), tf.int64))
     text = tf.where(values == tf.math.round(values), whole, tf.strings.as_string(values))
     return tf.where(tf.math.is_nan(values), "", text)

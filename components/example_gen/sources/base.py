@@ -13,7 +13,7 @@ from components.example_gen.checks import check_column, check_label_column, show
 from components.example_gen.columns import Cell, Column, ColumnKind
 from components.example_gen.files import is_folder
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.known_kinds import read_known_kinds
+from components.example_gen.known_kinds import read_known_kinds, settle_kind
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
 
@@ -89,8 +89,6 @@ class Source(abc.ABC):
 def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> dict[str, ColumnKind]:
     """The kind of each column over all files, and not less than the schema has for it.
 
-    A day on which all prices happen to be whole numbers is no change of their type.
-
     Raises:
       DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
     """
@@ -106,11 +104,11 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     check_label_column(total, settings.label, surveys[0].file)
     for name, column in total.items():
         check_column(name, column, settings)
-    # Files of other formats say themselves what their types are.
-    guesses = settings.format_spec.guesses_types
-    known = read_known_kinds(settings.schema_file) if guesses else {}
+    if not settings.format_spec.guesses_types:
+        return {name: column.kind for name, column in total.items()}
+    known = read_known_kinds(settings.schema_file)
     return {
-        name: max(column.kind, known.get(name, ColumnKind.UNKNOWN))
+        name: settle_kind(name, column.kind, known.get(name, ColumnKind.UNKNOWN), settings)
         for name, column in total.items()
     }
 

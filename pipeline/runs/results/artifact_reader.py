@@ -16,7 +16,7 @@ from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
 from components.example_gen.notes import read_notes
-from components.example_validator.component import Anomaly, read_anomalies
+from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -24,7 +24,6 @@ from pipeline.records.summary import MetricSummary, RunSummary, State
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
 from pipeline.runs.results.run_results import PushedVersion
 from trainer_module.record import RECORD_FILE
-from trainer_module.settings import IgnoredFeature
 
 
 class ArtifactReader:
@@ -95,11 +94,10 @@ class ArtifactReader:
 
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
-        ignored = self._config.columns_of(IgnoredFeature)
         return [
             anomaly
             for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
-            for anomaly in read_anomalies(artifact, self._config.data.label, ignored)
+            for anomaly in read_anomalies(artifact)
         ]
 
     def training(self) -> dict[str, Any]:

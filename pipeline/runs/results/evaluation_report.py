@@ -83,6 +83,8 @@ def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
 
 def _slice_value(key: Any) -> str:
     value = getattr(key, key.WhichOneof("kind"))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 

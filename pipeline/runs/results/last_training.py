@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
+from pipeline.runs.results.last_execution import find_last_execution
 from trainer_module.errors import ConfigError
 
 LATEST = "latest"
@@ -37,26 +37,17 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
     Raises:
       ConfigError: there is none, or its files are gone.
     """
-    missing = ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
-    if config.metadata is None and not layout.metadata.exists():
-        raise missing
-    import ml_metadata as mlmd
-
-    store = mlmd.MetadataStore(connection_config(config, layout))
-    node = store.get_context_by_type_and_name("node", f"{config.name}.{ComponentId.TRAINER}")
-    executions = store.get_executions_by_context(node.id) if node else []
-    done = [e for e in executions if e.last_known_state in (e.COMPLETE, e.CACHED)]
-    if not done:
-        raise missing
-    last = max(done, key=lambda execution: execution.id)
-    uris = _uris(store, last.id)
+    last = find_last_execution(config, layout, ComponentId.TRAINER, has_ended=True)
+    if last is None:
+        raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
+    uris = last.uris
     examples = uris["examples"]
     return LastTraining(
         model_run_dir=uris["model_run"][0],
         transform_graph_path=uris["transform_graph"][0],
         train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
         eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
-        custom_config=json.loads(last.custom_properties["custom_config"].string_value),
+        custom_config=json.loads(last.properties["custom_config"].string_value),
     )
 
 
@@ -94,16 +85,3 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
             f"{', '.join(map(str, epochs))}; right is one of them, or {LATEST}."
         )
     return f"{folder}/ckpt-{int(which) * steps}"
-
-
-def _uris(store: Any, execution: int) -> dict[str, list[str]]:
-    """Where the inputs and outputs of an execution are, by their keys."""
-    events = store.get_events_by_execution_ids([execution])
-    artifacts = {a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])}
-    uris: dict[str, list[str]] = {}
-    for event in events:
-        artifact = artifacts[event.artifact_id]
-        if artifact.state != artifact.LIVE:
-            raise ConfigError(f"{artifact.uri}, which the last training used, has been deleted.")
-        uris.setdefault(event.path.steps[0].key, []).append(artifact.uri)
-    return uris

@@ -63,9 +63,17 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_
         executor: type[BaseBeamExecutor] = Executor,
         label: str = "label",
         task: str = "multiclass",
+        mixed_columns: tuple[str, ...] = (),
+        whole_columns: tuple[str, ...] = (),
         **settings: Any,
     ) -> standard_artifacts.Examples:
-        settings = ExampleGenSettings(format=data_format, label=label, task=task, **settings)
+        settings = ExampleGenSettings(
+            format=data_format,
+            label=label,
+            task=task,
+            mixed_columns=(*mixed_columns, *whole_columns),
+            **settings,
+        )
         examples = standard_artifacts.Examples()
         examples.uri = str(tmp_path_factory.mktemp("examples"))
         context = BaseBeamExecutor.Context(
@@ -130,6 +138,7 @@ def read_rows() -> Callable[..., list[dict[str, Any]]]:
         label: str = "label",
         task: str = "multiclass",
         mixed_columns: tuple[str, ...] = (),
+        whole_columns: tuple[str, ...] = ("row",),
         schema_file: str = "",
         csv: CsvSettings = CsvSettings(),  # noqa: B008
     ) -> list[dict[str, Any]]:
@@ -137,7 +146,7 @@ def read_rows() -> Callable[..., list[dict[str, Any]]]:
             format=data_format,
             label=label,
             task=task,
-            mixed_columns=mixed_columns,
+            mixed_columns=(*mixed_columns, *whole_columns),
             schema_file=schema_file,
             csv=csv,
         )
@@ -145,7 +154,8 @@ def read_rows() -> Callable[..., list[dict[str, Any]]]:
         groups = source.plan(sorted(str(file) for file in folder.glob(pattern)))
         kinds = merge_surveys([source.survey(files) for files in groups], settings)
         batches = [batch for files in groups for batch in source.read(files, kinds)]
-        return [row for batch in batches for row in batch.rows.to_pylist()]
+        rows = [row for batch in batches for row in batch.rows.to_pylist()]
+        return [{name: values or [] for name, values in row.items()} for row in rows]
 
     return run
 

@@ -114,7 +114,7 @@ def test_the_order_of_files_and_rows_is_no_matter(tmp_path, generate):
         (other / f"{number}.csv").write_text("\n".join(["label,x,name", *chunk]))
     splits = [
         {
-            name: sorted(example.features.feature["x"].int64_list.value[0] for example in examples)
+            name: sorted(example.features.feature["x"].float_list.value[0] for example in examples)
             for name, examples in generate(folder).items()
         }
         for folder in (one, other)
@@ -127,7 +127,7 @@ def test_the_order_of_files_and_rows_is_no_matter(tmp_path, generate):
 def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
     lines = [f"{i % 2},{i % 10},{i}" for i in range(400)]
     (tmp_path / "a.csv").write_text("\n".join(["label,user,row", *lines]))
-    splits = generate(tmp_path, by="user", splits={"train": 1, "eval": 1})
+    splits = generate(tmp_path, by="user", whole_columns=("user",), splits={"train": 1, "eval": 1})
     users = [
         {example.features.feature["user"].int64_list.value[0] for example in examples}
         for examples in splits.values()

@@ -74,7 +74,7 @@ def test_config_refuses_what_is_not_registered() -> None:
 def test_example_gen_reads_the_format(pairs: Path, generate) -> None:
     base, pattern = resolve_input(str(pairs), "pairs")
     assert posixpath.join(base, pattern) == f"{pairs}/*.pairs"
-    splits = generate(pairs, "pairs", pattern=pattern)
+    splits = generate(pairs, "pairs", pattern=pattern, whole_columns=("size",))
     features = [e.features.feature for examples in splits.values() for e in examples]
     sizes = {f["size"].int64_list.value[0]: f["label"].bytes_list.value[0] for f in features}
     assert sizes == {n: b"odd" if n % 2 else b"even" for n in range(60)}

@@ -47,7 +47,7 @@ def write(path, column: pa.Array) -> None:
         ([[1, None, 2], None, []], pa.list_(pa.int32()), [[1, 2], [], []]),
         ([["a"], ["b", "c"]], pa.large_list(pa.string()), [[b"a"], [b"b", b"c"]]),
         ([[0.5, 1.5], [2.5, 3.5]], pa.list_(pa.float64(), 2), [[0.5, 1.5], [2.5, 3.5]]),
-        ([None, None], pa.null(), [None, None]),
+        ([None, None], pa.null(), [[], []]),
     ],
 )
 def test_types(tmp_path, read_rows, values, column_type, expected):

@@ -201,7 +201,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("file", "component"),
     [
-        ("components/schema_gen.py", "SchemaGen"),
+        ("components/schema_gen/inference.py", "SchemaGen"),
         ("components/example_validator/drift.py", "ExampleValidator"),
         ("pipeline/evaluation.py", "Evaluator"),
         ("trainer_module/preprocessing.py", "Transform"),

@@ -1,0 +1,45 @@
+"""An evaluation that compares with the model in service where that can read the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfx import types
+from tfx.components.evaluator import executor as stock
+from tfx.types.standard_component_specs import BASELINE_MODEL_KEY
+
+from trainer_module.progress import report_notice
+
+UNREADABLE = "Fail to call signature func"
+"""What TFMA says of a model that cannot parse an example."""
+
+
+class BaselineTolerantExecutor(stock.Executor):
+    """Evaluates as TFX does, and a second time without the model in service if that must be.
+
+    A model parses what its schema had. A column that has changed its type since, or a gap that an
+    older model's schema had no place for, would make every evaluation fail from then on.
+    """
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Takes `examples`, `model`, `baseline_model` and `schema`; gives `evaluation`, `blessing`.
+
+        Raises:
+          Exception: what TFMA raises without the model in service as well.
+        """
+        try:
+            super().Do(input_dict, output_dict, exec_properties)
+        except Exception as error:  # Beam and TFMA raise what they like.
+            if UNREADABLE not in str(error) or not input_dict.get(BASELINE_MODEL_KEY):
+                raise
+            alone = {key: a for key, a in input_dict.items() if key != BASELINE_MODEL_KEY}
+            super().Do(alone, output_dict, exec_properties)
+            report_notice(
+                "the model in service cannot read this data, whose columns have changed since: the "
+                "new one was not compared with it"
+            )

@@ -1,0 +1,237 @@
+"""Anomalies as people have them: of a column, in words, and severe or not."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+from tfx import types
+from tfx.dsl.io import fileio
+
+from components.example_validator.drift import DRIFT, describe_drift
+from components.example_validator.rows import find_rows
+from components.example_validator.wording import Column, Finding, findings
+
+FILE = "anomalies.json"
+"""In the artifact: what was told of the splits, whose own folders have it in TFDV's terms."""
+
+ALL_COLUMNS = "all columns"
+
+_Type = anomalies_pb2.AnomalyInfo
+_Reason: TypeAlias = anomalies_pb2.AnomalyInfo.Reason
+
+UNREADABLE = {
+    # A column that is gone, or that holds another type: Transform could not parse it.
+    _Type.SCHEMA_MISSING_COLUMN,
+    _Type.FEATURE_TYPE_NOT_PRESENT,
+    _Type.FEATURE_TYPE_NO_VALUES,
+    _Type.UNEXPECTED_DATA_TYPE,
+    _Type.ENUM_TYPE_BYTES_NOT_STRING,
+    _Type.ENUM_TYPE_FLOAT_NOT_STRING,
+    _Type.ENUM_TYPE_INT_NOT_STRING,
+    _Type.FLOAT_TYPE_NOT_FLOAT,
+    _Type.FLOAT_TYPE_STRING_NOT_FLOAT,
+    _Type.FLOAT_TYPE_NON_STRING,
+    _Type.INT_TYPE_INT_EXPECTED,
+    _Type.INT_TYPE_NOT_INT_STRING,
+    _Type.INT_TYPE_NOT_STRING,
+    _Type.INT_TYPE_STRING_EXPECTED,
+    _Type.STRING_TYPE_NOW_FLOAT,
+    _Type.STRING_TYPE_NOW_INT,
+    _Type.INVALID_FEATURE_SHAPE,
+    _Type.INVALID_SCHEMA_SPECIFICATION,
+}
+"""Severe for every column that the model uses; any anomaly of the label is severe."""
+
+OUT_OF_RANGE = {
+    _Type.FLOAT_TYPE_BIG_FLOAT,
+    _Type.FLOAT_TYPE_SMALL_FLOAT,
+    _Type.FLOAT_TYPE_HAS_NAN,
+    _Type.FLOAT_TYPE_HAS_INF,
+    _Type.INT_TYPE_BIG_INT,
+    _Type.INT_TYPE_SMALL_INT,
+}
+"""Severe as well: of a feature, such bounds are never inferred, so that a person has set them."""
+
+NUMBER_OF_VALUES = {_Type.FEATURE_TYPE_LOW_NUMBER_VALUES, _Type.FEATURE_TYPE_HIGH_NUMBER_VALUES}
+"""Severe where a column has one value a row: Transform could not parse that, either."""
+
+MISSING = {
+    _Type.FEATURE_TYPE_NOT_PRESENT,
+    _Type.FEATURE_TYPE_LOW_FRACTION_PRESENT,
+    _Type.FEATURE_TYPE_LOW_NUMBER_PRESENT,
+}
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """What is odd about one column, in the splits that share it."""
+
+    splits: tuple[str, ...]
+    column: str
+    description: str
+    severe: bool
+    is_new_column: bool = False
+    is_drift: bool = False
+    """Whether it is a difference from older data, not from the schema."""
+
+    def __str__(self) -> str:
+        splits = " and ".join(self.splits) + (" split" if len(self.splits) == 1 else " splits")
+        return f"{splits}, {self.column}: {self.description}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A split's statistics, and what TFDV says of them."""
+
+    statistics: statistics_pb2.DatasetFeatureStatisticsList
+    anomalies: anomalies_pb2.Anomalies
+
+
+@dataclass(frozen=True)
+class _Odd:
+    """The reasons for an anomaly of a column, and the splits that have them."""
+
+    splits: dict[str, Checked]
+    reasons: list[_Reason]
+
+    @property
+    def kinds(self) -> set[int]:
+        return {reason.type for reason in self.reasons}
+
+
+def find_anomalies(
+    checked: Mapping[str, Checked],
+    schema: schema_pb2.Schema,
+    label: str,
+    ignored: Collection[str],
+    drift_is_severe: bool,
+    examples: types.Artifact | None,
+) -> list[Anomaly]:
+    """The anomalies of all splits, severe ones first.
+
+    Args:
+      checked: by split.
+      schema: that they were checked against.
+      label: the label's column.
+      ignored: columns that the model does not see.
+      drift_is_severe: whether drift is, of any column.
+      examples: for the files, in which the rows are looked for.
+    """
+    found = _describe_drift(checked, drift_is_severe)
+    odd = _by_column(checked, schema)
+    told = {
+        name: findings(_column(name, one, schema), one.reasons)
+        if name != ALL_COLUMNS
+        else [Finding.in_tfdvs_words(reason.description) for reason in one.reasons]
+        for name, one in odd.items()
+    }
+    searches = {
+        f"{name} {i}": (name, finding.is_odd)
+        for name, of_column in told.items()
+        for i, finding in enumerate(of_column)
+        if finding.is_odd is not None
+    }
+    rows = find_rows(examples, searches)
+    for name, one in odd.items():
+        text = "; ".join(f.sentence(rows.get(f"{name} {i}")) for i, f in enumerate(told[name]))
+        severe = name == label or (name not in ignored and _is_severe(one.kinds, name, schema))
+        is_new = _Type.SCHEMA_NEW_COLUMN in one.kinds
+        found.append(Anomaly(tuple(one.splits), name, text, severe, is_new))
+    return sorted(found, key=lambda anomaly: not anomaly.severe)
+
+
+def write_anomalies(artifact: types.Artifact, anomalies: Sequence[Anomaly]) -> None:
+    """Writes what was found into an ExampleAnomalies artifact."""
+    with fileio.open(posixpath.join(artifact.uri, FILE), "w") as file:
+        file.write(json.dumps([asdict(anomaly) for anomaly in anomalies], indent=1))
+
+
+def read_anomalies(artifact: types.Artifact) -> list[Anomaly]:
+    """The anomalies of all splits, severe ones first, that `write_anomalies` wrote."""
+    with fileio.open(posixpath.join(artifact.uri, FILE), "r") as file:
+        values = json.loads(file.read())
+    return [Anomaly(**value | {"splits": tuple(value["splits"])}) for value in values]
+
+
+def contradicted_columns(
+    schema: schema_pb2.Schema, statistics: Iterable[statistics_pb2.DatasetFeatureStatisticsList]
+) -> list[str]:
+    """The columns that do not keep a schema, by name."""
+    checked = {
+        str(i): Checked(split, tfdv.validate_statistics(split, schema))
+        for i, split in enumerate(statistics)
+    }
+    return sorted(_by_column(checked, schema).keys() - {ALL_COLUMNS})
+
+
+def _is_severe(kinds: set[int], column: str, schema: schema_pb2.Schema) -> bool:
+    if kinds & (UNREADABLE | OUT_OF_RANGE):
+        return True
+    one_value = any(f.name == column and f.value_count.max == 1 for f in schema.feature)
+    return one_value and bool(kinds & NUMBER_OF_VALUES)
+
+
+def _by_column(checked: Mapping[str, Checked], schema: schema_pb2.Schema) -> dict[str, _Odd]:
+    """What contradicts the schema, by column; of all splits together."""
+    odd: dict[str, _Odd] = {}
+    maybe_empty = {f.name for f in schema.feature if _may_be_empty(f)}
+    for split, one in checked.items():
+        for name, info in _infos(one.anomalies):
+            # Where a row may be without a value, it may be without the column.
+            waived = DRIFT | (MISSING if name in maybe_empty else set())
+            reasons = [reason for reason in info.reason if reason.type not in waived]
+            if reasons:
+                column = odd.setdefault(name, _Odd({}, []))
+                column.splits[split] = one
+                column.reasons.extend(reasons)
+    return odd
+
+
+def _may_be_empty(feature: schema_pb2.Feature) -> bool:
+    """Whether a schema says how often a feature is there, but not that it has a value then."""
+    return not feature.HasField("value_count") and not feature.HasField("shape")
+
+
+def _infos(
+    anomalies: anomalies_pb2.Anomalies,
+) -> Iterator[tuple[str, anomalies_pb2.AnomalyInfo]]:
+    yield from anomalies.anomaly_info.items()
+    if anomalies.HasField("dataset_anomaly_info"):
+        yield ALL_COLUMNS, anomalies.dataset_anomaly_info
+
+
+def _column(name: str, odd: _Odd, schema: schema_pb2.Schema) -> Column:
+    feature = next((f for f in schema.feature if f.name == name), schema_pb2.Feature(name=name))
+    values = tuple(tfdv.get_domain(schema, name).value) if _has_values(feature) else ()
+    statistics = [one.statistics.datasets[0] for one in odd.splits.values()]
+    return Column(
+        feature,
+        values,
+        tuple(f for s in statistics for f in s.features if f.path.step[:] == [name]),
+        sum(s.num_examples for s in statistics),
+    )
+
+
+def _has_values(feature: schema_pb2.Feature) -> bool:
+    return feature.WhichOneof("domain_info") in ("domain", "string_domain")
+
+
+def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Anomaly]:
+    found = []
+    for split, one in checked.items():
+        measured = {
+            info.path.step[0]: {m.type: m for m in info.drift_measurements}
+            for info in one.anomalies.drift_skew_info
+        }
+        for name, info in one.anomalies.anomaly_info.items():
+            reasons = [reason for reason in info.reason if reason.type in DRIFT]
+            if reasons:
+                texts = [describe_drift(r, measured.get(name, {})) for r in reasons]
+                found.append(Anomaly((split,), name, "; ".join(texts), is_severe, is_drift=True))
+    return found

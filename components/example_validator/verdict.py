@@ -1,0 +1,41 @@
+"""What anomalies come to: whether the run stops, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from components.example_validator.anomalies import Anomaly
+from trainer_module.errors import DataError
+
+ACCEPT = "local_runner.py schema accept --config FILE"
+"""The command that makes right what the last run found wrong."""
+
+
+def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
+    """Raises DataError for severe anomalies: for drift, and if it `stops` the run for others."""
+    severe = [anomaly for anomaly in anomalies if anomaly.severe and not anomaly.is_drift]
+    drift = [anomaly for anomaly in anomalies if anomaly.severe and anomaly.is_drift]
+    problems = []
+    if severe and stops:
+        problems.append(
+            f"the data contradicts the schema: {_listed(severe)}{_new_columns(anomalies)}. Mend "
+            f"the data; or, if it is right, change the schema by `{ACCEPT}`; or set on_anomaly: "
+            "warn to go on regardless"
+        )
+    if drift:
+        problems.append(
+            f"the data drifted from what was trained on: {_listed(drift)}. Mend the data, raise "
+            "the thresholds of drift.columns, or set drift.on_drift: warn to go on regardless"
+        )
+    if problems:
+        raise DataError("; ".join(problems))
+
+
+def _listed(anomalies: Iterable[Anomaly]) -> str:
+    return "; ".join(str(anomaly) for anomaly in anomalies)
+
+
+def _new_columns(anomalies: Iterable[Anomaly]) -> str:
+    """What may be the new name of a column that is missing."""
+    new = sorted(anomaly.column for anomaly in anomalies if anomaly.is_new_column)
+    return f" (new in the data: {', '.join(new)})" if new else ""

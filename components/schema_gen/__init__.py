@@ -1,0 +1,1 @@
+"""A SchemaGen that keeps what it inferred from the first data."""

@@ -1,0 +1,112 @@
+"""SchemaGen: a curated schema if there is one, else inferred from the first data, and kept.
+
+TFX's SchemaGen infers anew from whatever data comes, so that no data ever contradicts it; its
+ImportSchemaGen caches by path, so that an edited schema is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable
+from typing import Any
+
+from google.protobuf import text_format
+from tfx import types
+from tfx.components.schema_gen.executor import DEFAULT_FILE_NAME
+from tfx.components.statistics_gen import stats_artifact_utils
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils, component_spec, standard_artifacts
+from tfx.types.standard_component_specs import SCHEMA_KEY, STATISTICS_KEY
+
+from components.schema_gen.files import keep_schema, read_schema, write_text
+from components.schema_gen.gaps import fill_gaps
+from components.schema_gen.inference import infer_schema
+from trainer_module.settings import Task
+
+
+class Executor(base_executor.BaseExecutor):
+    """Writes the schema that the parameters name."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Takes `statistics`, gives `schema`.
+
+        Raises:
+          DataError: the curated or the kept schema cannot be read, or lacks the label.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        label, kept = exec_properties["label"], exec_properties["kept"]
+        given = exec_properties["curated"] or kept
+        if exec_properties["curated"] or fileio.exists(given):
+            schema = read_schema(given, label)
+        else:
+            artifact = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
+            splits = artifact_utils.decode_split_names(artifact.split_names)
+            statistics = [
+                stats_artifact_utils.load_statistics(artifact, split).proto() for split in splits
+            ]
+            task, images = Task(exec_properties["task"]), json.loads(exec_properties["images"])
+            schema = infer_schema(statistics, label, task, images)
+            keep_schema(kept, schema)
+        fill_gaps(schema)
+        folder = artifact_utils.get_single_uri(output_dict[SCHEMA_KEY])
+        write_text(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
+
+
+class SchemaGenSpec(component_spec.ComponentSpec):
+    """What SchemaGen takes and gives; the parameters are explained at the component."""
+
+    PARAMETERS = {
+        name: component_spec.ExecutionParameter(type=str)
+        for name in ("curated", "kept", "revision", "label", "task", "images")
+    }
+    INPUTS = {
+        STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics)
+    }
+    OUTPUTS = {SCHEMA_KEY: component_spec.ChannelParameter(type=standard_artifacts.Schema)}
+
+
+class SchemaGen(base_component.BaseComponent):
+    """The schema that the data has to keep, and that Transform parses it by."""
+
+    SPEC_CLASS = SchemaGenSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self,
+        statistics: types.BaseChannel,
+        curated: str | None,
+        kept: str,
+        revision: str,
+        label: str,
+        task: Task,
+        images: Iterable[str] = (),
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+          statistics: a channel of ExampleStatistics.
+          curated: the path of a schema.pbtxt of the user's, or None.
+          kept: where the schema inferred from the first data is kept.
+          revision: the `schema_revision` of both.
+          label: the label's column.
+          task: what the model predicts; classes get a domain that later data has to keep.
+          images: columns of encoded images, which have no domain.
+        """
+        spec = SchemaGenSpec(
+            statistics=statistics,
+            curated=curated or "",
+            kept=kept,
+            revision=revision,
+            label=label,
+            task=task.value,
+            images=json.dumps(sorted(images)),
+            schema=types.Channel(type=standard_artifacts.Schema),
+        )
+        super().__init__(spec=spec)

@@ -1,0 +1,117 @@
+"""The schema that the first data gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+
+from trainer_module.settings import Task
+
+
+def infer_schema(
+    statistics: list[statistics_pb2.DatasetFeatureStatisticsList],
+    label: str,
+    task: Task,
+    images: Iterable[str],
+) -> schema_pb2.Schema:
+    """Infers a schema that all splits keep, with a domain for the label's classes.
+
+    Args:
+      statistics: of each split.
+      label: the label's column.
+      task: what the model predicts.
+      images: columns of encoded images.
+    """
+    schema, known = schema_pb2.Schema(), set[str]()
+    for split in statistics:
+        schema = _widen(schema, split, known)
+        known |= columns_with_values(split)
+    for feature in schema.feature:
+        if feature.name in images:
+            feature.ClearField("domain_info")
+        elif feature.name != label:
+            _allow_gaps(feature)
+    if task.is_classification:
+        _set_label_domain(schema, statistics, label)
+    return schema
+
+
+def _widen(
+    schema: schema_pb2.Schema,
+    statistics: statistics_pb2.DatasetFeatureStatisticsList,
+    known: set[str],
+) -> schema_pb2.Schema:
+    """The schema that another split keeps as well.
+
+    TFDV gives up a column that has no value in a split, and takes its type for text; here it stays
+    what it is in the other splits, and may be missing.
+
+    Args:
+      schema: of the splits before.
+      statistics: of the split.
+      known: the columns that have a value in the splits before.
+    """
+    before = {feature.name: feature for feature in schema.feature if feature.name in known}
+    base = schema_pb2.Schema()
+    base.CopyFrom(schema)
+    del base.feature[:]
+    base.feature.extend(before.values())
+    widened = tfdv.update_schema(base, statistics) if before else tfdv.infer_schema(statistics)
+    empty = {feature.name for feature in widened.feature} - columns_with_values(statistics)
+    for feature in widened.feature:
+        if feature.name in empty & before.keys():
+            feature.CopyFrom(before[feature.name])
+        if feature.name in empty or feature.presence.min_fraction < 1:
+            may_be_missing(feature)
+    return widened
+
+
+def may_be_missing(feature: schema_pb2.Feature) -> None:
+    """Expects a feature in no number of rows; a shape would expect it in all."""
+    feature.ClearField("shape")
+    feature.ClearField("presence")
+    feature.value_count.min = 0
+
+
+def columns_with_values(statistics: statistics_pb2.DatasetFeatureStatisticsList) -> set[str]:
+    """The columns that are not missing in every row."""
+    return {
+        feature.path.step[0] or feature.name
+        for feature in statistics.datasets[0].features
+        if getattr(feature, feature.WhichOneof("stats")).common_stats.num_non_missing
+    }
+
+
+def _allow_gaps(feature: schema_pb2.Feature) -> None:
+    """Expects a value in every row, but no shape: a shape makes an error of a row without."""
+    if [dim.size for dim in feature.shape.dim] == [1]:
+        feature.ClearField("shape")
+        feature.value_count.min = feature.value_count.max = 1
+
+
+def _set_label_domain(
+    schema: schema_pb2.Schema,
+    statistics: list[statistics_pb2.DatasetFeatureStatisticsList],
+    label: str,
+) -> None:
+    """Makes the classes seen so far the only ones that are known."""
+    of_label = [
+        feature
+        for split in statistics
+        for feature in split.datasets[0].features
+        if feature.path.step[:] == [label] or feature.name == label
+    ]
+    kind = of_label[0].WhichOneof("stats")
+    if kind == "num_stats":
+        low = min(feature.num_stats.min for feature in of_label)
+        high = max(feature.num_stats.max for feature in of_label)
+        if tfdv.get_feature(schema, label).type == schema_pb2.INT:
+            tfdv.set_domain(
+                schema, label, schema_pb2.IntDomain(name=label, min=int(low), max=int(high))
+            )
+    elif kind == "string_stats":
+        ranks = [feature.string_stats.rank_histogram.buckets for feature in of_label]
+        classes = sorted({bucket.label for buckets in ranks for bucket in buckets})
+        tfdv.set_domain(schema, label, schema_pb2.StringDomain(name=label, value=classes))

@@ -1,0 +1,112 @@
+"""`local_runner.py schema`: the JSON Schema of configs, and the schema that data has to keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pipeline.cli.options import (
+    OUTPUT,
+    ConfigOption,
+    OutputOption,
+    SetOption,
+    VerboseOption,
+    find_modules_here,
+    flag,
+    quiet_console,
+)
+from pipeline.config.loading import load_config
+from pipeline.config.reference import config_schema
+from pipeline.layout import Layout
+from pipeline.lock import one_at_a_time
+from pipeline.metadata.store import check_store
+from pipeline.runs.console import shown
+from trainer_module.errors import ConfigError
+
+WRITE = "write"
+"""The command that is meant where none is named."""
+
+
+class _WriteByDefault(TyperGroup):
+    """`schema FILE` is `schema write FILE`."""
+
+    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+        named = arguments[:1]
+        if not named or named[0] not in (*self.commands, *context.help_option_names):
+            arguments = [WRITE, *arguments]
+        return super().parse_args(context, arguments)
+
+
+app = typer.Typer(
+    cls=_WriteByDefault,
+    help="Write the JSON Schema of configs (`schema FILE`), or accept what the last run found odd "
+    "in its data (`schema accept`).",
+)
+
+
+@app.command(WRITE)
+def write(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
+    ] = None,
+) -> None:
+    """Write the config's JSON Schema, by which editors complete and check YAML files.
+
+    `schema FILE` does so as well.
+    """
+    text = config_schema()
+    if file is None:
+        typer.echo(text, nl=False)
+    else:
+        try:
+            file.write_text(text)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be written ({error.strerror})") from None
+        typer.echo(f"written to {file}")
+
+
+@app.command()
+def accept(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+    columns: Annotated[
+        list[str],
+        typer.Option(
+            "--column",
+            metavar="COLUMN",
+            help="Accept this column alone; may be given more than once.",
+        ),
+    ] = [],  # noqa: B006
+    to_write: Annotated[
+        bool, flag("--write", "Also change a curated schema, which the key `schema` names.")
+    ] = False,
+) -> None:
+    """Change the schema of the data as far as the last run's data contradicts it.
+
+    Shows what changes; the next run goes on from there. A schema of your own, which the key
+    `schema` names, is only changed with --write.
+    """
+    find_modules_here()
+    loaded = load_config(config, overrides)
+    layout = Layout.of(loaded, output)
+    check_store(loaded, layout)
+    with quiet_console(verbose) as console:
+        from pipeline.runs.acceptance import accept_last_data
+
+        change = accept_last_data(loaded, layout, columns)
+        path = shown(change.path)
+        if not change.columns:
+            console.print(f"{path}: the last data keeps it; nothing has to change")
+            return
+        console.print(change.diff, markup=False)
+        if loaded.schema_file is not None and not to_write:
+            console.print(f"{path} is your own and was not changed: edit it, or add --write")
+            return
+        with one_at_a_time(layout):
+            change.write()
+        console.print(f"{path}: accepted {', '.join(change.columns)}; the next run goes by it")

@@ -1,0 +1,90 @@
+"""What the last run found wrong with its data, made right: the schema changes instead."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensorflow_metadata.proto.v0 import statistics_pb2
+from tfx.dsl.io import fileio
+
+from components.example_validator.anomalies import contradicted_columns
+from components.schema_gen.accepting import accept_data
+from components.schema_gen.edits import edit_schema
+from components.schema_gen.files import read_schema, replace_text, schema_content
+from pipeline.component_ids import ComponentId
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.runs.results.last_execution import find_last_execution
+from trainer_module.errors import ConfigError
+from trainer_module.settings import ImageFeature
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """A change of a schema's file."""
+
+    path: str
+    columns: tuple[str, ...]
+    """Those that the last data contradicts the schema in, and that were accepted."""
+    before: str
+    after: str
+
+    @property
+    def diff(self) -> str:
+        """The lines that change, with some around them."""
+        before, after = self.before.splitlines(), self.after.splitlines()
+        return "\n".join(difflib.unified_diff(before, after, self.path, self.path, lineterm=""))
+
+    def write(self) -> None:
+        """Changes the file, whole or not at all."""
+        replace_text(self.path, self.after)
+
+
+def accept_last_data(
+    config: PipelineConfig, layout: Layout, chosen: Sequence[str] = ()
+) -> Acceptance:
+    """The change by which the schema is kept by the data that was checked last.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      chosen: the columns to accept; default: all.
+
+    Raises:
+      ConfigError: no data was checked yet, or a chosen column is as the schema says.
+      DataError: the schema cannot be read.
+    """
+    path = config.schema_file or layout.kept_schema
+    last = find_last_execution(config, layout, ComponentId.EXAMPLE_VALIDATOR, has_ended=False)
+    if last is None or not fileio.exists(path):
+        raise ConfigError(
+            f"no data of {config.name} has been checked in {layout.root}; run it first."
+        )
+    statistics = _read_statistics(last.uris["statistics"][0])
+    schema = read_schema(path, config.data.label)
+    columns = _choose(contradicted_columns(schema, statistics), chosen)
+    images = config.columns_of(ImageFeature)
+    accepted = accept_data(schema, statistics, columns, config.data.label, config.task, images)
+    before = schema_content(path).decode()
+    return Acceptance(path, tuple(columns), before, edit_schema(before, schema, accepted))
+
+
+def _choose(columns: list[str], chosen: Sequence[str]) -> list[str]:
+    for column in chosen:
+        if column not in columns:
+            right = f"right is {', '.join(columns)}" if columns else "so is every column"
+            raise ConfigError(f"--column {column}: it is as the schema says; {right}.")
+    return list(chosen) or columns
+
+
+def _read_statistics(uri: str) -> list[statistics_pb2.DatasetFeatureStatisticsList]:
+    """Those of all splits, as StatisticsGen writes them."""
+    splits = [name for name in sorted(fileio.listdir(uri)) if name.startswith("Split-")]
+    found = []
+    for split in splits:
+        with fileio.open(posixpath.join(uri, split, "FeatureStats.pb"), "rb") as file:
+            found.append(statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read()))
+    return found
