@@ -9,13 +9,15 @@ from tfx.dsl.components.base import base_node
 from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
-from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
+from trainer_module.settings import TrainerSettings
 
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
     """What Transform is told: without the model's settings, which must not invalidate its cache."""
-    settings = config.trainer_settings
-    settings = settings.model_copy(update={"model": ModelSettings(), "train": TrainSettings()})
+    data = config.data
+    settings = TrainerSettings(
+        label=data.label, weight=data.weight, task=config.task, features=config.features
+    )
     return _custom_config(settings, [config.preprocessing] if config.preprocessing else [])
 
 
