@@ -209,6 +209,8 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         statistics=statistics,
         schema=schema,
         label=config.data.label,
+        task=config.task,
+        declared=[*config.features, *([config.data.weight] if config.data.weight else [])],
         ignored=config.columns_of(IgnoredFeature),
         on_anomaly=config.on_anomaly.value,
         named=named_columns(config),

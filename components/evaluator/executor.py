@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
-from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import io_utils, proto_utils
-from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.evaluator.baseline import BaselineTolerantExecutor
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
+from components.examples_reader import read_columns
 
 CONSTANT_KEY = "constant"
 """The execution property that names the metric, the label and the split; JSON."""
 CONSTANT_FILE = "constant_prediction.json"
 """Beside TFMA's files, where the constant prediction was looked at."""
-
-_BATCH = 8192
 
 
 class Executor(BaselineTolerantExecutor):
@@ -93,27 +88,12 @@ def _name(metric: tfma.MetricConfig) -> str | None:
 
 def _read_labels(input_dict: dict[str, list[Artifact]], label: str, split: str) -> np.ndarray:
     """The labels of a split, float64: numbers as they are, classes as indices in their order."""
-    files = [
-        file
-        for uri in artifact_utils.get_split_uris(input_dict[specs.EXAMPLES_KEY], split)
-        for file in fileio.glob(io_utils.all_files_pattern(uri))
-    ]
     schema_folder = artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])
     schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
     (feature,) = (feature for feature in schema.feature if feature.name == label)
-    values = pa.chunked_array(_decode_labels(files, feature))
+    batches = read_columns(input_dict[specs.EXAMPLES_KEY], split, [feature])
+    values = pa.chunked_array([batch.column(0).flatten() for batch in batches])
     if pa.types.is_floating(values.type):
         return values.to_numpy()
     classes = pc.unique(values).sort()
     return pc.index_in(values, classes).to_numpy().astype(np.float64)
-
-
-def _decode_labels(files: Iterable[str], feature: schema_pb2.Feature) -> list[pa.Array]:
-    """What one feature holds, without decoding the others."""
-    only = schema_pb2.Schema(feature=[schema_pb2.Feature(name=feature.name, type=feature.type)])
-    decoder = ExamplesToRecordBatchDecoder(only.SerializeToString())
-    records = tf.data.TFRecordDataset(list(files), "GZIP").batch(_BATCH)
-    return [
-        decoder.DecodeBatch(batch.tolist()).column(0).flatten()
-        for batch in records.as_numpy_iterator()
-    ]

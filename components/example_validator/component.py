@@ -27,8 +27,10 @@ from tfx.utils import io_utils, writer_utils
 
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
 from components.example_validator.drift import Drift
+from components.example_validator.review import review_examples, write_findings
 from components.example_validator.verdict import raise_for
 from components.named_columns import check_named_columns
+from trainer_module.settings import Task
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
 DRIFT_SPLIT = "train"
@@ -78,6 +80,15 @@ class Executor(stock.Executor):
         for anomaly in anomalies:
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
+        if examples:
+            findings = review_examples(
+                examples[0],
+                schema,
+                exec_properties["label"],
+                Task(exec_properties["task"]),
+                json.loads(exec_properties["declared"]),
+            )
+            write_findings(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), findings)
         return output
 
     def _Validate(  # noqa: N802 - TFX's name
@@ -101,7 +112,7 @@ class ExampleValidatorSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
-        for name in ("label", "ignored", "on_anomaly", "named", "drift")
+        for name in ("label", "task", "declared", "ignored", "on_anomaly", "named", "drift")
     }
     INPUTS = {
         STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
@@ -129,6 +140,8 @@ class ExampleValidator(base_component.BaseComponent):
         statistics: types.BaseChannel,
         schema: types.BaseChannel,
         label: str,
+        task: Task,
+        declared: Iterable[str],
         ignored: Iterable[str],
         on_anomaly: str,
         named: Mapping[str, str],
@@ -142,18 +155,22 @@ class ExampleValidator(base_component.BaseComponent):
           statistics: a channel of ExampleStatistics.
           schema: a channel of Schema.
           label: the label's column, of which every anomaly is severe.
-          ignored: columns that the model does not see, of which none is.
+          task: what is predicted.
+          declared: columns of which the config says what they are; the others are reviewed.
+          ignored: columns that the model does not see, of which no anomaly is severe.
           on_anomaly: `fail` or `warn`, what severe anomalies do.
           named: columns that the config names, by the key that does.
           drift: the config's `drift` section as JSON: thresholds by column, what passing one does.
           previous_statistics: a channel of ExampleStatistics, which drift is measured from; it may
             be empty.
-          examples: a channel of Examples, for the files: where in them an anomaly is.
+          examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
             schema=schema,
             label=label,
+            task=task.value,
+            declared=json.dumps(sorted(declared)),
             ignored=json.dumps(sorted(ignored)),
             on_anomaly=on_anomaly,
             named=json.dumps(dict(named), sort_keys=True),

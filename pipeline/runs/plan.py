@@ -36,7 +36,7 @@ from pipeline.runs.local import Node, compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans, usable_spans
 from trainer_module.settings import SETTINGS_KEY
 
-UNTELLING = {"constant", "input_config", "module_path", "span", "version"}
+UNTELLING = {"constant", "declared", "input_config", "module_path", "span", "version"}
 """Execution properties that follow from others, or that a driver fills in."""
 
 _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)

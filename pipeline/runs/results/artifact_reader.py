@@ -17,6 +17,7 @@ from tfx.types import Artifact, artifact_utils
 
 from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
+from components.example_validator.review import read_findings, show_findings
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -98,6 +99,14 @@ class ArtifactReader:
             anomaly
             for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
             for anomaly in read_anomalies(artifact)
+        ]
+
+    def column_findings(self) -> list[str]:
+        """What speaks against columns, in sentences."""
+        return [
+            sentence
+            for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
+            for sentence in show_findings(read_findings(artifact))
         ]
 
     def training(self) -> dict[str, Any]:
@@ -209,7 +218,9 @@ class SummaryBuilder:
         anomalies = self._reader.anomalies()
         self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
         self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
-        return gist([str(anomaly) for anomaly in anomalies])
+        findings = self._reader.column_findings()
+        self._summary.notes += findings
+        return gist([*map(str, anomalies), *findings])
 
     def _read_training(self) -> str:
         training = self._summary.training = self._reader.training()

@@ -17,6 +17,7 @@ from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.component import ExampleValidator, Executor
 from pipeline.config.schedule import DriftSettings
 from trainer_module.errors import DataError
+from trainer_module.settings import Task
 
 Statistics = statistics_pb2.DatasetFeatureStatisticsList
 ROWS = 2000
@@ -78,6 +79,8 @@ class Validation:
             {"anomalies": [anomalies]},
             {
                 "label": "tipped",
+                "task": "binary",
+                "declared": "[]",
                 "ignored": "[]",
                 "on_anomaly": on_anomaly,
                 "named": "{}",
@@ -247,6 +250,8 @@ def test_the_component_takes_older_statistics_or_none() -> None:
             statistics=Channel(type=standard_artifacts.ExampleStatistics),
             schema=Channel(type=standard_artifacts.Schema),
             label="tipped",
+            task=Task.BINARY,
+            declared=[],
             ignored=[],
             on_anomaly="fail",
             named={},

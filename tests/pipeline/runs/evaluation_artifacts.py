@@ -125,7 +125,7 @@ def measure(
     )
     schema = _artifact(standard_artifacts.Schema, folder / "schema")
     Path(schema.uri).mkdir()
-    columns = {"label": "INT", "plan": "BYTES", "zone": "INT"}
+    columns = {"label": "INT", "plan": "BYTES", "zone": "FLOAT"}
     features = (f'feature {{ name: "{name}" type: {kind} }}' for name, kind in columns.items())
     Path(schema.uri, "schema.pbtxt").write_text("\n".join(features))
     inputs = {"examples": [examples], "model": [candidate], "schema": [schema]}

@@ -1,0 +1,62 @@
+"""Reads columns of an artifact of examples as Arrow batches, without Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx import types
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.utils import io_utils
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from components.example_gen.columns import list_lengths
+
+_BATCH = 4096
+
+
+def read_columns(
+    examples: Sequence[types.Artifact],
+    split: str,
+    features: Sequence[schema_pb2.Feature],
+    most_rows: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yields batches of list columns; what is not asked for is not decoded.
+
+    Args:
+      examples: of one or several spans.
+      split: whose examples are read.
+      features: the columns, by names and types.
+      most_rows: how many rows are enough, about; all by default.
+    """
+    files = [
+        file
+        for uri in artifact_utils.get_split_uris(list(examples), split)
+        for file in fileio.glob(io_utils.all_files_pattern(uri))
+    ]
+    wanted = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
+    decoder = ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=wanted).SerializeToString())
+    # Of several files a part of each, so that what is read is a fair sample.
+    records = tf.data.Dataset.from_tensor_slices(sorted(files)).interleave(
+        lambda file: tf.data.TFRecordDataset(file, "GZIP"), cycle_length=max(len(files), 1)
+    )
+    if most_rows is not None:
+        records = records.take(most_rows)
+    for batch in records.batch(_BATCH).as_numpy_iterator():
+        yield decoder.DecodeBatch(batch.tolist())
+
+
+def single_values(column: pa.Array) -> pa.Array | None:
+    """A list column as flat values, null where there is none; None if a row has several."""
+    lengths = list_lengths(column)
+    if lengths.max(initial=0) > 1:
+        return None
+    if pa.types.is_null(column.type):
+        return column
+    places = np.where(lengths == 1, np.cumsum(lengths) - 1, 0)
+    return pc.take(column.flatten(), pa.array(places, mask=lengths == 0))
