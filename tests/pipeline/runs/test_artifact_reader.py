@@ -118,7 +118,7 @@ def test_anomalies_and_drift_are_told_apart(layout: Layout) -> None:
     assert "by no more than 0.2" in drift
     state, line = reading.lines["ExampleValidator"]
     assert state is State.RAN
-    assert line == f"warning: {anomaly} (and 1 more)"
+    assert line == f"warning: {drift} (and 1 more)"
 
 
 def test_one_anomaly_is_the_whole_line(layout: Layout) -> None:
