@@ -37,7 +37,7 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> None:
     if usable.all():
         return
     row = int(np.argmin(usable))
-    found = ", ".join(str(_show(value)) for value in column[row].as_py()) or "missing"
+    found = ", ".join(str(_show(value)) for value in column[row].as_py() or []) or "missing"
     raise DataError(
         f"Weight {name!r} is {found} in row {first.row + row} of {first.file}: every row needs a "
         "number that is not negative; 0 is for one that must not count."

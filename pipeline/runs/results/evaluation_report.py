@@ -71,7 +71,7 @@ def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
     values: dict[str, dict[str, dict[str, float]]] = {}
     for of_slice in tfma.load_metrics(uri):
         name = ", ".join(
-            f"{key.column}={_slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
+            f"{key.column}={slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
         )
         for item in of_slice.metric_keys_and_values:
             if not item.key.is_diff:
@@ -81,7 +81,8 @@ def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
     return values
 
 
-def _slice_value(key: Any) -> str:
+def slice_value(key: Any) -> str:
+    """A value that a slice is named by, as the data had it: whole numbers of a CSV are floats."""
     value = getattr(key, key.WhichOneof("kind"))
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

@@ -78,7 +78,7 @@ def write_examples(folder: Path, **scores: Sequence[float]) -> Artifact:
             feature = example.features.feature
             feature["label"].int64_list.value.append(int(row >= ROWS // 2))
             feature["plan"].bytes_list.value.append(PLANS[row % len(PLANS)].encode())
-            feature["zone"].float_list.value.append(row % 2)
+            feature["zone"].int64_list.value.append(row % 2)
             for name, values in scores.items():
                 feature[name].float_list.value.append(values[row])
             writer.write(example.SerializeToString())

@@ -6,8 +6,14 @@ import math
 
 import pytest
 from evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
+from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
-from pipeline.runs.results.evaluation_report import EvaluationReport, MetricResult, read_evaluation
+from pipeline.runs.results.evaluation_report import (
+    EvaluationReport,
+    MetricResult,
+    read_evaluation,
+    slice_value,
+)
 
 
 def read(measured: Measured) -> EvaluationReport:
@@ -96,6 +102,15 @@ def test_all_reasons_are_given_in_the_order_of_the_metrics(missed: EvaluationRep
     assert not missed.blessed
     names = [part.split(" ")[0] for part in missed.reason.split("; ")]
     assert names == ["auc", "log_loss", "recall", "precision"]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(7.0, "7"), (7.5, "7.5"), (float("nan"), "nan"), (float("inf"), "inf")]
+)
+def test_whole_numbers_name_slices_as_such(value: float, name: str) -> None:
+    """Those of a CSV are floats."""
+    key = metrics_for_slice_pb2.SingleSliceKey(column="age", float_value=value)
+    assert slice_value(key) == name
 
 
 def test_slices_are_named_by_their_columns_and_hold_the_candidate(missed: EvaluationReport) -> None:
