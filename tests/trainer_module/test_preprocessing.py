@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 from tensorflow_transform.tf_metadata import metadata_io
-from trainer_data import Transformed, make_image
+from trainer_data import Transformed, make_image, run_transform
 
 from trainer_module.errors import DataError, TrainingError
+from trainer_module.features import numeric
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
@@ -199,3 +200,30 @@ def test_columns_that_do_not_fit_the_settings(changes: dict, message: str) -> No
         }
         with pytest.raises(DataError, match=message):
             preprocessing_fn(inputs, settings.to_custom_config())
+
+
+def test_very_many_numbers_become_one_vector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numeric, "MOST_SEPARATE", 2)
+    rows = [
+        {"b": float(n), "a": n * n / 7, "c": None if n % 4 else 1.0 + n, "y": n % 2, "t": "x"}
+        for n in range(80)
+    ]
+    settings = TrainerSettings.model_validate(
+        {"label": "y", "task": "binary", "features": {"t": {"type": "ignore"}}}
+    )
+    data = run_transform(tmp_path, rows, rows[:8], settings)
+    transformed = data.transform(rows)
+    assert set(transformed) == {numeric.PACKED, "y"}
+    vector = transformed[numeric.PACKED]
+    assert vector.shape == (80, 4)
+    for place, name in enumerate("ab"):
+        column = np.array([row[name] for row in rows])
+        expected = (column - column.mean()) / column.std()
+        np.testing.assert_allclose(vector[:, place], expected, rtol=1e-3, atol=1e-3)
+    missing = np.array([row["c"] is None for row in rows])
+    np.testing.assert_array_equal(vector[missing, 2], 0)
+    np.testing.assert_array_equal(vector[:, 3], missing)
+    (feature,) = data.problem.features
+    assert (feature.kind, feature.shape) == ("numeric", (4,))

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
     from trainer_module.features.raw_columns import AnyTensor
 
+MOST_SEPARATE = 200
+"""Of more columns of numbers one vector is made: TensorFlow Transform looks at each pair of what
+goes in and what comes out, which takes hours for thousands of both."""
+PACKED = "all_numbers"
+"""The name of that vector: scores in the order of the columns' names, then the flags."""
 MISSING_SUFFIX = "_missing"
 """Ends the name of the 0/1 feature that flags a missing number in an optional column."""
 
@@ -43,7 +48,8 @@ class NumericFeature(BaseFeature):
 def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
     """Z-scores, [batch, n] float32 each; a missing value becomes 0, the mean.
 
-    An optional column also gets its flag, `<name>_missing`.
+    An optional column also gets its flag, `<name>_missing`. More than `MOST_SEPARATE` columns
+    become one tensor, `PACKED`.
 
     Raises:
       DataError: if a column holds text.
@@ -70,10 +76,20 @@ def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
     scores = tf.sparse.to_dense(tft.scale_to_z_score(sparse, elementwise=True))
     # A column that is always missing in the train split has no mean.
     scores = tf.where(tf.math.is_nan(scores), 0.0, scores)
+    if len(columns) > MOST_SEPARATE:
+        gaps = [tf.math.is_nan(dense[name]) for name in columns if _may_miss(columns[name])]
+        return {PACKED: tf.concat([scores, *(tf.cast(gap, tf.float32) for gap in gaps)], 1)}
     scores = tf.split(scores, [numbers.shape[1] for numbers in dense.values()], axis=1)
     outputs = dict(zip(dense, scores, strict=True))
     for name, column in columns.items():
-        if not isinstance(column, tf.Tensor):
+        if _may_miss(column):
             missing = tf.math.is_nan(dense[name])
             outputs[name + MISSING_SUFFIX] = tf.cast(missing, tf.float32)
     return outputs
+
+
+def _may_miss(column: AnyTensor) -> bool:
+    """Whether a column had gaps when its schema was made."""
+    import tensorflow as tf
+
+    return not isinstance(column, tf.Tensor)
