@@ -138,7 +138,7 @@ def test_a_poisoned_day_does_not_reach_service(played: Played, store: mlmd.Metad
     assert EventKind.PUSHED not in played.kinds(POISONED)
     assert played.served[POISONED - 1] == played.served[POISONED - 2]
     of_day_2 = played.details(2, EventKind.PUSHED)[0]["model"]
-    evaluator = executions(store, "tfx.components.evaluator.component.Evaluator")[-1]
+    evaluator = executions(store, "components.evaluator.component.Evaluator")[-1]
     assert [a.uri for a in artifacts(store, evaluator, "baseline_model")] == [of_day_2]
     trainer = executions(store, "tfx.components.trainer.component.Trainer")[-1]
     assert [a.uri for a in artifacts(store, trainer, "base_model")] == [of_day_2]
