@@ -130,7 +130,7 @@ def _reason(
     kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
-    compared = "no model is in service yet"
+    compared = "no model in service was compared with"
     if with_baseline:
         compared = "it is not worse than the model in service"
     return f"{kept}, and {compared}"
