@@ -17,7 +17,8 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.example_gen.columns import list_lengths
 
-_BATCH = 4096
+# Few enough that records of some megabytes, such as photographs, fit into memory.
+_BATCH_RECORDS = 256
 
 
 def read_columns(
@@ -47,7 +48,7 @@ def read_columns(
     )
     if most_rows is not None:
         records = records.take(most_rows)
-    for batch in records.batch(_BATCH).as_numpy_iterator():
+    for batch in records.batch(_BATCH_RECORDS).as_numpy_iterator():
         yield decoder.DecodeBatch(batch.tolist())
 
 

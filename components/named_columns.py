@@ -8,16 +8,19 @@ from collections.abc import Iterable, Mapping
 from trainer_module.errors import DataError
 
 
-def check_named_columns(named: Mapping[str, str], columns: Iterable[str]) -> None:
+def check_named_columns(
+    named: Mapping[str, str], columns: Iterable[str], owner: str = "data"
+) -> None:
     """Raises DataError for the first column that the config names and the data lacks.
 
     Args:
       named: the columns, by the key of the config that names each.
       columns: those that there are.
+      owner: what has them.
     """
     known = list(columns)
     for key, column in named.items():
         if column not in known:
             near = difflib.get_close_matches(column, known, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}"
-            raise DataError(f"{key}: the data has no column `{column}`; {hint}")
+            raise DataError(f"{key}: the {owner} has no column `{column}`; {hint}")

@@ -28,27 +28,30 @@ def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
     return list(dict.fromkeys([*named, *evaluate.thresholds]))
 
 
-def constant_metric(evaluate: EvaluateSettings, task: Task) -> str | None:
+def constant_metric(config: PipelineConfig) -> str | None:
     """The metric in which a model must be better than a constant prediction.
 
     Where no thresholds are set it is the first metric for which that is known; else None, as a
-    person has decided what is good enough.
+    person has decided what is good enough. The constant is that of the raw labels, which count
+    alike: weighed metrics, or those of a number that a function of the user's transforms, are not
+    to be compared with it.
     """
-    if evaluate.thresholds:
+    is_other = config.preprocessing is not None and config.task is Task.REGRESSION
+    if config.evaluate.thresholds or config.data.weight or is_other:
         return None
-    return next((name for name in metric_names(evaluate, task) if name in FORMULAS), None)
+    names = metric_names(config.evaluate, config.task)
+    return next((name for name in names if name in FORMULAS), None)
 
 
 def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
-    """The thresholds; where there are none, those that any number for a metric keeps.
+    """The thresholds; where there are none, one that any number for the first metric keeps.
 
-    TFX does not decide without a threshold, and Evaluator puts the constant prediction's in its
-    place; the model in service is a bound of the first metric.
+    TFX does not decide without a threshold; then the model in service and the constant prediction,
+    which Evaluator adds, are the only bounds.
     """
     if evaluate.thresholds:
         return dict(evaluate.thresholds)
-    first = metric_names(evaluate, task)[0]
-    return {first: Threshold(), constant_metric(evaluate, task) or first: Threshold()}
+    return {metric_names(evaluate, task)[0]: Threshold()}
 
 
 def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:

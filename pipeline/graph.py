@@ -137,13 +137,16 @@ def create_pipeline(
         eval_config=make_eval_config(config),
         schema=schema,
         label=config.data.label,
+        task=config.task,
         split=EVAL_SPLIT,
-        # It counts all examples alike, which weighed metrics are not to be compared with.
-        constant_metric=(
-            None if config.data.weight else constant_metric(config.evaluate, config.task)
-        ),
+        constant_metric=constant_metric(config),
     ).with_id(ComponentId.EVALUATOR.value)
-    code = ("components/evaluator", "pipeline/evaluation.py", "trainer_module/export.py")
+    code = (
+        "components/evaluator",
+        "components/examples_reader.py",
+        "pipeline/evaluation.py",
+        "trainer_module/export.py",
+    )
     add_code(evaluator, *code, own=config.evaluate.own_code.values())
 
     # Puts a blessed model where a model server picks it up.
@@ -210,7 +213,8 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         schema=schema,
         label=config.data.label,
         task=config.task,
-        declared=[*config.features, *([config.data.weight] if config.data.weight else [])],
+        # What a function of the user's makes of a column is not known.
+        declared=None if config.preprocessing else [*config.features, config.data.weight or ""],
         ignored=config.columns_of(IgnoredFeature),
         on_anomaly=config.on_anomaly.value,
         named=named_columns(config),
@@ -218,7 +222,8 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         previous_statistics=previous.outputs["statistics"] if previous else None,
         examples=examples,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
-    add_code(example_validator, "components/example_validator")
+    code = ("example_validator", "examples_reader.py", "named_columns.py")
+    add_code(example_validator, *(f"components/{path}" for path in code))
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
     return _Data(present, example_gen, examples, schema, example_validator)

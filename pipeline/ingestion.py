@@ -16,6 +16,9 @@ from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 
+_CODE = ("components/example_gen", "trainer_module/features/image.py")
+"""What reads the files; pictures are made what the model's graph decodes."""
+
 
 def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
     """Reads the schema's revision, and says how the files of a config are read.
@@ -30,7 +33,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
             "schema_revision": (
                 "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
             ),
-            "code": code_fingerprint([ROOT / "components/example_gen"]),
+            "code": code_fingerprint([ROOT / path for path in _CODE]),
         }
     )
     text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"

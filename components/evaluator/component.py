@@ -10,6 +10,7 @@ from tfx.dsl.components.base import executor_spec
 from tfx.types import BaseChannel
 
 from components.evaluator.executor import CONSTANT_KEY, Executor
+from trainer_module.settings import Task
 
 
 class Evaluator(StockEvaluator):
@@ -25,6 +26,7 @@ class Evaluator(StockEvaluator):
         eval_config: tfma.EvalConfig,
         schema: BaseChannel,
         label: str,
+        task: Task,
         split: str,
         constant_metric: str | None,
     ) -> None:
@@ -37,6 +39,7 @@ class Evaluator(StockEvaluator):
           eval_config: what TFMA is told.
           schema: a channel of Schema.
           label: the label's raw column.
+          task: what is predicted.
           split: the split that is measured on.
           constant_metric: the metric, among those with a threshold, in which the model must be
             better than a constant prediction; None if it need not be.
@@ -51,5 +54,10 @@ class Evaluator(StockEvaluator):
         )
         if constant_metric is not None:
             # Beside the spec's parameters, which are stock's.
-            named = {"metric": constant_metric, "label": label, "split": split}
+            named = {
+                "metric": constant_metric,
+                "label": label,
+                "task": task.value,
+                "split": split,
+            }
             self.exec_properties[CONSTANT_KEY] = json.dumps(named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tfx.utils import io_utils, proto_utils
 from components.evaluator.baseline import BaselineTolerantExecutor
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.examples_reader import read_columns
+from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
 """The execution property that names the metric, the label and the split; JSON."""
@@ -38,7 +40,7 @@ class Executor(BaselineTolerantExecutor):
         """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         if named:
-            labels = _read_labels(input_dict, named["label"], named["split"])
+            labels = _read_labels(input_dict, named["label"], named["split"], Task(named["task"]))
             constant = predict_constant(named["metric"], labels)
             if constant is not None:
                 exec_properties = {
@@ -73,10 +75,14 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
     proto_utils.json_to_proto(eval_config, config)
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
         if _name(metric) == constant.metric:
-            for threshold in metric.per_slice_thresholds:
-                bounds = threshold.threshold.value_threshold
-                bound = bounds.upper_bound if constant.is_of_a_loss else bounds.lower_bound
-                bound.value = constant.needed
+            if not metric.per_slice_thresholds:
+                metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()])
+            for per_slice in metric.per_slice_thresholds:
+                # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
+                bounds = per_slice.threshold.value_threshold
+                largest = sys.float_info.max
+                bounds.lower_bound.value = -largest if constant.is_of_a_loss else constant.needed
+                bounds.upper_bound.value = constant.needed if constant.is_of_a_loss else largest
     return json_format.MessageToJson(config)
 
 
@@ -86,14 +92,15 @@ def _name(metric: tfma.MetricConfig) -> str | None:
     return json.loads(settings).get("name")
 
 
-def _read_labels(input_dict: dict[str, list[Artifact]], label: str, split: str) -> np.ndarray:
-    """The labels of a split, float64: numbers as they are, classes as indices in their order."""
+def _read_labels(
+    input_dict: dict[str, list[Artifact]], label: str, split: str, task: Task
+) -> np.ndarray:
+    """The labels of a split: numbers as they are, classes as indices in their order."""
     schema_folder = artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])
     schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
     (feature,) = (feature for feature in schema.feature if feature.name == label)
     batches = read_columns(input_dict[specs.EXAMPLES_KEY], split, [feature])
     values = pa.chunked_array([batch.column(0).flatten() for batch in batches])
-    if pa.types.is_floating(values.type):
+    if task is Task.REGRESSION:
         return values.to_numpy()
-    classes = pc.unique(values).sort()
-    return pc.index_in(values, classes).to_numpy().astype(np.float64)
+    return pc.index_in(values, pc.unique(values).sort()).to_numpy()

@@ -16,8 +16,8 @@ from components.example_gen.sources.base import Batch, merge_surveys
 ORIGIN_PROPERTY = "origin"
 """Of the artifact: the files and how they were read, as JSON."""
 
-MOST_BYTES = 1 << 30
-"""Of files that are read again: it happens in one process, while somebody waits for an error."""
+MOST_BYTES = 256 << 20
+"""Of files that are read again: it happens in one process, and somebody waits for it."""
 
 
 def note_origin(
@@ -31,6 +31,8 @@ def note_origin(
 def read_origin(examples: types.Artifact) -> Iterator[Batch]:
     """Yields the rows of the files again; none where it is not known, or they are too large.
 
+    Nor of files that are an example each: those have no rows, and pictures take long to decode.
+
     Raises:
       DataError: the files have changed, and cannot be read any more.
     """
@@ -39,6 +41,8 @@ def read_origin(examples: types.Artifact) -> Iterator[Batch]:
         return
     origin = json.loads(text)
     settings = ExampleGenSettings.model_validate(origin["settings"])
+    if settings.format_spec.has_file_per_example:
+        return
     source = make_source(settings)
     found = [sorted(fileio.glob(pattern)) for pattern in origin["patterns"]]
     groups = [

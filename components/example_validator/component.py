@@ -80,13 +80,16 @@ class Executor(stock.Executor):
         for anomaly in anomalies:
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
-        if examples:
+        # Of columns that are not what the schema says, there is more to say than that.
+        declared = json.loads(exec_properties["declared"])
+        is_sound = not any(anomaly.severe for anomaly in anomalies)
+        if examples and is_sound and declared is not None:
             findings = review_examples(
                 examples[0],
                 schema,
                 exec_properties["label"],
                 Task(exec_properties["task"]),
-                json.loads(exec_properties["declared"]),
+                declared,
             )
             write_findings(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), findings)
         return output
@@ -141,7 +144,7 @@ class ExampleValidator(base_component.BaseComponent):
         schema: types.BaseChannel,
         label: str,
         task: Task,
-        declared: Iterable[str],
+        declared: Iterable[str] | None,
         ignored: Iterable[str],
         on_anomaly: str,
         named: Mapping[str, str],
@@ -156,7 +159,8 @@ class ExampleValidator(base_component.BaseComponent):
           schema: a channel of Schema.
           label: the label's column, of which every anomaly is severe.
           task: what is predicted.
-          declared: columns of which the config says what they are; the others are reviewed.
+          declared: columns of which the config says what they are; the others are reviewed. None
+            reviews nothing.
           ignored: columns that the model does not see, of which no anomaly is severe.
           on_anomaly: `fail` or `warn`, what severe anomalies do.
           named: columns that the config names, by the key that does.
@@ -170,7 +174,7 @@ class ExampleValidator(base_component.BaseComponent):
             schema=schema,
             label=label,
             task=task.value,
-            declared=json.dumps(sorted(declared)),
+            declared=json.dumps(None if declared is None else sorted(declared)),
             ignored=json.dumps(sorted(ignored)),
             on_anomaly=on_anomaly,
             named=json.dumps(dict(named), sort_keys=True),
@@ -191,4 +195,4 @@ def _load_statistics(
 
 def check_columns(named: Mapping[str, str], schema: schema_pb2.Schema) -> None:
     """Raises DataError for the first column that the config names and the schema lacks."""
-    check_named_columns(named, [feature.name for feature in schema.feature])
+    check_named_columns(named, [feature.name for feature in schema.feature], "schema")

@@ -22,6 +22,7 @@ FILE = "columns.json"
 
 _MOST_ROWS = 20_000
 _MOST_CELLS = 5_000_000
+_MOST_BYTES = 256 << 20
 _SHOWN = 5
 """Of findings; the others are in the artifact."""
 
@@ -43,8 +44,15 @@ def review_examples(
       declared: columns of which the config says what they are.
     """
     features = [f for f in schema.feature if f.name == label or f.name not in declared]
+    if {feature.name for feature in features} <= {label}:
+        return []
     rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
-    batches = list(read_columns([examples], REVIEWED_SPLIT, features, rows))
+    batches, size = [], 0
+    for batch in read_columns([examples], REVIEWED_SPLIT, features, rows):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            break
     if not batches:
         return []
     columns = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeAlias
 
 from tensorflow_data_validation.api import validation_api
@@ -27,21 +28,22 @@ def validate_by_columns() -> None:
 
 
 def _by_columns(validate: Any) -> Any:
+    takes = signature(validate)
+
     @wraps(validate)
-    def by_columns(
-        statistics: _Statistics, schema: schema_pb2.Schema, *others: Any, **options: Any
-    ) -> anomalies_pb2.Anomalies:
+    def by_columns(*arguments: Any, **options: Any) -> anomalies_pb2.Anomalies:
+        given = takes.bind(*arguments, **options).arguments
+        statistics, schema = given["statistics"], given["schema"]
         # Others of its arguments are statistics, too, of what the data is compared with.
-        compared = {key: v for key, v in options.items() if type(v) is type(statistics)}
-        is_simple = not (others or schema.sparse_feature or schema.weighted_feature)
-        if not is_simple or len(schema.feature) <= MOST_COLUMNS:
-            return validate(statistics, schema, *others, **options)
+        compared = {key: v for key, v in given.items() if type(v) is type(statistics)}
+        others = any(given[key] for key in given.keys() - compared.keys() - {"schema"})
+        has_groups = schema.sparse_feature or schema.weighted_feature
+        if others or has_groups or len(schema.feature) <= MOST_COLUMNS:
+            return validate(*arguments, **options)
         result = anomalies_pb2.Anomalies()
         for names in _groups(statistics, schema):
             parts = {key: _statistics_of(names, value) for key, value in compared.items()}
-            found = validate(
-                _statistics_of(names, statistics), _schema_of(names, schema), **options | parts
-            )
+            found = validate(**given | parts | {"schema": _schema_of(names, schema)})
             if result.HasField("dataset_anomaly_info"):
                 found.ClearField("dataset_anomaly_info")  # The same in each part.
             found.ClearField("baseline")

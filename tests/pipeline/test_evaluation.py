@@ -25,16 +25,16 @@ from trainer_module.settings import Task
 LARGEST = sys.float_info.max
 
 
-def eval_config(task: str = "binary", **evaluate: Any) -> tfma.EvalConfig:
-    config = PipelineConfig.model_validate(
-        {
-            "name": "evaluated",
-            "data": {"format": "csv", "path": "nowhere.csv"},
-            "task": task,
-            "evaluate": evaluate,
-        }
+def make_config(task: str = "binary", **sections: Any) -> PipelineConfig:
+    """A config whose data is never looked at."""
+    data = {"format": "csv", "path": "nowhere.csv", **sections.pop("data", {})}
+    return PipelineConfig.model_validate(
+        {"name": "evaluated", "data": data, "task": task, **sections}
     )
-    return make_eval_config(config)
+
+
+def eval_config(task: str = "binary", **evaluate: Any) -> tfma.EvalConfig:
+    return make_eval_config(make_config(task, evaluate=evaluate))
 
 
 def metrics_of(config: tfma.EvalConfig) -> dict[str, tfma.MetricConfig]:
@@ -188,7 +188,14 @@ def test_without_thresholds_only_the_model_in_service_is_one() -> None:
 def test_a_constant_prediction_is_to_be_beaten_where_nobody_has_decided(
     evaluate: dict[str, Any], metric: str | None
 ) -> None:
-    assert constant_metric(EvaluateSettings.model_validate(evaluate), Task.BINARY) == metric
+    assert constant_metric(make_config(evaluate=evaluate)) == metric
+
+
+def test_a_constant_prediction_of_other_numbers_than_the_metrics_is_none() -> None:
+    own = {"preprocessing": "my.function"}
+    assert constant_metric(make_config("regression", **own)) is None
+    assert constant_metric(make_config("binary", **own)) == "auc"
+    assert constant_metric(make_config(data={"weight": "w"})) is None
 
 
 def test_given_thresholds_are_the_only_ones() -> None:

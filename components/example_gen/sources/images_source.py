@@ -51,7 +51,7 @@ class ImagesSource(Source):
         filled = {posixpath.dirname(file) for file in files if is_picture(file)}
         classes = [path for path in fileio.glob(posixpath.dirname(pattern)) if not is_litter(path)]
         empty = [path for path in classes if path not in filled and fileio.isdir(path)]
-        strays = [file for file in others if file not in set(folders)]
+        strays = sorted(set(others) - set(folders))
         return [
             *left_out(strays, "file", "without a picture's extension"),
             *left_out(folders, "folder", "within class folders, which are not read"),

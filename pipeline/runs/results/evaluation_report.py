@@ -10,7 +10,7 @@ import tensorflow_model_analysis as tfma
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import PipelineConfig, Threshold
 from pipeline.evaluation import BASELINE, CANDIDATE, effective_thresholds, metric_names
 
 
@@ -101,16 +101,17 @@ def _failed_metrics(uri: str) -> set[str]:
 def _needs(
     config: PipelineConfig, name: str, has_baseline: bool, constant: ConstantPrediction | None
 ) -> str:
+    better = ""
+    if constant is not None and constant.metric == name:
+        better = f"better than {constant.value:.4g} of a constant"
     threshold = effective_thresholds(config.evaluate, config.task).get(name)
     if threshold is None:
-        return ""
-    needs = []
+        return better
+    needs = [better] if better else []
     if threshold.min is not None:
         needs.append(f"at least {threshold.min:g}")
     if threshold.max is not None:
         needs.append(f"at most {threshold.max:g}")
-    if constant is not None and constant.metric == name:
-        needs.append(f"better than {constant.value:.4g} of a constant")
     if has_baseline:
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         needs.append(f"not worse than in service{slack}")
@@ -139,7 +140,8 @@ def _reason(
 def _failure(
     result: MetricResult, config: PipelineConfig, constant: ConstantPrediction | None
 ) -> str:
-    threshold = effective_thresholds(config.evaluate, config.task)[result.name]
+    # Of what only has to be better than a constant prediction there is none.
+    threshold = effective_thresholds(config.evaluate, config.task).get(result.name, Threshold())
     said = f"{result.name} is {result.value:.4g}"
     if not math.isfinite(result.value):
         return f"{said}, not a number"

@@ -226,7 +226,7 @@ def test_comparators_of_a_curated_schema_hold_for_other_columns(validation: Vali
     [
         (
             {"paymnt": {"infinity_norm": 0.1}},
-            "drift.columns.paymnt: the data has no column `paymnt`; did you mean `payment`?",
+            "drift.columns.paymnt: the schema has no column `paymnt`; did you mean `payment`?",
         ),
         (
             {"fare": {"infinity_norm": 0.1}},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import wraps
+from typing import Any
+
 import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
@@ -41,10 +44,21 @@ def test_anomalies_are_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> N
     assert len(expected.anomaly_info) > 5
     assert expected.HasField("dataset_anomaly_info")
 
+    calls = []
+
+    @wraps(stock)
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return stock(*arguments, **options)
+
     monkeypatch.setattr(validation, "MOST_COLUMNS", size)
+    del counted.__wrapped__
+    monkeypatch.setattr(validation.validation_api, "validate_statistics_internal", counted)
     validate_by_columns()
     validate_by_columns()
     found = tfdv.validate_statistics(now, schema, previous_statistics=before)
+    # A schema of 36 columns, and one that is new.
+    assert len(calls) == -(-37 // size)
     assert dict(found.anomaly_info) == dict(expected.anomaly_info)
     assert found.dataset_anomaly_info == expected.dataset_anomaly_info
     assert found.baseline == expected.baseline

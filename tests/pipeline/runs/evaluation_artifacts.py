@@ -125,7 +125,7 @@ def measure(
     )
     schema = _artifact(standard_artifacts.Schema, folder / "schema")
     Path(schema.uri).mkdir()
-    columns = {"label": "INT", "plan": "BYTES", "zone": "FLOAT"}
+    columns = {"label": "INT", "plan": "BYTES", "zone": "INT"}
     features = (f'feature {{ name: "{name}" type: {kind} }}' for name, kind in columns.items())
     Path(schema.uri, "schema.pbtxt").write_text("\n".join(features))
     inputs = {"examples": [examples], "model": [candidate], "schema": [schema]}
@@ -148,8 +148,8 @@ def measure(
 
 
 def _constant(config: PipelineConfig) -> str:
-    metric = constant_metric(config.evaluate, config.task)
-    named = {"metric": metric, "label": "label", "split": "eval"}
+    metric = constant_metric(config)
+    named = {"metric": metric, "label": "label", "task": config.task.value, "split": "eval"}
     return json.dumps(named) if metric else ""
 
 

@@ -172,7 +172,7 @@ def test_slices_change_what_is_checked_and_measured(plans: Plans) -> None:
 
 
 def test_a_column_that_is_not_there_is_refused(plans: Plans) -> None:
-    with pytest.raises(DataError, match=r"evaluate.slices.0: the data has no column `sid`; did"):
+    with pytest.raises(DataError, match=r"evaluate.slices.0: the schema has no column `sid`; did"):
         plans(evaluate={"slices": ["sid"]})
 
 
@@ -227,6 +227,9 @@ def test_an_edit_of_how_files_are_read_is_noticed(
 ) -> None:
     folder = tmp_path / "components" / "example_gen"
     shutil.copytree(ROOT / "components" / "example_gen", folder)
+    image = Path("trainer_module", "features", "image.py")
+    (tmp_path / image).parent.mkdir(parents=True)
+    shutil.copy(ROOT / image, tmp_path / image)
     monkeypatch.setattr(ingestion, "ROOT", tmp_path)
     assert not plans()["ExampleGen"].runs
     (folder / "sources" / "base.py").write_text("# An edit.\n")
