@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 import pandas as pd
@@ -52,6 +53,7 @@ def test_anomalies_are_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> N
         return stock(*arguments, **options)
 
     monkeypatch.setattr(validation, "MOST_COLUMNS", size)
+    counted.__signature__ = signature(stock)
     del counted.__wrapped__
     monkeypatch.setattr(validation.validation_api, "validate_statistics_internal", counted)
     validate_by_columns()

@@ -59,7 +59,7 @@ def test_data_that_lacks_a_column_is_unusable_and_what_is_done_is_kept(
 ) -> None:
     del checked
     run = tiny.check(features={"sizes": {"type": "numeric"}})
-    message = "features.sizes: the data has no column `sizes`; did you mean `size`?"
+    message = "features.sizes: the schema has no column `sizes`; did you mean `size`?"
     assert run.code == 2
     assert run.summary["status"] == "unusable"
     assert run.summary["error"] == {
