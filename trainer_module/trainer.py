@@ -24,7 +24,7 @@ from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
-from trainer_module.record import describe, write_record
+from trainer_module.record import describe, remember_record, write_record
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
@@ -62,6 +62,8 @@ def run_fn(fn_args: Any) -> None:
     export_model(job.result, tft_output, data.problem, settings, fn_args.serving_model_dir)
     record = describe(settings, runtime, job, seconds)
     if folds := settings.evaluate.folds:
+        backups = os.path.join(_backup_directory(fn_args, runtime), FOLDS_FOLDER)
+        record = remember_record(backups, record, runtime.writes_backup)
         record["folds"] = cross_validate(folds, fn_args, settings, runtime, strategy, data)
     write_record(fn_args.model_run_dir, record)
 
@@ -205,7 +207,9 @@ def make_job(
         unit,
         make_callbacks(settings),
     )
-    backup.restore(model)
+    start = backup.restore(model)
+    # What has ended an earlier run is no end for one that goes on from its last checkpoint.
+    is_over = start.ended and start.epoch > runtime.continued_epochs
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
         # After the clock of the epochs, before all that reads what it finds.
@@ -216,6 +220,7 @@ def make_job(
         train=data.train,
         evaluation=data.evaluation,
         epochs=epochs,
+        last_epoch=start.epoch if is_over else epochs,
         steps_per_execution=execution,
         callbacks=[*callbacks, backup],
         backup=backup,

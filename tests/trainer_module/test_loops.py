@@ -188,9 +188,16 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     assert job.start == Position(3, 0)
     LOOPS[Loop.FIT](job)
     assert job.backup.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
+    for loop in Loop:
+        job = prepare(trips, tmp_path, **options)
+        LOOPS[loop](job)
+        assert len(job.backup.history["loss"]) == 5, "what has ended stays ended"
     evaluation = job.evaluation.batches(tf.distribute.InputContext())
     found = job.model.evaluate(evaluation, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
+    kept = Runtime(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
+    later = prepare(trips, tmp_path, kept, **options)
+    assert later.last_epoch == 20, "unless an earlier run had ended, which this one goes on from"
 
 
 def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(

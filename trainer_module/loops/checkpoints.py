@@ -48,6 +48,8 @@ class Position:
     """Epochs that have ended."""
     step: int = 0
     """Steps of the epoch under way that are done."""
+    ended: bool = False
+    """Whether a callback, as that for early stopping, has ended training there."""
 
 
 class Notes(tf.train.experimental.PythonState):
@@ -219,7 +221,8 @@ class Backup(tf_keras.callbacks.Callback):
         elif latest is not None:
             self._checkpoints.restore(latest)
             notes = self._notes.value
-            self.start = Position(notes["epoch"], notes["step"])
+            # Older notes do not say whether training had ended.
+            self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
             self.history = notes["history"]
             logger.info("going on from %s: %s", latest, self.start)
         self._saved_at = self.start.epoch * self._steps + self.start.step
@@ -282,7 +285,7 @@ class Backup(tf_keras.callbacks.Callback):
         """Saves."""
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(float(value))
-        self._save(Position(epoch + 1), {})
+        self._save(Position(epoch + 1, ended=bool(self.model.stop_training)), {})
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Goes back to the best epoch."""
@@ -297,6 +300,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._notes.value = {
             "epoch": position.epoch,
             "step": position.step,
+            "ended": position.ended,
             "steps": self._steps,
             "history": self.history,
             "metrics": metrics,
