@@ -51,6 +51,16 @@ def checkpoints_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue("train.checkpoints", f"{config.train.run_fn} keeps its own; leave it out")
 
 
+def folds_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
+    """Whoever trains otherwise trains once: nobody would deal out the folds."""
+    if config.train.run_fn and config.evaluate.folds:
+        yield Issue(
+            "evaluate.folds",
+            f"found {config.evaluate.folds}, but {config.train.run_fn} trains in its own way, "
+            "without folds; leave it out",
+        )
+
+
 def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
     """Only some strategies train in several processes."""
     train = config.train
@@ -83,6 +93,7 @@ TRAIN_RULES = (
     averages_have_steps_in_order,
     class_weights_have_classes,
     checkpoints_are_of_our_training,
+    folds_are_of_our_training,
     workers_have_a_strategy,
     servers_are_backed_up_by_epoch,
 )
