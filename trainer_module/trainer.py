@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.examples import Content, Reader
 from trainer_module.export import export_model, try_export
-from trainer_module.folds import FOLDS_FOLDER, make_folds, measure, summarize
+from trainer_module.folds import FOLDS_FOLDER, deal, make_fold, measure, summarize
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
@@ -150,21 +152,29 @@ def cross_validate(
     Raises:
       TrainingError: there are fewer examples than folds, or training diverges.
     """
-    measured = []
-    folds = make_folds(data.train, data.evaluation, count)
-    for number, (train, held_out) in enumerate(folds, 1):
+
+    def train_fold(fold: int, fold_of: np.ndarray) -> dict[str, float]:
+        """What is made for a fold is let go of with the end of the call: it may fill the memory."""
+        number = fold + 1
         folder = os.path.join(FOLDS_FOLDER, str(number))
         arguments = copy.copy(fn_args)
         arguments.base_model = None
         arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
         backup = os.path.join(_backup_directory(fn_args, runtime), folder)
         told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
+        train, held_out = make_fold(data.train, data.evaluation, fold_of, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
         unit = f"fold {number} of {count}, epoch"
         job = make_job(arguments, settings, told, strategy, part, unit)
         LOOPS[settings.train.loop](job)
-        measured.append(measure(job))
+        return measure(job)
+
+    fold_of = deal(data.train, count)
+    measured = []
+    for fold in range(count):
+        measured.append(train_fold(fold, fold_of))
+        gc.collect()  # Keras's models refer to themselves.
     return summarize(measured)
 
 
