@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -190,11 +191,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._every = every
         self._keep = keep
         self._writes = writes
-        self._stateful: dict[str, Stateful] = {
-            f"{type(c).__module__}.{type(c).__qualname__}": c
-            for c in callbacks
-            if hasattr(c, "get_state")
-        }
+        self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
         self._notes = Notes()
         self._saved_at = 0
         self._epoch = 0
@@ -314,6 +311,17 @@ class Backup(tf_keras.callbacks.Callback):
     def _implements_train_batch_hooks(self) -> bool:
         """Keras calls the hooks of every step only if one is wanted."""
         return self._every is not None
+
+
+def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
+    """By class; the second and further ones of a class have a number as well."""
+    named: dict[str, Stateful] = {}
+    seen: Counter[str] = Counter()
+    for callback in callbacks:
+        kind = f"{type(callback).__module__}.{type(callback).__qualname__}"
+        seen[kind] += 1
+        named[kind if seen[kind] == 1 else f"{kind} {seen[kind]}"] = callback
+    return named
 
 
 def _number(path: str | None) -> int:
