@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
-from trainer_module.settings import Strategy, Task
+from trainer_module.settings import Precision, Strategy, Task
 from trainer_module.settings.loss import LOSSES, losses_for
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
@@ -34,6 +34,17 @@ def averages_have_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
             "train.optimizer.ema",
             f"found {ema:g}, but the workers of {strategy.kind} take their steps in no order; "
             "leave it out",
+        )
+
+
+def averages_have_all_steps(config: PipelineConfig) -> Iterator[Issue]:
+    """Steps that loss scaling skips do not count: averages would come after an epoch's end."""
+    precision, ema = config.train.precision, config.train.optimizer.ema
+    if precision is Precision.MIXED_FLOAT16 and ema:
+        yield Issue(
+            "train.optimizer.ema",
+            f"found {ema:g}, but the loss scaling of {precision} skips steps, so that epochs would "
+            f"not end with the average; use precision {Precision.MIXED_BFLOAT16}, or leave it out",
         )
 
 
@@ -91,6 +102,7 @@ def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
 TRAIN_RULES = (
     loss_fits_the_task,
     averages_have_steps_in_order,
+    averages_have_all_steps,
     class_weights_have_classes,
     checkpoints_are_of_our_training,
     folds_are_of_our_training,
