@@ -55,8 +55,9 @@ class Content:
         """The same for some of the records, [records] bool; of their labels there is no sum."""
         tensors = self.tensors
         if tensors is not None:
-            rows = chosen[self.usable]
-            tensors = {name: tf.boolean_mask(values, rows) for name, values in tensors.items()}
+            rows = tf.constant(chosen[self.usable])
+            with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
+                tensors = _masked(tensors, rows)
         return Content(self.usable[chosen], tensors)
 
     def add_classes(self, label: np.ndarray) -> None:
@@ -140,6 +141,12 @@ class Reader:
         if parts:
             found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
         return found
+
+    def read_labels(self) -> np.ndarray:
+        """Those of all usable examples, in order."""
+        label = self.problem.label
+        batches = replace(self, spec={label: self.spec[label]}).stream(self.records())
+        return np.concatenate([batch[label].numpy().ravel() for batch in batches])
 
     def read_in_graph(self, records: int) -> Tensors:
         """All usable examples as tensors, read where the operations run: on another machine."""

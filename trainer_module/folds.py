@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,21 +12,17 @@ import numpy as np
 from trainer_module.errors import TrainingError
 from trainer_module.input_pipeline import Split
 from trainer_module.loops import TrainingJob
+from trainer_module.settings import Task
 
 FOLDS_FOLDER = "folds"
 """In the folders of a training: that which has one for each fold."""
 
 
-def make_folds(train: Split, evaluation: Split, folds: int) -> Iterator[tuple[Split, Split]]:
-    """Yields, for each fold, the examples to train on and those held out.
+def deal(train: Split, folds: int) -> np.ndarray:
+    """For each record in order the fold that holds it out; -1 for those that are not usable.
 
-    Each example is held out once. Which fold it is in depends on its place and the seed alone, so
-    all processes and a training that goes on find the same.
-
-    Args:
-      train: what is dealt out.
-      evaluation: evaluated as those held out will be.
-      folds: how many.
+    Classes are dealt one after the other, so that each fold has its part of a rare one. It depends
+    on the examples and the seed alone: all processes and a training that goes on find the same.
 
     Raises:
       TrainingError: there are fewer examples than folds.
@@ -37,11 +33,36 @@ def make_folds(train: Split, evaluation: Split, folds: int) -> Iterator[tuple[Sp
             f"{train.examples}; take fewer folds."
         )
     order = np.random.default_rng(train.shuffle_seed).permutation(train.examples)
+    if train.reader.problem.task is not Task.REGRESSION:
+        order = order[np.argsort(_labels(train)[order], kind="stable")]
+    dealt = np.empty(train.examples, int)
+    dealt[order] = np.arange(train.examples) % folds
     fold_of = np.full(len(train.content.usable), -1)
-    fold_of[train.content.usable] = order % folds
-    for fold in range(folds):
-        learnt = (fold_of >= 0) & (fold_of != fold)
-        yield _only(train, learnt).fitted(), _only(train, fold_of == fold, like=evaluation)
+    fold_of[train.content.usable] = dealt
+    return fold_of
+
+
+def make_fold(
+    train: Split, evaluation: Split, fold_of: np.ndarray, fold: int
+) -> tuple[Split, Split]:
+    """The examples to train on, and those held out.
+
+    Args:
+      train: what was dealt out.
+      evaluation: evaluated as those held out will be.
+      fold_of: the fold of each record.
+      fold: which one is held out.
+    """
+    learnt = (fold_of >= 0) & (fold_of != fold)
+    return _only(train, learnt).fitted(), _only(train, fold_of == fold, like=evaluation)
+
+
+def _labels(train: Split) -> np.ndarray:
+    """The class of each usable example."""
+    tensors = train.content.tensors
+    if tensors is None:
+        return train.reader.read_labels()
+    return tensors[train.reader.problem.label].numpy().ravel()
 
 
 def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:

@@ -84,6 +84,25 @@ def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
         json.dump(record, file, indent=2)
 
 
+def remember_record(directory: str, record: dict[str, Any], writes: bool) -> dict[str, Any]:
+    """The record of the run that did the last of the steps, for one that is killed after them.
+
+    Args:
+      directory: lives as long as the backup.
+      record: of this run; all its steps may have been done before it.
+      writes: whether this process does.
+    """
+    path = os.path.join(directory, RECORD_FILE)
+    if record["resumed_at_step"] == record["steps"] and tf.io.gfile.exists(path):
+        with tf.io.gfile.GFile(path) as file:
+            earlier = json.load(file)
+        return earlier | {key: record[key] for key in ("resumed_at_step", "restarts")}
+    if writes:
+        tf.io.gfile.makedirs(directory)
+        write_record(directory, record)
+    return record
+
+
 def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
     """Puts all restarts into the record, if there is one: also those the chief did not notice."""
     path = os.path.join(model_run_dir, RECORD_FILE)

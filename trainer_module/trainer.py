@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.examples import Content, Reader
 from trainer_module.export import export_model, try_export
-from trainer_module.folds import FOLDS_FOLDER, make_folds, measure, summarize
+from trainer_module.folds import FOLDS_FOLDER, deal, make_fold, measure, summarize
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
@@ -24,7 +26,7 @@ from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
-from trainer_module.record import describe, write_record
+from trainer_module.record import describe, remember_record, write_record
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
@@ -62,6 +64,8 @@ def run_fn(fn_args: Any) -> None:
     export_model(job.result, tft_output, data.problem, settings, fn_args.serving_model_dir)
     record = describe(settings, runtime, job, seconds)
     if folds := settings.evaluate.folds:
+        backups = os.path.join(_backup_directory(fn_args, runtime), FOLDS_FOLDER)
+        record = remember_record(backups, record, runtime.writes_backup)
         record["folds"] = cross_validate(folds, fn_args, settings, runtime, strategy, data)
     write_record(fn_args.model_run_dir, record)
 
@@ -148,21 +152,29 @@ def cross_validate(
     Raises:
       TrainingError: there are fewer examples than folds, or training diverges.
     """
-    measured = []
-    folds = make_folds(data.train, data.evaluation, count)
-    for number, (train, held_out) in enumerate(folds, 1):
+
+    def train_fold(fold: int, fold_of: np.ndarray) -> dict[str, float]:
+        """What is made for a fold is let go of with the end of the call: it may fill the memory."""
+        number = fold + 1
         folder = os.path.join(FOLDS_FOLDER, str(number))
         arguments = copy.copy(fn_args)
         arguments.base_model = None
         arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
         backup = os.path.join(_backup_directory(fn_args, runtime), folder)
         told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
+        train, held_out = make_fold(data.train, data.evaluation, fold_of, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
         unit = f"fold {number} of {count}, epoch"
         job = make_job(arguments, settings, told, strategy, part, unit)
         LOOPS[settings.train.loop](job)
-        measured.append(measure(job))
+        return measure(job)
+
+    fold_of = deal(data.train, count)
+    measured = []
+    for fold in range(count):
+        measured.append(train_fold(fold, fold_of))
+        gc.collect()  # Keras's models refer to themselves.
     return summarize(measured)
 
 
@@ -205,7 +217,9 @@ def make_job(
         unit,
         make_callbacks(settings),
     )
-    backup.restore(model)
+    start = backup.restore(model)
+    # What has ended an earlier run is no end for one that goes on from its last checkpoint.
+    is_over = start.ended and start.epoch > runtime.continued_epochs
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
         # After the clock of the epochs, before all that reads what it finds.
@@ -216,6 +230,7 @@ def make_job(
         train=data.train,
         evaluation=data.evaluation,
         epochs=epochs,
+        last_epoch=start.epoch if is_over else epochs,
         steps_per_execution=execution,
         callbacks=[*callbacks, backup],
         backup=backup,

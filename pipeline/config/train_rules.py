@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
-from trainer_module.settings import Strategy, Task
+from trainer_module.settings import Precision, Strategy, Task
 from trainer_module.settings.loss import LOSSES, losses_for
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
@@ -37,6 +37,17 @@ def averages_have_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
+def averages_have_all_steps(config: PipelineConfig) -> Iterator[Issue]:
+    """Steps that loss scaling skips do not count: averages would come after an epoch's end."""
+    precision, ema = config.train.precision, config.train.optimizer.ema
+    if precision is Precision.MIXED_FLOAT16 and ema:
+        yield Issue(
+            "train.optimizer.ema",
+            f"found {ema:g}, but the loss scaling of {precision} skips steps, so that epochs would "
+            f"not end with the average; use precision {Precision.MIXED_BFLOAT16}, or leave it out",
+        )
+
+
 def class_weights_have_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A number to predict has no classes."""
     if config.train.class_weights and config.task is Task.REGRESSION:
@@ -49,6 +60,16 @@ def checkpoints_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
     """Whoever trains otherwise keeps checkpoints as they like."""
     if config.train.run_fn and config.train.checkpoints:
         yield Issue("train.checkpoints", f"{config.train.run_fn} keeps its own; leave it out")
+
+
+def folds_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
+    """Whoever trains otherwise trains once: nobody would deal out the folds."""
+    if config.train.run_fn and config.evaluate.folds:
+        yield Issue(
+            "evaluate.folds",
+            f"found {config.evaluate.folds}, but {config.train.run_fn} trains in its own way, "
+            "without folds; leave it out",
+        )
 
 
 def workers_have_a_strategy(config: PipelineConfig) -> Iterator[Issue]:
@@ -81,8 +102,10 @@ def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
 TRAIN_RULES = (
     loss_fits_the_task,
     averages_have_steps_in_order,
+    averages_have_all_steps,
     class_weights_have_classes,
     checkpoints_are_of_our_training,
+    folds_are_of_our_training,
     workers_have_a_strategy,
     servers_are_backed_up_by_epoch,
 )

@@ -16,7 +16,7 @@ from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import EpochTimes
-from trainer_module.loops.checkpoints import Position
+from trainer_module.loops.checkpoints import Backup, BestEpoch, Position
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
@@ -188,9 +188,48 @@ def test_early_stopping_and_the_best_epoch_are_remembered(
     assert job.start == Position(3, 0)
     LOOPS[Loop.FIT](job)
     assert job.backup.history["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-5)
+    for loop in Loop:
+        job = prepare(trips, tmp_path, **options)
+        LOOPS[loop](job)
+        assert len(job.backup.history["loss"]) == 5, "what has ended stays ended"
     evaluation = job.evaluation.batches(tf.distribute.InputContext())
     found = job.model.evaluate(evaluation, verbose=0, return_dict=True)
     assert found["loss"] == pytest.approx(min(whole["val_loss"]), rel=1e-5)
+    kept = Runtime(backup_directory=str(tmp_path / "backup"), continued_epochs=5)
+    later = prepare(trips, tmp_path, kept, **options)
+    assert later.last_epoch == 20, "unless an earlier run had ended, which this one goes on from"
+
+
+class Remembers(tf_keras.callbacks.Callback):
+    """Has something to remember."""
+
+    def __init__(self, value: str = "") -> None:
+        super().__init__()
+        self.value = value
+
+    def get_state(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.value = state["value"]
+
+
+def test_callbacks_of_one_class_have_their_own_state(tmp_path: Path) -> None:
+    def restored(*values: str) -> tuple[Backup, list[Remembers]]:
+        callbacks = [Remembers(value) for value in values]
+        strategy = tf.distribute.get_strategy()
+        backup = Backup(strategy, str(tmp_path), 1, callbacks=[BestEpoch(), *callbacks])
+        model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(1,))])
+        model.compile("sgd", "mse")
+        backup.restore(model)
+        backup.set_model(model)
+        backup.on_train_begin()
+        return backup, callbacks
+
+    backup, _ = restored("one", "two", "three")
+    backup.on_epoch_end(0)
+    _, callbacks = restored("", "", "", "new")
+    assert [callback.value for callback in callbacks] == ["one", "two", "three", "new"]
 
 
 def test_more_epochs_go_on_from_the_last_checkpoint_that_was_kept(

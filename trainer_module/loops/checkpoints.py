@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -48,6 +49,8 @@ class Position:
     """Epochs that have ended."""
     step: int = 0
     """Steps of the epoch under way that are done."""
+    ended: bool = False
+    """Whether a callback, as that for early stopping, has ended training there."""
 
 
 class Notes(tf.train.experimental.PythonState):
@@ -188,11 +191,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._every = every
         self._keep = keep
         self._writes = writes
-        self._stateful: dict[str, Stateful] = {
-            f"{type(c).__module__}.{type(c).__qualname__}": c
-            for c in callbacks
-            if hasattr(c, "get_state")
-        }
+        self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
         self._notes = Notes()
         self._saved_at = 0
         self._epoch = 0
@@ -219,7 +218,8 @@ class Backup(tf_keras.callbacks.Callback):
         elif latest is not None:
             self._checkpoints.restore(latest)
             notes = self._notes.value
-            self.start = Position(notes["epoch"], notes["step"])
+            # Older notes do not say whether training had ended.
+            self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
             self.history = notes["history"]
             logger.info("going on from %s: %s", latest, self.start)
         self._saved_at = self.start.epoch * self._steps + self.start.step
@@ -282,7 +282,7 @@ class Backup(tf_keras.callbacks.Callback):
         """Saves."""
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(float(value))
-        self._save(Position(epoch + 1), {})
+        self._save(Position(epoch + 1, ended=bool(self.model.stop_training)), {})
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Goes back to the best epoch."""
@@ -297,6 +297,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._notes.value = {
             "epoch": position.epoch,
             "step": position.step,
+            "ended": position.ended,
             "steps": self._steps,
             "history": self.history,
             "metrics": metrics,
@@ -310,6 +311,17 @@ class Backup(tf_keras.callbacks.Callback):
     def _implements_train_batch_hooks(self) -> bool:
         """Keras calls the hooks of every step only if one is wanted."""
         return self._every is not None
+
+
+def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
+    """By class; the second and further ones of a class have a number as well."""
+    named: dict[str, Stateful] = {}
+    seen: Counter[str] = Counter()
+    for callback in callbacks:
+        kind = f"{type(callback).__module__}.{type(callback).__qualname__}"
+        seen[kind] += 1
+        named[kind if seen[kind] == 1 else f"{kind} {seen[kind]}"] = callback
+    return named
 
 
 def _number(path: str | None) -> int:

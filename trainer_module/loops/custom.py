@@ -47,7 +47,7 @@ class CustomLoop:
         batches = self._batches()
         model.stop_training = False
         callbacks.on_train_begin()
-        for epoch in range(job.start.epoch, job.epochs):
+        for epoch in range(job.start.epoch, job.last_epoch):
             self._loss.reset_states()
             model.compiled_metrics.reset_state()
             callbacks.on_epoch_begin(epoch)

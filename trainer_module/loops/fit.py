@@ -14,7 +14,7 @@ def train_by_fit(job: TrainingJob) -> None:
     job.model.fit(
         job.train.distribute(job.strategy, job.start_step),
         initial_epoch=job.start.epoch,
-        epochs=job.epochs,
+        epochs=job.last_epoch,
         steps_per_epoch=job.train.steps,
         validation_data=evaluation,
         validation_steps=job.evaluation.steps,

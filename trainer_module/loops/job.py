@@ -22,6 +22,9 @@ class TrainingJob:
     train: Split
     evaluation: Split
     epochs: int
+    """That are planned."""
+    last_epoch: int
+    """The one to train up to: an earlier one where training was interrupted after its end."""
     steps_per_execution: int
     callbacks: Sequence[tf_keras.callbacks.Callback]
     backup: Backup
