@@ -42,7 +42,7 @@ def test_unknown_column_in_a_slice_is_refused_before_training(trained: Project) 
     assert (
         "evaluate.slices.0: the data has no column `pament_type`; did you mean `payment_type`?"
     ) in done.stdout
-    assert trained.states("taxi")["SchemaGen"] == "cached"
+    assert trained.states("taxi") == {"ExampleGen": "failed"}
 
 
 def test_row_request_is_answered(trained: Project) -> None:

@@ -47,10 +47,11 @@ def test_model_evaluates_the_same_with_and_without_the_scope(trained: Project) -
 
 
 def test_checkpoint_is_evaluated_and_gone_on_from(trained: Project) -> None:
-    before = trained.summary("guide")["training"]["history"]
+    training = trained.summary("guide")["training"]
+    before, steps = training["history"], training["steps"]
     shown = trained.scopeline(*EVALUATE)
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "guide, ckpt-72 after epoch 6, on 355 examples of the eval split" in shown.stdout
+    assert f"guide, ckpt-{steps} after epoch 6, on 355 examples of the eval split" in shown.stdout
     accuracy = re.search(r"accuracy +(\S+)", shown.stdout)
     assert accuracy is not None
     assert float(accuracy[1]) == pytest.approx(before["val_accuracy"][-1], abs=1e-4)
@@ -61,6 +62,6 @@ def test_checkpoint_is_evaluated_and_gone_on_from(trained: Project) -> None:
     longer = trained.scopeline(*TRAIN, "--set", "train.epochs=7")
     assert "note: training went on from epoch 6 of an earlier run" in longer.stdout
     training = trained.summary("guide")["training"]
-    assert training["resumed_at_step"] == 72
+    assert training["resumed_at_step"] == steps
     assert training["history"]["loss"][:6] == before["loss"]
     assert "after epoch 7" in trained.scopeline(*EVALUATE).stdout
