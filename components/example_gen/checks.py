@@ -171,7 +171,7 @@ def regression_label_error(label: str, cell: Cell, way_out: str = "Correct it") 
     """The error for a label that is no finite number where the task is regression."""
     return DataError(
         f"Label {label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task: regression"
-        f" needs a finite number in every row. {way_out}, or choose task: multiclass."
+        f" needs a finite number in every row. {way_out}, or choose task: binary or multiclass."
     )
 
 
@@ -304,9 +304,10 @@ def _check_classes(
             " more; check data.label and the data."
         )
     if settings.task is Task.BINARY and len(total) > 2:
+        other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
         raise DataError(
             f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
-            " two: choose task: multiclass, or check data.label."
+            f" two: choose task: {other}, or check data.label."
         )
     notes = []
     way_out = "add examples of it, or leave it out"
@@ -333,3 +334,7 @@ def _check_classes(
 
 def _show(value: Any) -> str:
     return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)
+
+
+def _has_fraction(value: Any) -> bool:
+    return isinstance(value, float) and not value.is_integer()

@@ -183,6 +183,8 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
         hint = "a value that holds a delimiter needs quotation marks around it"
         if table.dialect.delimiter == ",":
             hint = "a value that holds a comma needs quotation marks around it"
+        if row.actual_columns < row.expected_columns:
+            hint = "it is cut off, or a value in it holds a line break without quotation marks"
         if "\n" in row.text:
             hint = "a quotation mark in it may not be closed"
         return DataError(

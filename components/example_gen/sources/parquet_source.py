@@ -32,6 +32,7 @@ class ParquetSource(Source):
                 {
                     column.name: _survey(column.name, column.type, rows, file)
                     for column in parquet.schema_arrow
+                    if not _is_index(column.name)
                 },
             )
 
@@ -40,11 +41,12 @@ class ParquetSource(Source):
         file, row = files[0], 1
         with _open(file) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
-                columns = [
-                    encode_typed(name, values, kinds[name], file)
+                columns = {
+                    name: encode_typed(name, values, kinds[name], file)
                     for name, values in zip(batch.schema.names, batch.columns, strict=True)
-                ]
-                yield Batch(pa.record_batch(columns, batch.schema.names), Cell(file, row))
+                    if not _is_index(name)
+                }
+                yield Batch(pa.RecordBatch.from_pydict(columns), Cell(file, row))
                 row += batch.num_rows
 
 
@@ -57,6 +59,11 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
         raise DataError(
             f"{file} is no complete Parquet file ({reason_of(error)}): copy or write it again."
         ) from error
+
+
+def _is_index(name: str) -> bool:
+    """Whether pandas made a column of the numbers that it had given the rows."""
+    return name.startswith("__index_level_")
 
 
 def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> Column:

@@ -220,7 +220,7 @@ class SummaryBuilder:
         self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
         findings = self._reader.column_findings()
         self._summary.notes += findings
-        return gist([*map(str, anomalies), *findings])
+        return gist([str(anomaly) for anomaly in anomalies])
 
     def _read_training(self) -> str:
         training = self._summary.training = self._reader.training()

@@ -6,6 +6,7 @@ import datetime
 import decimal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -120,3 +121,10 @@ def test_damaged_files_are_refused(tmp_path, read_error, damage):
 def test_a_file_without_rows_is_refused(tmp_path, read_error):
     pq.write_table(pa.table({"label": pa.array([], pa.int64())}), tmp_path / "a.parquet")
     assert f"{tmp_path}/a.parquet holds no rows" in read_error(tmp_path, "parquet")
+
+
+def test_the_index_of_pandas_is_no_column(tmp_path, read_rows):
+    table = pd.DataFrame({"label": [0, 1] * 20, "x": [1.5, 2.5] * 20}).query("label >= 0")[::-1]
+    table.to_parquet(tmp_path / "a.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "a.parquet").names
+    assert set(read_rows(tmp_path, "parquet")[0]) == {"label", "x"}
