@@ -26,13 +26,13 @@ from tfx.utils import proto_utils
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components.example_gen import custom_config
-from components.example_gen.checks import Report, check_report
+from components.example_gen.checks.rows import Report
+from components.example_gen.checks.whole import check_report
 from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import write_notes
 from components.example_gen.origin import note_origin
 from components.example_gen.paths import is_hidden, no_file_error
-from components.example_gen.ranked_splits import Cuts, Ranks, cut_groups, rank_rows
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import (
@@ -43,7 +43,8 @@ from components.example_gen.sources.base import (
     gather_notes,
     merge_surveys,
 )
-from components.example_gen.splits import assign_splits
+from components.example_gen.splits.hashed import assign_splits
+from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20

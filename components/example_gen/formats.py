@@ -39,8 +39,8 @@ class FormatSpec:
 
 
 _SOURCES = "components.example_gen.sources"
-_TABLE = "components.example_gen.table_files.look_at_table"
-_IMAGES = "components.example_gen.image_files.look_at_images"
+_TABLE = "components.example_gen.first_look.tables.look_at_table"
+_IMAGES = "components.example_gen.first_look.images.look_at_images"
 FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
         f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True, first_look=_TABLE

@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.example_gen.columns import ColumnKind
-from components.example_gen.files import exists, open_file
+from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 

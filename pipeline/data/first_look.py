@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.example_gen.files import is_gzip
+from components.example_gen.files.opening import is_gzip
 from components.example_gen.formats import FORMATS
 from components.example_gen.known_kinds import read_known_kinds
 from components.example_gen.paths import is_remote

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from components.example_gen.checks import check_column, check_label_column, show_names
+from components.example_gen.checks.columns import check_column, check_label_column, show_names
 from components.example_gen.columns import Cell, Column, ColumnKind
-from components.example_gen.files import is_folder
+from components.example_gen.files.opening import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import read_known_kinds, settle_kind
 from components.example_gen.notes import FileNotes

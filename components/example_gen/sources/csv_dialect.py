@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.files import open_stream, unreadable_error
+from components.example_gen.files.opening import open_stream, unreadable_error
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 

@@ -16,8 +16,8 @@ import pyarrow.csv as pa_csv
 
 from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.files import reason_of, unreadable_error
-from components.example_gen.magic import check_is_text
+from components.example_gen.files.magic import check_is_text
+from components.example_gen.files.opening import reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.csv_cells import check_no_nul, clean_cells, count_trimmed
 from components.example_gen.sources.csv_dialect import (

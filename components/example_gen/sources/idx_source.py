@@ -12,7 +12,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from components.example_gen.columns import Cell, ColumnKind
-from components.example_gen.files import is_gzip, open_stream, unreadable_error
+from components.example_gen.files.opening import is_gzip, open_stream, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.images_source import image_rows
 from trainer_module.errors import DataError

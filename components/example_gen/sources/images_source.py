@@ -12,15 +12,15 @@ import tensorflow as tf
 from tfx.dsl.io import fileio
 
 from components.example_gen.columns import Cell, ColumnKind, single_values
-from components.example_gen.files import unreadable_error
-from components.example_gen.formats import IMAGE_FEATURE, OnBadFile
-from components.example_gen.image_files import (
+from components.example_gen.files.images import (
     broken_image_error,
     is_left_behind,
     is_litter,
     is_picture,
     select_images,
 )
+from components.example_gen.files.opening import unreadable_error
+from components.example_gen.formats import IMAGE_FEATURE, OnBadFile
 from components.example_gen.notes import FileNotes, left_out
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.pictures import make_decodable

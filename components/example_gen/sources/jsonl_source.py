@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from components.example_gen.columns import Cell, Column, ColumnKind, no_values
-from components.example_gen.files import open_stream, reason_of, unreadable_error
-from components.example_gen.magic import check_is_text
+from components.example_gen.files.magic import check_is_text
+from components.example_gen.files.opening import open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.typed_columns import encode_typed, kind_of, untypable_error
+from components.example_gen.sources.typed_columns import encode_typed, kind_of, untypable_error
 from trainer_module.errors import DataError
 
 _BLOCK_BYTES = 4 << 20

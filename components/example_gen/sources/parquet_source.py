@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.example_gen.columns import Cell, Column, ColumnKind
-from components.example_gen.files import open_file, reason_of
+from components.example_gen.files.opening import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.typed_columns import encode_typed, kind_of, untypable_error
+from components.example_gen.sources.typed_columns import encode_typed, kind_of, untypable_error
 from trainer_module.errors import DataError
 
 _BATCH_ROWS = 4096

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 from PIL import ExifTags, Image, ImageOps
 
-from components.example_gen.image_files import open_picture
+from components.example_gen.files.images import open_picture
 from trainer_module.features.image import decode_image
 
 _UPRIGHT = 1

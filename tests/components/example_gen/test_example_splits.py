@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.example_gen.splits import assign_splits, hash_rows
+from components.example_gen.splits.hashed import assign_splits, hash_rows
 from trainer_module.errors import DataError
 
 INTS = [[1], [], [2, 3], [-1], None]

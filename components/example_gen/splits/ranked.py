@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.checks import TRAIN_SPLIT, show_names
+from components.example_gen.checks.columns import show_names
+from components.example_gen.checks.whole import TRAIN_SPLIT
 from components.example_gen.columns import Cell, list_lengths, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
-from components.example_gen.splits import hash_rows
+from components.example_gen.splits.hashed import hash_rows
 from trainer_module.errors import DataError
 
 _ZONED_TIME = r"[T ]\d{2}:?\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from components.example_gen.checks import show_names
+from components.example_gen.checks.columns import show_names
 from components.example_gen.columns import list_lengths
 from trainer_module.errors import DataError
 

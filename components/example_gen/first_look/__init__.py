@@ -1,4 +1,4 @@
-"""What the looks at local files before TFX is imported share; `formats` says who takes one."""
+"""Looks at local files before TFX is imported, by ExampleGen's own checks; `formats` names them."""
 
 ALL = "all"
 """The one split of what is looked at: which splits the rows go to is not known yet."""

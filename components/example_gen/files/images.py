@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import io
 import posixpath
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from PIL import Image, UnidentifiedImageError
 
-from components.example_gen.checks import Report, check_report
-from components.example_gen.files import open_file, unreadable_error
-from components.example_gen.first_look import ALL
-from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings, OnBadFile
-from components.example_gen.magic import MAGIC_BYTES, kind_of_file
+from components.example_gen.files.magic import MAGIC_BYTES, kind_of_file
 from components.example_gen.paths import PICTURE_EXTENSIONS
 from trainer_module.errors import DataError
 
@@ -22,24 +17,6 @@ from trainer_module.errors import DataError
 _NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
 # What desktops leave behind, besides names with a dot.
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx")
-# So much is decoded in a second or two; of more, headers are looked at.
-_MOST_DECODED = 4 << 20
-
-
-def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
-    """Looks at folders of images, and decodes them if they are few.
-
-    Raises:
-      DataError: they cannot be used.
-    """
-    images = select_images(files)
-    if settings.on_bad_file is OnBadFile.FAIL:
-        _check_pictures(images)
-    report = Report({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
-    names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
-    report.classes[ALL] = Counter(names)
-    check_report(report, [ALL], False, settings)
-    return frozenset(report.columns)
 
 
 def select_images(files: Sequence[str]) -> list[str]:
@@ -101,21 +78,3 @@ def broken_image_error(file: str, reason: str) -> DataError:
         f"Image {file} cannot be decoded ({reason}): replace it with a complete picture,"
         " remove it, or leave all such files out by data.on_bad_file: skip."
     )
-
-
-def _check_pictures(files: Sequence[str]) -> None:
-    """Raises DataError where a local file is no picture; of large data, by its beginning."""
-    decoded = 0
-    for file in files:
-        try:
-            with open_file(file) as stream:
-                data = stream.read()
-        except OSError as error:
-            raise unreadable_error(file, error) from error
-        decoded += len(data)
-        try:
-            with open_picture(data) as image:
-                if decoded <= _MOST_DECODED:
-                    image.load()
-        except DataError as error:
-            raise broken_image_error(file, str(error)) from None

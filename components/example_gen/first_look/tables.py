@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from components.example_gen.checks import Report, check_report
+from components.example_gen.checks.rows import Report
+from components.example_gen.checks.whole import check_report
 from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source

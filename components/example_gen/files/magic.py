@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.example_gen.files import open_stream, unreadable_error
+from components.example_gen.files.opening import open_stream, unreadable_error
 from trainer_module.errors import DataError
 
 MAGIC_BYTES = 40

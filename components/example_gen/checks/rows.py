@@ -1,0 +1,168 @@
+"""Whether the data can be learned from; each rule raises a DataError that says what to change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.example_gen.checks.weights import check_weights
+from components.example_gen.columns import (
+    Cell,
+    label_lengths,
+    list_lengths,
+)
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import FileNotes
+from trainer_module.errors import DataError
+from trainer_module.settings import Task
+
+
+@dataclass
+class Report:
+    """What one chunk of the data held; addable, so that the whole can be judged at the end."""
+
+    columns: set[str] = field(default_factory=set)
+    rows: Counter[str] = field(default_factory=Counter)
+    """Number of rows by split."""
+    classes: dict[str, Counter[Any]] = field(default_factory=dict)
+    """Number of rows by split and value of the label; empty for regression."""
+    unlabelled: list[Cell] = field(default_factory=list)
+    """The first row without a label."""
+    unlabelled_rows: int = 0
+    files: FileNotes = field(default_factory=FileNotes)
+
+    def add_rows(
+        self,
+        rows: pa.RecordBatch,
+        splits: np.ndarray,
+        split_names: Sequence[str],
+        first: Cell,
+        settings: ExampleGenSettings,
+    ) -> None:
+        """Counts a batch.
+
+        Args:
+          rows: list columns of int64, float32 or binary.
+          splits: the index of each row's split.
+          split_names: the names they stand for.
+          first: where the batch begins.
+          settings: the label and the task.
+
+        Raises:
+          DataError: a label is no single number where the task is regression, or several values;
+            a number is infinite.
+        """
+        self.columns.update(rows.schema.names)
+        _check_finite(rows, first, settings)
+        if settings.weight:
+            check_weights(rows, first, settings.weight)
+        for name, count in zip(
+            split_names, np.bincount(splits, minlength=len(split_names)), strict=True
+        ):
+            self.rows[name] += int(count)
+        if settings.label not in rows.schema.names:
+            self._add_unlabelled(np.zeros(rows.num_rows, np.int64), first)
+            return
+        labels = rows.column(settings.label)
+        lengths = label_lengths(labels)
+        self._add_unlabelled(lengths, first)
+        if lengths.min(initial=1) == 0:
+            return
+        _check_labels(labels.flatten(), lengths, first, settings)
+        if settings.task.is_classification:
+            self._add_classes(labels.flatten(), splits, split_names)
+
+    def _add_unlabelled(self, lengths: np.ndarray, first: Cell) -> None:
+        missing = np.flatnonzero(lengths == 0)
+        self.unlabelled_rows += len(missing)
+        if len(missing) and not self.unlabelled:
+            self.unlabelled = [Cell(first.file, first.row + int(missing[0]))]
+
+    def _add_classes(
+        self, labels: pa.Array, splits: np.ndarray, split_names: Sequence[str]
+    ) -> None:
+        for split, name in enumerate(split_names):
+            counts = pc.value_counts(labels.filter(pa.array(splits == split)))
+            values, numbers = counts.field("values"), counts.field("counts")
+            total = self.classes.setdefault(name, Counter())
+            total.update(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
+
+    @classmethod
+    def sum(cls, reports: Iterable[Report]) -> Report:
+        """One report of all that the reports cover."""
+        total = cls()
+        for report in reports:
+            total.columns |= report.columns
+            total.rows += report.rows
+            for split, counts in report.classes.items():
+                total.classes.setdefault(split, Counter()).update(counts)
+            total.unlabelled = total.unlabelled or report.unlabelled
+            total.unlabelled_rows += report.unlabelled_rows
+            total.files.add(report.files)
+        return total
+
+
+def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
+    """Refuses an infinite number, which would make all means and losses infinite as well."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        # A column that the config declares to be something else is no number to the model; one
+        # without any value has no type.
+        is_special = name in (settings.label, settings.weight)
+        is_number = not is_special and name not in settings.mixed_columns
+        if not is_number or pa.types.is_null(column.type):
+            continue
+        values = column.flatten()
+        if not pa.types.is_floating(values.type):
+            continue
+        infinite = np.isinf(values.to_numpy())
+        if infinite.any():
+            place = int(np.argmax(infinite))
+            row = int(np.searchsorted(np.cumsum(list_lengths(column)), place, side="right"))
+            raise DataError(
+                f"Column {name!r} is {values[place].as_py()} in row {first.row + row} of"
+                f" {first.file} (32 bits hold numbers up to 3.4e38): write a number, leave it empty"
+                f" for a missing one, or leave the column out by features: {{{name}: {{type:"
+                " ignore}}."
+            )
+
+
+def _check_labels(
+    labels: pa.Array, lengths: np.ndarray, first: Cell, settings: ExampleGenSettings
+) -> None:
+    """Refuses a batch's labels, none missing, where one is several values or no number."""
+    row = int(np.argmax(lengths > 1))
+    if lengths.max(initial=0) > 1:
+        raise DataError(
+            f"Label {settings.label!r} has {lengths[row]} values in row {first.row + row} of"
+            f" {first.file}: every row needs exactly one."
+        )
+    if settings.task is not Task.REGRESSION:
+        return
+    if pa.types.is_integer(labels.type):
+        return
+    numeric = pa.types.is_floating(labels.type)
+    bad = ~np.isfinite(labels.to_numpy()) if numeric else np.ones(len(labels), bool)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise regression_label_error(
+            settings.label, Cell(first.file, first.row + row, show_value(labels[row].as_py()))
+        )
+
+
+def regression_label_error(label: str, cell: Cell, way_out: str = "Correct it") -> DataError:
+    """The error for a label that is no finite number where the task is regression."""
+    return DataError(
+        f"Label {label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task: regression"
+        f" needs a finite number in every row. {way_out}, or choose task: binary or multiclass."
+    )
+
+
+def show_value(value: Any) -> str:
+    """A label's value for a message."""
+    return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)

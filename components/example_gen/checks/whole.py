@@ -1,0 +1,124 @@
+"""The data as a whole: its splits and classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from components.example_gen.checks.columns import check_label_column
+from components.example_gen.checks.rows import Report, show_value
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import counted
+from trainer_module.errors import DataError
+from trainer_module.settings import Task
+
+# The split that a model is trained on, by TFX's convention.
+TRAIN_SPLIT = "train"
+
+
+def check_report(
+    report: Report,
+    split_names: Sequence[str],
+    hash_splits: bool,
+    settings: ExampleGenSettings,
+    could_stratify: bool = False,
+) -> list[str]:
+    """Judges the data as a whole.
+
+    Args:
+      report: the sum over all chunks.
+      split_names: the splits that are to be.
+      hash_splits: whether the splits are shares of one input rather than inputs of their own.
+      settings: label and task.
+      could_stratify: whether data.stratify is a way out.
+
+    Returns:
+      What people should know of data that can be used.
+
+    Raises:
+      DataError: there is only a label, a split is empty, labels are missing, or the classes cannot
+        be learned.
+    """
+    if report.columns == {settings.label}:
+        raise DataError(
+            f"The label {settings.label!r} is the data's only column: there is nothing to predict"
+            " it from; check data.path and data.label."
+        )
+    notes = report.files.sentences()
+    if not report.rows.total() and notes:
+        raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
+    _check_splits(report.rows, split_names, hash_splits, settings.order_by)
+    if report.unlabelled_rows:
+        check_label_column(report.columns, settings.label)
+        cell = report.unlabelled[0]
+        raise DataError(
+            f"Label {settings.label!r} is missing in {counted(report.unlabelled_rows, 'row')},"
+            f" first in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
+        )
+    if settings.task.is_classification:
+        notes += _check_classes(report.classes, split_names, settings, could_stratify)
+    return notes
+
+
+def _check_splits(
+    rows: Counter[str], split_names: Sequence[str], hash_splits: bool, order_by: str
+) -> None:
+    empty = [name for name in split_names if not rows[name]]
+    if not empty:
+        return
+    counts = ", ".join(f"{name} {rows[name]}" for name in split_names)
+    change = "give it a larger share in data.splits, or more data"
+    if not hash_splits:
+        change = "check its glob in data.splits"
+    elif order_by:
+        change = f"{order_by!r} (data.order_by) has too few different values to be split by"
+    raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
+
+
+def _check_classes(
+    classes: dict[str, Counter[Any]],
+    split_names: Sequence[str],
+    settings: ExampleGenSettings,
+    could_stratify: bool,
+) -> list[str]:
+    """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
+    total: Counter[Any] = sum(classes.values(), Counter())
+    shown = ", ".join(show_value(value) for value in sorted(total)[:5])
+    shown += " and more" if len(total) > 5 else ""
+    if len(total) == 1:
+        raise DataError(
+            f"Label {settings.label!r} is {shown} in every row: a classifier needs two classes or"
+            " more; check data.label and the data."
+        )
+    if settings.task is Task.BINARY and len(total) > 2:
+        other = "regression" if any(_has_fraction(value) for value in total) else "multiclass"
+        raise DataError(
+            f"Label {settings.label!r} has {len(total)} classes ({shown}), but task: binary needs"
+            f" two: choose task: {other}, or check data.label."
+        )
+    notes = []
+    way_out = "add examples of it, or leave it out"
+    if could_stratify:
+        way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"
+    train = TRAIN_SPLIT if TRAIN_SPLIT in split_names else split_names[0]
+    for split in split_names:
+        unseen = sorted(value for value in classes[split] if value not in classes[train])
+        if unseen:
+            value = unseen[0]
+            raise DataError(
+                f"Class {show_value(value)} of label {settings.label!r} occurs"
+                f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
+                f" {train!r} (such classes: {len(unseen)}): {way_out}."
+            )
+        absent = sorted(value for value in classes[train] if value not in classes[split])
+        if absent:
+            notes.append(
+                f"split {split!r} has no example of {counted(len(absent), 'class')} that {train!r}"
+                f" has, such as {show_value(absent[0])}"
+            )
+    return notes
+
+
+def _has_fraction(value: Any) -> bool:
+    return isinstance(value, float) and not value.is_integer()
