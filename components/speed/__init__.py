@@ -11,11 +11,14 @@ def speed_up() -> None:
     from components.speed.batches import batch_by_bytes
     from components.speed.beam_lookups import remember_lookups
     from components.speed.histograms import vectorise_histograms
-    from components.speed.transform_graphs import share_transform_graphs
+    from components.speed.schemas import remember_schemas
+    from components.speed.transform_graphs import look_up_sources, share_transform_graphs
     from components.speed.validation import validate_by_columns
 
     batch_by_bytes()
     remember_lookups()
     vectorise_histograms()
+    look_up_sources()
+    remember_schemas()
     share_transform_graphs()
     validate_by_columns()

@@ -1,15 +1,20 @@
-"""One load of each graph that Transform applies, however many spans and splits it is applied to.
+"""What TFX Transform does with graphs: loads each once, and looks up what analyses depend on.
 
-TFX Transform has a pipeline step per span and split, and each of them loads the graph for itself:
-half a second each, which is most of what a window of small spans takes.
+It has a pipeline step per span and split, and each of them loads the graph for itself: half a
+second each, which is most of what a window of small spans takes. To find what an analysis depends
+on, TensorFlow Transform compares each input of the graph with all others, which takes minutes for
+thousands of columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.python.util.object_identity import ObjectIdentitySet
+from tensorflow_transform import graph_tools, tf_utils
 from tensorflow_transform.beam import impl
 
 _MOST_GRAPHS = 8
@@ -32,3 +37,49 @@ def share_transform_graphs() -> None:
         return load(str(folder), frozenset(inputs), frozenset(excluded))
 
     step._GraphStateV2 = staticmethod(shared)
+
+
+def look_up_sources() -> None:
+    """Lets TensorFlow Transform do so, in this process; calling it again changes nothing."""
+    graph_tools.retrieve_sources = _retrieve_sources
+    graph_tools._retrieve_source_keys = _retrieve_source_keys
+    graph_tools._set_unique_value_in_dict = _set_value
+
+
+def _retrieve_sources(
+    sinks: Iterable[tf.Operation], ignore_control_dependencies: bool = False
+) -> ObjectIdentitySet:
+    """The tensors of the placeholders that operations depend on."""
+    sources = ObjectIdentitySet()
+    waiting = list(sinks)
+    seen = ObjectIdentitySet(waiting)
+    while waiting:
+        operation = waiting.pop()
+        if operation.type == "Placeholder":
+            sources.update(operation.outputs)
+        needed = [tensor.op for tensor in operation.inputs]
+        if not ignore_control_dependencies:
+            needed += operation.control_inputs
+        for other in needed:
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return sources
+
+
+def _retrieve_source_keys(tensors: Iterable[tf.Tensor], inputs: Mapping[str, Any]) -> set[str]:
+    """The names of the inputs that tensors depend on."""
+    found = _retrieve_sources([tensor.op for tensor in tensors], ignore_control_dependencies=True)
+    sources = {tf_utils.hashable_tensor_or_op(source) for source in found}
+    return {
+        name
+        for name, value in inputs.items()
+        if not sources.isdisjoint(
+            map(tf_utils.hashable_tensor_or_op, graph_tools._decompose_tensor_or_op(value))
+        )
+    }
+
+
+def _set_value(values: dict[Any, Any], key: Any, value: Any) -> None:
+    """The values are named after the inputs, so none of them is there already."""
+    values[tf_utils.hashable_tensor_or_op(key)] = value

@@ -1,0 +1,44 @@
+"""What analyses depend on is what TensorFlow Transform finds itself."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tensorflow_transform import graph_tools
+
+from components.speed.transform_graphs import look_up_sources
+
+
+@pytest.fixture
+def stock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """TensorFlow Transform's functions as they are in its file; those in use come back."""
+    for name in ("retrieve_sources", "_retrieve_source_keys", "_set_unique_value_in_dict"):
+        monkeypatch.setattr(graph_tools, name, getattr(graph_tools, name))
+    spec = importlib.util.find_spec(graph_tools.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sources_are_the_same(stock: Any) -> None:
+    with tf.Graph().as_default():
+        inputs = {name: tf.compat.v1.placeholder(tf.float32, [None]) for name in "abcd"}
+        inputs["sparse"] = tf.compat.v1.sparse_placeholder(tf.float32, [None, 1])
+        with tf.control_dependencies([inputs["d"]]):
+            total = tf.stack([inputs["a"] * 2, inputs["b"] - inputs["a"]])
+        cases = [[total], [total, inputs["c"]], [inputs["sparse"].values], [tf.constant(1.0)]]
+        look_up_sources()
+        for tensors in cases:
+            expected = stock._retrieve_source_keys(tensors, inputs)
+            assert graph_tools._retrieve_source_keys(tensors, inputs) == expected
+        assert graph_tools._retrieve_source_keys(cases[1], inputs) == {"a", "b", "c"}
+        for ignored in (False, True):
+            expected = list(stock.retrieve_sources([total.op], ignored))
+            found = list(graph_tools.retrieve_sources([total.op], ignored))
+            assert {tensor.name for tensor in found} == {tensor.name for tensor in expected}
+            assert len(found) == (2 if ignored else 3)
