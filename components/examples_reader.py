@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
@@ -15,7 +13,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.example_gen.columns import list_lengths
+from components.example_gen.columns import first_values, list_lengths
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
@@ -52,12 +50,7 @@ def read_columns(
         yield decoder.DecodeBatch(batch.tolist())
 
 
-def single_values(column: pa.Array) -> pa.Array | None:
+def flat_values(column: pa.Array) -> pa.Array | None:
     """A list column as flat values, null where there is none; None if a row has several."""
-    lengths = list_lengths(column)
-    if lengths.max(initial=0) > 1:
-        return None
-    if pa.types.is_null(column.type):
-        return column
-    places = np.where(lengths == 1, np.cumsum(lengths) - 1, 0)
-    return pc.take(column.flatten(), pa.array(places, mask=lengths == 0))
+    has_lists = list_lengths(column).max(initial=0) > 1
+    return None if has_lists else first_values(column)

@@ -172,6 +172,15 @@ def single_values(values: pa.Array) -> pa.LargeListArray:
     return lists(values.drop_null() if values.null_count else values, lengths)
 
 
+def first_values(column: pa.Array) -> pa.Array:
+    """The first value of each row of an encoded column, null where it has none."""
+    if pa.types.is_null(column.type):
+        return column
+    lengths = list_lengths(column)
+    starts = np.cumsum(lengths) - lengths
+    return column.flatten().take(pa.array(starts, mask=lengths == 0))
+
+
 def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:
     """An encoded column of flat values and the number of them in each row, null for 0."""
     offsets = np.zeros(len(lengths) + 1, np.int64)

@@ -35,7 +35,7 @@ class FormatSpec:
     """Whether a file need not have all columns, as it names them anew in each row."""
     first_look: str = ""
     """Import path of what looks at local files before TFX is imported; takes settings and files,
-    and gives a `FirstLook`."""
+    and gives the names of the columns."""
 
 
 _SOURCES = "components.example_gen.sources"

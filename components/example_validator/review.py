@@ -12,7 +12,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 
 from components.example_validator.column_review import ColumnFinding, review_columns
-from components.examples_reader import read_columns, single_values
+from components.examples_reader import flat_values, read_columns
 from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
@@ -57,7 +57,7 @@ def review_examples(
         return []
     columns = {}
     for name in batches[0].schema.names:
-        parts = [single_values(batch.column(name)) for batch in batches]
+        parts = [flat_values(batch.column(name)) for batch in batches]
         if all(part is not None for part in parts):
             columns[name] = _joined(parts)
     return review_columns(columns, label, task) if label in columns else []

@@ -1,4 +1,4 @@
-"""Whether the data can be learned from; each rule raises a DataError that says what to change."""
+"""What each chunk of the data says of labels, weights and columns; `whole.py` judges it."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _check_labels(
     if bad.any():
         row = int(np.argmax(bad))
         raise regression_label_error(
-            settings.label, Cell(first.file, first.row + row, show_value(labels[row].as_py()))
+            settings.label, Cell(first.file, first.row + row, show_label(labels[row].as_py()))
         )
 
 
@@ -163,6 +163,6 @@ def regression_label_error(label: str, cell: Cell, way_out: str = "Correct it") 
     )
 
 
-def show_value(value: Any) -> str:
+def show_label(value: Any) -> str:
     """A label's value for a message."""
     return repr(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else str(value)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from components.example_gen.checks.columns import check_label_column
-from components.example_gen.checks.rows import Report, show_value
+from components.example_gen.checks.rows import Report, show_label
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
 from trainer_module.errors import DataError
@@ -84,7 +84,7 @@ def _check_classes(
 ) -> list[str]:
     """Refuses classes that cannot be learned, and returns notes on those that are not measured."""
     total: Counter[Any] = sum(classes.values(), Counter())
-    shown = ", ".join(show_value(value) for value in sorted(total)[:5])
+    shown = ", ".join(show_label(value) for value in sorted(total)[:5])
     shown += " and more" if len(total) > 5 else ""
     if len(total) == 1:
         raise DataError(
@@ -107,7 +107,7 @@ def _check_classes(
         if unseen:
             value = unseen[0]
             raise DataError(
-                f"Class {show_value(value)} of label {settings.label!r} occurs"
+                f"Class {show_label(value)} of label {settings.label!r} occurs"
                 f" {counted(classes[split][value], 'time')} in split {split!r} but never in"
                 f" {train!r} (such classes: {len(unseen)}): {way_out}."
             )
@@ -115,7 +115,7 @@ def _check_classes(
         if absent:
             notes.append(
                 f"split {split!r} has no example of {counted(len(absent), 'class')} that {train!r}"
-                f" has, such as {show_value(absent[0])}"
+                f" has, such as {show_label(absent[0])}"
             )
     return notes
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from PIL import Image, UnidentifiedImageError
 
 from components.example_gen.files.magic import MAGIC_BYTES, kind_of_file
+from components.example_gen.files.opening import reason_of
 from components.example_gen.paths import PICTURE_EXTENSIONS
 from trainer_module.errors import DataError
 
@@ -69,7 +70,7 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
         known = kind_of_file(data[:MAGIC_BYTES])
         raise DataError(known or f"{found}, as no picture does") from None
     except Exception as error:
-        raise DataError(" ".join(str(error).split()) or type(error).__name__) from None
+        raise DataError(reason_of(error) or type(error).__name__) from None
 
 
 def broken_image_error(file: str, reason: str) -> DataError:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from components.example_gen.checks.columns import show_names
 from components.example_gen.checks.whole import TRAIN_SPLIT
-from components.example_gen.columns import Cell, list_lengths, single_values
+from components.example_gen.columns import Cell, first_values, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
 from components.example_gen.splits.hashed import hash_rows
@@ -139,7 +139,7 @@ def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
     """The label of each row as binary, `` where there is none."""
     if label not in rows.schema.names:
         return _one_group(rows)
-    values = _first_values(rows.column(label))
+    values = first_values(rows.column(label))
     if not _is_text(values):
         values = values.cast(pa.string())
     return pc.fill_null(values.cast(pa.binary()), b"")
@@ -153,22 +153,15 @@ def _one_group(rows: pa.RecordBatch) -> pa.Array:
     return pa.repeat(pa.scalar(b"", pa.binary()), rows.num_rows)
 
 
-def _first_values(column: pa.Array) -> pa.Array:
-    """The first value of each row of a list column, null where it has none."""
-    if pa.types.is_null(column.type):
-        return pa.nulls(len(column), pa.int64())
-    lengths = list_lengths(column)
-    starts = np.cumsum(lengths) - lengths
-    return column.flatten().take(pa.array(starts, mask=lengths == 0))
-
-
 def _rank_by_value(rows: pa.RecordBatch, first: Cell, name: str) -> Ranks:
     if name not in rows.schema.names:
         raise DataError(
             f"Splits are to be made by the order of {name!r} (data.order_by), but the data has no"
             f" such column; it has {show_names(rows.schema.names)}."
         )
-    values = _first_values(rows.column(name))
+    values = first_values(rows.column(name))
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.int64())
     if _is_text(values):
         values = _parse_times(values, first, name)
     missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
