@@ -14,7 +14,7 @@ EXTRA ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay test lint format docs image bench bench-strategies clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-strategies clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -26,6 +26,9 @@ run: $(READY)  ## run the main job; CONFIG=configs/taxi.yaml runs another, ARGS=
 
 replay: $(READY)  ## play 30 days of scheduled retraining with a simulated clock; ARGS="--days 5"
 	@$(PYTHON) tools/replay.py $(ARGS)
+
+chaos: $(READY)  ## the same with bad days, kills, stops and full disks; ARGS="--seed 7 --days 14"
+	@$(PYTHON) -m tools.chaos $(ARGS)
 
 test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)

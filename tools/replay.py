@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,18 @@ FIRST_DAY = date(2024, 1, 1)
 ZONE = ZoneInfo("America/Chicago")
 RARELY_MISSING = 0.01
 """Trips that lack a column are left out if fewer than this share of all trips lack it."""
+MINOR_COLUMNS = (
+    "company",
+    "pickup_latitude",
+    "pickup_longitude",
+    "dropoff_latitude",
+    "dropoff_longitude",
+    "pickup_community_area",
+    "dropoff_community_area",
+    "trip_start_month",
+    "trip_start_day",
+)
+"""Columns that the label hardly depends on: each adds a second to a night, in Transform."""
 ARRIVAL = time(1, tzinfo=ZONE)
 """When the trips of the day before arrive."""
 CHECK = time(3, 15, tzinfo=ZONE)
@@ -46,7 +58,7 @@ class Replay:
     """A folder of days, and the output folder that their models go to."""
 
     def __init__(
-        self, folder: Path, days: int, quiet: set[int], poisoned: int | None, *settings: str
+        self, folder: Path, days: int, quiet: set[int], poisoned: Collection[int], *settings: str
     ) -> None:
         """Prepares the trips of all days.
 
@@ -54,7 +66,7 @@ class Replay:
           folder: for the days' files and the output.
           days: how many.
           quiet: days, counted from 1, on which nothing arrives.
-          poisoned: the day whose labels are shuffled.
+          poisoned: days whose labels are shuffled.
           settings: changes of the config, `key=value` each.
         """
         self.folder = folder
@@ -74,22 +86,30 @@ class Replay:
         if number in self._quiet:
             return
         rows = self._trips[number - 1]
-        if number == self._poisoned:
+        if number in self._poisoned:
             labels = [row[LABEL] for row in rows]
             random.Random(number).shuffle(labels)  # noqa: S311 - data, no secret
             rows = [row | {LABEL: label} for row, label in zip(rows, labels, strict=True)]
-        path = self.folder / "days" / self.day(number).isoformat() / "trips.csv"
+        path = self.file(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
+        self.arrive(path, number)
+
+    def file(self, number: int) -> Path:
+        """The file of a day's trips."""
+        return self.folder / "days" / self.day(number).isoformat() / "trips.csv"
+
+    def arrive(self, path: Path, number: int) -> None:
+        """A file gets the time at which the trips of a day come."""
         arrived = datetime.combine(self.day(number + 1), ARRIVAL).timestamp()
         os.utime(path, (arrived, arrived))
 
-    def command(self, number: int) -> list[str]:
-        """`schedule --once` in the night after a day."""
-        now = datetime.combine(self.day(number + 1), CHECK)
+    def command(self, number: int, ahead: timedelta = timedelta()) -> list[str]:
+        """`schedule --once` in the night after a day, by a clock that may be ahead."""
+        now = datetime.combine(self.day(number + 1), CHECK) + ahead
         path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
         settings = [f"data.path={path}", *self._settings]
         return [
@@ -205,7 +225,7 @@ def main() -> None:
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     quiet = set(options.quiet)
-    replay = Replay(options.folder.resolve(), options.days, quiet, options.poisoned)
+    replay = Replay(options.folder.resolve(), options.days, quiet, [options.poisoned])
     _report(replay, Console(soft_wrap=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import ml_metadata as mlmd
@@ -11,32 +12,19 @@ import psutil
 import warm
 from ml_metadata.proto import metadata_store_pb2
 
-from tools.replay import NAME, Replay
+from tools.replay import MINOR_COLUMNS, NAME, Replay
 
 LONGEST = 30
 """Seconds that a night takes at most, more or less: a kill may come when all is done."""
-
-IGNORED = (
-    "company",
-    "pickup_latitude",
-    "pickup_longitude",
-    "dropoff_latitude",
-    "dropoff_longitude",
-    "pickup_community_area",
-    "dropoff_community_area",
-    "trip_start_month",
-    "trip_start_day",
-)
-"""Columns that the label hardly depends on: each adds a second to a night, in Transform."""
 
 
 class WarmReplay(Replay):
     """A folder of days, played in processes that are forked."""
 
     def __init__(
-        self, folder: Path, days: int, quiet: set[int], poisoned: int | None, *settings: str
+        self, folder: Path, days: int, quiet: set[int], poisoned: Collection[int], *settings: str
     ) -> None:
-        ignored = [f"features.{name}={{type: ignore}}" for name in IGNORED]
+        ignored = [f"features.{name}={{type: ignore}}" for name in MINOR_COLUMNS]
         super().__init__(folder, days, quiet, poisoned, *ignored, *settings)
 
     def play(self, number: int) -> subprocess.CompletedProcess[str]:

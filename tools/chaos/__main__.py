@@ -1,0 +1,48 @@
+"""Plays a seed: `make chaos`, or `python -m tools.chaos --seed 7 --days 14`."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from tools.chaos.days import draw
+from tools.chaos.play import Player
+from tools.chaos.troubles import Receiver, Trouble, small_disk
+
+_MEGABYTES = 600
+
+
+def main() -> None:
+    """Plays the days that the options ask for; exits with 1 if something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
+    parser.add_argument("--folder", type=Path, default=Path("output/chaos"))
+    options = parser.parse_args()
+    shutil.rmtree(options.folder, ignore_errors=True)
+    folder = options.folder.resolve()
+    console = Console(soft_wrap=True)
+    console.print(f"seed {options.seed}")
+    nights = draw(options.seed, options.days)
+    with small_disk(folder / "output", _MEGABYTES) as is_small:
+        player = Player(folder, nights, Receiver(), options.seed)
+        faults = 0
+        for night in nights:
+            if night.trouble is Trouble.DISK and not is_small:
+                console.print("a disk can be filled by root alone: this one is not")
+            found = player.play(night)
+            faults += len(found.faults)
+            console.print(found.line())
+            for fault in found.faults:
+                console.print(f"    {fault}", style="red")
+    console.print(f"{options.days} nights, {faults} faults")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

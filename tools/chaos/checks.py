@@ -1,0 +1,99 @@
+"""What has to hold after each night, whatever happened in it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline.records.event_log import EventKind, LoggedEvent
+from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, Data, Night
+from tools.replay import NAME, Replay
+
+TOLD = {
+    Data.EMPTY: "skipped",
+    Data.HEADER: "skipped",
+    Data.POISONED: "not_blessed",
+    Data.SHIFTED: "failed",
+    Data.BROKEN: "failed",
+}
+"""The occasions that people are told of such days by."""
+_STORES = ("ledger.db", "metadata.db")
+
+
+def find_faults(replay: Replay) -> Iterator[str]:
+    """What is not as it has to be after any command, whatever became of it."""
+    output = replay.output / NAME
+    for process in psutil.process_iter(["cmdline"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if str(replay.output) in command and process.status() != psutil.STATUS_ZOMBIE:
+            yield f"a process is left: {command[:200]}"
+    for name in _STORES:
+        if (output / name).exists():
+            with closing(sqlite3.connect(output / name)) as connection:
+                (said,) = connection.execute("PRAGMA integrity_check").fetchone()
+            if said != "ok":
+                yield f"{name}: {said}"
+    serving = output / "serving" / NAME
+    for folder in serving.iterdir() if serving.exists() else ():
+        if folder.is_dir() and not folder.name.isdigit():
+            yield f"a half folder is left: {folder}"
+    if replay.versions:
+        try:
+            ask_model(serving / replay.versions[-1])
+        except Exception as error:  # TensorFlow raises what it likes.
+            yield f"version {replay.versions[-1]} does not answer: {error}"
+
+
+def find_half_artifacts(replay: Replay) -> Iterator[str]:
+    """Folders of artifacts that no finished component has made, after a night that ended well."""
+    output = replay.output / NAME
+    with closing(sqlite3.connect(output / "metadata.db")) as connection:
+        states = dict(connection.execute("SELECT id, last_known_state FROM Execution"))
+    for folder in (output / "pipeline_root").glob("*/*/[0-9]*"):
+        if states.get(int(folder.name)) not in _ENDED:
+            yield f"half an artifact is left: {folder}"
+
+
+_ENDED = (3, 5)
+"""Of ML Metadata's states of an execution: complete, cached."""
+
+
+def ask_model(folder: Path) -> dict[str, Any]:
+    """Loads a version, and has it predict for a row of which everything is missing."""
+    import tensorflow as tf
+
+    serve = tf.saved_model.load(str(folder)).signatures["serving_raw"]
+    _, specs = serve.structured_input_signature
+    row = {name: tf.zeros([1, 1], spec.dtype) for name, spec in specs.items()}
+    return dict(serve(**row))
+
+
+def judge(
+    night: Night, code: int, events: list[LoggedEvent], told: list[str], trained: bool
+) -> Iterator[str]:
+    """What a night that ended undisturbed did otherwise than docs/scheduling.md says.
+
+    Args:
+      night: what it was.
+      code: the exit code of its last look.
+      events: what its looks added to the history.
+      told: the occasions that came to the webhook.
+      trained: whether a night brought rows before that are trained on in this one.
+    """
+    finished = [event for event in events if event.kind is EventKind.FINISHED]
+    due = night.data in TRAINED_AT_ONCE or trained
+    if len(finished) != due and night.data not in REFUSED:
+        yield f"{len(finished)} runs were finished, expected {int(due)}"
+    expected = {0, 3} if night.data not in REFUSED else {2}
+    if code not in expected:
+        yield f"exit code {code}, expected one of {sorted(expected)}"
+    occasion = TOLD.get(night.data)
+    if occasion and occasion not in told:
+        yield f"nobody was told that it is {occasion}: {told}"
+    if night.data is Data.POISONED and EventKind.PUSHED in {event.kind for event in events}:
+        yield "a model of shuffled labels was pushed"

@@ -1,0 +1,150 @@
+"""Plays nights: looks that are disturbed, one that is not, and what is to be said of them."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from pipeline.exit_codes import EXIT_INTERRUPTED
+from pipeline.records.event_log import EventKind, LoggedEvent
+from tools.chaos.checks import find_faults, find_half_artifacts, judge
+from tools.chaos.days import BadDays, Data, Night
+from tools.chaos.troubles import Receiver, Trouble, full_disk, kill_family
+
+_OCCASIONS = "failed, not_blessed, pushed, drift, stale, skipped, left_out"
+_LONGEST_LOOK = 900
+_FIRST_GUESS = 20.0
+"""Seconds of a night, until one has been measured."""
+_DELIVERIES = 30.0
+"""Seconds that a webhook which hangs may add to a night, and some."""
+_AHEAD = {Trouble.AHEAD: timedelta(days=30), Trouble.BACK: timedelta(hours=-2)}
+_SHOWN = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
+
+
+@dataclass
+class Outcome:
+    """What a night came to."""
+
+    night: Night
+    day: str
+    codes: list[int] = field(default_factory=list)
+    """Of the looks, the disturbed one first."""
+    events: list[LoggedEvent] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What did not hold."""
+
+    def line(self) -> str:
+        """For people."""
+        became = next((event for event in self.events if event.kind in _SHOWN), None)
+        what = f"{became.kind.value}: {became.message}" if became else "nothing"
+        codes = " ".join(map(str, self.codes))
+        kinds = f"{self.day}  {self.night.data:<32}{self.night.trouble:<22}"
+        return f"{kinds}{codes:<8}{','.join(self.told):<24}{what[:100]}"
+
+
+class Player:
+    """Plays nights one after the other, in one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nights: Sequence[Night],
+        receiver: Receiver,
+        seed: int,
+        start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
+    ) -> None:
+        """Prepares the days.
+
+        Args:
+          folder: for the days' files and the output.
+          nights: what happens.
+          receiver: of the notifications.
+          seed: of the moments at which a look is killed or stopped.
+          start: begins a look that is not killed, as `subprocess.Popen` does.
+        """
+        self.days = BadDays(
+            folder,
+            nights,
+            f"notify={{webhook: {{url: '{receiver.url}'}}, occasions: [{_OCCASIONS}]}}",
+            "drift={columns: {trip_miles: {jensen_shannon: 0.2}}, on_drift: fail}",
+            "schedule.retry={attempts: 3, backoff: 1s}",
+            "schedule.settle=0s",
+        )
+        self._receiver = receiver
+        self._start = start
+        self._chance = random.Random(seed)  # noqa: S311 - moments, no secret
+        self._longest = _FIRST_GUESS
+        self._waits = False
+
+    def play(self, night: Night) -> Outcome:
+        """A day and its night; after a look that was disturbed, another goes on undisturbed."""
+        log, told = self.days.event_log, len(self._receiver.told)
+        known = max((event.id for event in log.events()), default=0)
+        outcome = Outcome(night, self.days.day(night.number).isoformat())
+        self.days.deliver(night.number)
+        self._disturb(night, outcome)
+        outcome.faults += find_faults(self.days)
+        outcome.codes.append(self._look(night))
+        outcome.events = [event for event in log.events() if event.id > known]
+        outcome.told = self._receiver.told[told:]
+        outcome.faults += find_faults(self.days)
+        outcome.faults += find_half_artifacts(self.days)
+        outcome.faults += judge(night, outcome.codes[-1], outcome.events, outcome.told, self._waits)
+        self._waits = night.data is Data.LATE
+        return outcome
+
+    def _disturb(self, night: Night, outcome: Outcome) -> None:
+        """A look that does not come to its end, or at the wrong time."""
+        if night.trouble in _AHEAD:
+            outcome.codes.append(self._end(self._begin(night, _AHEAD[night.trouble])))
+        elif night.trouble is Trouble.DISK and self.days.output.is_mount():
+            with full_disk(self.days.output):
+                outcome.codes.append(self._end(self._begin(night)))
+        elif night.trouble is Trouble.WEBHOOK:
+            began = time.monotonic()
+            with self._receiver.hanging():
+                outcome.codes.append(self._end(self._begin(night)))
+            if (took := time.monotonic() - began) > 2 * self._longest + _DELIVERIES:
+                outcome.faults.append(f"a webhook held the night up: {took:.0f} s")
+        elif night.trouble in (Trouble.KILL, Trouble.TERM):
+            self._stop(night, outcome)
+
+    def _stop(self, night: Night, outcome: Outcome) -> None:
+        kills = night.trouble is Trouble.KILL
+        # A run that is forked is no child of its scheduler, and would not be found.
+        process = self._begin(night, start=subprocess.Popen if kills else self._start)
+        try:
+            process.wait(self._chance.uniform(0.5, self._longest))
+        except subprocess.TimeoutExpired:
+            served = self.days.versions
+            (kill_family if kills else subprocess.Popen.terminate)(process)
+            code = self._end(process)
+            if code in (EXIT_INTERRUPTED, -9) and self.days.versions != served:
+                outcome.faults.append("a version was pushed after the stop")
+            time.sleep(1)  # The children of a killed run notice.
+        outcome.codes.append(process.returncode)
+
+    def _look(self, night: Night) -> int:
+        began = time.monotonic()
+        code = self._end(self._begin(night))
+        self._longest = max(self._longest, time.monotonic() - began)
+        return code
+
+    def _begin(
+        self,
+        night: Night,
+        ahead: timedelta = timedelta(),
+        start: Callable[..., subprocess.Popen[str]] | None = None,
+    ) -> subprocess.Popen[str]:
+        command = self.days.command(night.number, ahead)
+        quiet = subprocess.DEVNULL
+        return (start or self._start)(command, stdout=quiet, stderr=quiet, text=True)
+
+    def _end(self, process: subprocess.Popen[str]) -> int:
+        return process.wait(_LONGEST_LOOK)
