@@ -22,6 +22,7 @@ from pipeline.cli.options import (
     find_modules_here,
     flag,
 )
+from pipeline.clock import system_clock
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
 from pipeline.layout import Layout
@@ -62,7 +63,7 @@ def schedule(
     run needs is busy or away, and the next check tries again.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
-    from pipeline.schedule.scheduler import check_once, default_runner, serve, system_clock
+    from pipeline.schedule.scheduler import check_once, default_runner, serve
 
     if now is not None and not once:
         raise ConfigError(f"--now {now}: only --once has a clock that can be set")

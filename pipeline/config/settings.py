@@ -131,6 +131,12 @@ class Occasion(StrEnum):
     NOT_BLESSED = "not_blessed"
     PUSHED = "pushed"
     DRIFT = "drift"
+    STALE = "stale"
+    """Nothing has been pushed for `stale_after`; and once more when something is."""
+    SKIPPED = "skipped"
+    """A firing of the clock, or a span without rows, that came to nothing."""
+    LEFT_OUT = "left_out"
+    """Spans that are not trained on although they are there."""
 
 
 WEBHOOK_URL = Matching(

@@ -63,6 +63,10 @@ class EventKind(StrEnum):
     """A version is marked as bad; details: `version`."""
     DELETED = "deleted"
     """Details: what was deleted."""
+    CLOCK_SET_BACK = "clock set back"
+    """Earlier events lie in the future of the clock; they happened before this one."""
+    LEFT_OUT = "left out"
+    """Spans wait until somebody does something about them."""
     NOTIFICATION_FAILED = "notification failed"
 
 

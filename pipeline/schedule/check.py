@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pipeline.config.schedule import ScheduleSettings
-from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -20,10 +20,9 @@ from pipeline.exit_codes import (
 )
 from pipeline.layout import Layout
 from pipeline.lock import make_root
-from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify
+from pipeline.records.event_log import EventLog
 from pipeline.schedule.decision import Due, NotDue, decide
-from pipeline.schedule.history import ENDS
+from pipeline.schedule.decision_record import note_clock, note_decision, record_decision
 from pipeline.schedule.run_end import settle_run
 from pipeline.schedule.run_process import run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
@@ -75,30 +74,6 @@ def check_pipeline(
     return worst_code, settings
 
 
-def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
-    """Records a decision, unless it says the same as the last one why nothing runs.
-
-    Nor is one to run recorded again and again while what it needs is away.
-
-    Returns:
-      Whether it was recorded.
-    """
-    if isinstance(decision, Due):
-        last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
-        same = (EventKind.DUE, decision.reason, decision.details)
-        if last and (last.kind, last.message, last.details) == same:
-            return False
-        event_log.record(EventKind.DUE, decision.reason, at=now, **decision.details)
-        return True
-    if decision.details is None:
-        return False
-    last = event_log.last(EventKind.DUE, EventKind.SKIPPED)
-    if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
-        return False
-    event_log.record(EventKind.SKIPPED, decision.reason, at=now, **decision.details)
-    return True
-
-
 def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig:
     """Loads the config as it is now, and records why if it cannot be used any more.
 
@@ -127,13 +102,13 @@ def _decide_and_run(
     layout = Layout.of(config, pipeline.output)
     make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
+    if said := note_clock(config, event_log, now):
+        context.report(pipeline.name, said)
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
         return EXIT_INTERRUPTED
-    is_new = record_decision(decision, event_log, now)
+    note_decision(config, decision, event_log, now)
     if isinstance(decision, NotDue):
-        if is_new and decision.is_problem:
-            notify(config, Occasion.FAILED, decision.reason, {}, event_log)
         context.report(pipeline.name, f"nothing to do: {decision.reason}")
         return None
     context.report(pipeline.name, f"starts: {decision.reason}")

@@ -47,7 +47,8 @@ def decide(
         )
         return NotDue(reason, {}, is_problem=True)
     decision = decide_after_failure(inputs) or decide_by_triggers(inputs, event_log)
-    return replace(decision, reason="; ".join([decision.reason, *inputs.changes.notes]))
+    reason = "; ".join([decision.reason, *inputs.changes.notes])
+    return replace(decision, reason=reason, left_out=inputs.snapshot.left_out)
 
 
 def is_run_under_way(layout: Layout) -> bool:

@@ -6,9 +6,10 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -17,6 +18,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from pipeline.clock import system_clock
 from pipeline.config.schedule import ScheduleSettings, show_duration
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
 from pipeline.own_modules import LOCAL_RUNNER
@@ -27,7 +29,9 @@ from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
 
 _POLL_SECONDS = 0.2
-"""How often a scheduler that waits checks whether it is to stop."""
+"""How often a scheduler that waits checks whether it is to stop, and whether the clock was set."""
+_STEP_SECONDS = 1.0
+"""A clock that gains or loses so much in an instant was set."""
 
 
 def default_runner() -> tuple[str, ...]:
@@ -35,11 +39,6 @@ def default_runner() -> tuple[str, ...]:
     if not LOCAL_RUNNER.is_file():
         raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
     return (sys.executable, str(LOCAL_RUNNER))
-
-
-def system_clock() -> datetime:
-    """Now, with the machine's time zone."""
-    return datetime.now().astimezone()
 
 
 class CheckTrigger(BaseTrigger):
@@ -56,6 +55,23 @@ class CheckTrigger(BaseTrigger):
 
     def __str__(self) -> str:
         return f"{self.settings.cron}, every {show_duration(self.settings.poll)}"
+
+
+class ClockWatch:
+    """Notices when the clock is set, by the one that only goes on."""
+
+    def __init__(self) -> None:
+        self._offset = self._measure()
+
+    def step(self) -> float:
+        """Seconds by which the clock was set since the last call; what it gains slowly is none."""
+        before, self._offset = self._offset, self._measure()
+        step = self._offset - before
+        return step if abs(step) >= _STEP_SECONDS else 0.0
+
+    @staticmethod
+    def _measure() -> float:
+        return time.time() - time.monotonic()
 
 
 class ConsoleLog:
@@ -128,11 +144,14 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         for pipeline in pipelines:
             _add_job(scheduler, pipeline, context)
         scheduler.start()
+        watch = ClockWatch()
         # Waits for the queue, not for the event: a signal's handler runs in this thread, where
         # setting an event that the thread is about to wait for can block for ever.
         while not stop.is_set() and scheduler._thread.is_alive():
             with suppress(Empty):
                 _handle_check_end(scheduler, ended.get(timeout=_POLL_SECONDS), context)
+            if step := watch.step():
+                _look_at_once(scheduler, step, context)
         was_told_to_stop = stop.is_set()
         stop.set()
         scheduler.shutdown(wait=True)
@@ -164,6 +183,14 @@ def _add_job(
         id=pipeline.name,
         next_run_time=datetime.now(UTC),
     )
+
+
+def _look_at_once(scheduler: BackgroundScheduler, step: float, context: CheckContext) -> None:
+    """Has all pipelines checked now: their next times were those of a clock that was set since."""
+    amount, where = timedelta(seconds=round(abs(step))), "back" if step < 0 else "forward"
+    for job in scheduler.get_jobs():
+        context.report(job.id, f"the clock was set {where} by {amount}; looks at once")
+        job.modify(next_run_time=datetime.now(UTC))
 
 
 def _handle_check_end(

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from scheduled_days import ROWS, Days, at, day_number
+from scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
@@ -18,7 +18,6 @@ from pipeline.schedule.process_lock import ProcessLock
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 AS_IT_COMES = {"on_new_data": True, "window": {"last": 3}}
-OTHER_ROWS = "a,label\n7,1\n"
 
 
 @pytest.fixture

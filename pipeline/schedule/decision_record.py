@@ -1,0 +1,78 @@
+"""What a look writes down of its decision, and whom it tells: each thing once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import notify
+from pipeline.schedule.cron import show_time
+from pipeline.schedule.decision import Due, NotDue
+from pipeline.schedule.history import ENDS, read_history
+
+
+def note_clock(config: PipelineConfig, event_log: EventLog, now: datetime) -> str | None:
+    """Says, records and tells once that the clock was set back behind the last decision.
+
+    Returns:
+      The sentence; None if there is nothing new to say.
+    """
+    ahead = read_history(event_log).ahead_of(now)
+    if ahead is None:
+        return None
+    settings = config.schedule_or_default
+    message = (
+        f"the clock shows {show_time(now, settings)}, but the last look was at "
+        f"{show_time(ahead, settings)}: what lies in the future does not count"
+    )
+    event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
+    notify(config, Occasion.FAILED, message, {"how": "clock set back"}, event_log)
+    return message
+
+
+def note_decision(
+    config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
+) -> None:
+    """Records a decision, and tells of what somebody should know or has to do something about."""
+    is_new = record_decision(decision, event_log, now)
+    if is_new and isinstance(decision, NotDue) and decision.is_problem:
+        notify(config, Occasion.FAILED, decision.reason, {}, event_log)
+    _note_left_out(config, decision, event_log, now)
+
+
+def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
+    """Records a decision, unless it says the same as the last one why nothing runs.
+
+    Nor is one to run recorded again and again while what it needs is away.
+
+    Returns:
+      Whether it was recorded.
+    """
+    if isinstance(decision, Due):
+        last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
+        same = (EventKind.DUE, decision.reason, decision.details)
+        if last and (last.kind, last.message, last.details) == same:
+            return False
+        event_log.record(EventKind.DUE, decision.reason, at=now, **decision.details)
+        return True
+    if decision.details is None:
+        return False
+    last = event_log.last(EventKind.DUE, EventKind.SKIPPED)
+    if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
+        return False
+    event_log.record(EventKind.SKIPPED, decision.reason, at=now, **decision.details)
+    return True
+
+
+def _note_left_out(
+    config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
+) -> None:
+    """Records and tells once of each span that waits until somebody does something about it."""
+    if not decision.left_out:
+        return
+    known = {event.message for event in event_log.events(EventKind.LEFT_OUT)}
+    for message in decision.left_out:
+        if message not in known:
+            event_log.record(EventKind.LEFT_OUT, message, at=now)
+            notify(config, Occasion.LEFT_OUT, message, {}, event_log)
