@@ -60,7 +60,8 @@ def schedule(
     Runs until it is stopped, each pipeline one run at a time. SIGTERM stops the runs that are under
     way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
     code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable, 75 what a
-    run needs is busy or away, and the next check tries again.
+    run needs is busy or away, and the next check tries again. What failed keeps its code at every
+    look until it is mended.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve

@@ -65,6 +65,8 @@ class EventKind(StrEnum):
     """Details: what was deleted."""
     CLOCK_SET_BACK = "clock set back"
     """Earlier events lie in the future of the clock; they happened before this one."""
+    RECOVERED = "recovered"
+    """What was wrong at earlier looks is over, without a run."""
     LEFT_OUT = "left out"
     """Spans wait until somebody does something about them."""
     NOTIFICATION_FAILED = "notification failed"

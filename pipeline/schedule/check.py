@@ -22,7 +22,12 @@ from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.decision import Due, NotDue, decide
-from pipeline.schedule.decision_record import note_clock, note_decision, record_decision
+from pipeline.schedule.decision_record import (
+    explain_lasting,
+    note_clock,
+    note_decision,
+    record_decision,
+)
 from pipeline.schedule.run_end import settle_run
 from pipeline.schedule.run_process import run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
@@ -51,8 +56,9 @@ def check_pipeline(
     """Decides whether a run is due, and runs it, until nothing more is due.
 
     Returns:
-      The worst exit code, where a model that is not blessed counts as 0 (130: it was stopped), and
-      the schedule as the config has it now, None if the config cannot be used.
+      The worst exit code, and the schedule as the config has it now, None if the config cannot be
+      used. A model that is not blessed counts as 0; what failed keeps its code at every look until
+      it is mended; 130: it was stopped.
     """
     settings, worst_code = None, EXIT_PUSHED
     try:
@@ -90,15 +96,20 @@ def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig
     except ConfigError as error:
         layout = Layout(pipeline.output, pipeline.name)
         make_root(layout)
-        record_decision(NotDue(str(error), {}), EventLog(layout.event_log), now)
-        raise
+        event_log = EventLog(layout.event_log)
+        record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
+        said = explain_lasting(str(error), EXIT_UNUSABLE, event_log, now)
+        raise ConfigError(said) from None
     return config
 
 
 def _decide_and_run(
     pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
 ) -> int | None:
-    """The exit code of a run, 0 where a model was merely not blessed; None if none was due."""
+    """The exit code of a run, 0 where a model was merely not blessed; or of what is in its way.
+
+    None if none was due, and nothing is wrong.
+    """
     layout = Layout.of(config, pipeline.output)
     make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
@@ -109,8 +120,11 @@ def _decide_and_run(
         return EXIT_INTERRUPTED
     note_decision(config, decision, event_log, now)
     if isinstance(decision, NotDue):
-        context.report(pipeline.name, f"nothing to do: {decision.reason}")
-        return None
+        said = f"nothing to do: {decision.reason}"
+        if decision.exit_code != EXIT_PUSHED:
+            said = explain_lasting(said, decision.exit_code, event_log, now)
+        context.report(pipeline.name, said)
+        return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")
     result = run_process(
         [*context.runner, *_run_arguments(pipeline, config, decision)],

@@ -12,6 +12,7 @@ from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
+from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.schedule.cron import firings_between, show_time
 from pipeline.schedule.data_changes import (
@@ -48,8 +49,10 @@ class NotDue:
     reason: str
     details: dict[str, Any] | None = None
     """For the event log; None if the decision is not worth recording."""
+    exit_code: int = EXIT_PUSHED
+    """Of a look that comes to it: not 0 while something is wrong."""
     is_problem: bool = False
-    """Whether somebody has to do something about it."""
+    """Whether to tell of it; the run that failed has done so itself."""
     left_out: tuple[str, ...] = ()
     """As of a decision to run."""
 

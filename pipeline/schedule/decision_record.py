@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify
 from pipeline.schedule.cron import show_time
@@ -35,6 +36,7 @@ def note_decision(
     config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
 ) -> None:
     """Records a decision, and tells of what somebody should know or has to do something about."""
+    _note_recovery(decision, event_log, now)
     is_new = record_decision(decision, event_log, now)
     if is_new and isinstance(decision, NotDue) and decision.is_problem:
         notify(config, Occasion.FAILED, decision.reason, {}, event_log)
@@ -58,11 +60,46 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
         return True
     if decision.details is None:
         return False
-    last = event_log.last(EventKind.DUE, EventKind.SKIPPED)
+    last = event_log.last(EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED)
     if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
         return False
-    event_log.record(EventKind.SKIPPED, decision.reason, at=now, **decision.details)
+    details = decision.details
+    if decision.exit_code != EXIT_PUSHED:
+        details = details | {"exit_code": decision.exit_code}
+    event_log.record(EventKind.SKIPPED, decision.reason, at=now, **details)
     return True
+
+
+def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
+    """What is wrong, since when, and with which exit code, in one line.
+
+    Args:
+      said: about this look.
+      exit_code: what is wrong makes it.
+      event_log: has the run, or the look, that first ended with this code.
+      now: what the clock shows.
+    """
+    good = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
+    begun = [
+        event
+        for event in event_log.events(EventKind.FAILED, EventKind.SKIPPED)
+        if event.id > (good.id if good else 0) and event.details.get("exit_code") == exit_code
+    ]
+    if not begun:
+        return f"{said} (exit {exit_code})"
+    since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
+    failures = [event.message for event in begun if event.kind is EventKind.FAILED]
+    why = f": {failures[-1]}" if failures and failures[-1] not in said else ""
+    return f"{said} (exit {exit_code} since {since}{why})"
+
+
+def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
+    """Records that nothing is wrong any more; where a run is due, its end will say so."""
+    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED:
+        return
+    last = event_log.last(EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS)
+    if last and last.kind is EventKind.SKIPPED and "exit_code" in last.details:
+        event_log.record(EventKind.RECOVERED, f"over: {last.message}", at=now)
 
 
 def _note_left_out(

@@ -104,7 +104,7 @@ def check_once(
       clock: what the decisions go by.
 
     Returns:
-      The worst exit code of a run: 0, 75, 1, 2, or 130 if it was told to stop.
+      The worst exit code: 0, 75, 1, 2, or 130 if it was told to stop.
 
     Raises:
       ConfigError: another scheduler is at work, or the output folder cannot be written.
