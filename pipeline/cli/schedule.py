@@ -25,9 +25,11 @@ from pipeline.cli.options import (
 from pipeline.clock import system_clock
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
+from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.cron import explain, next_firings, show_time
+from pipeline.schedule.health import find_ailment
 from pipeline.schedule.history import read_history
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from trainer_module.errors import ConfigError
@@ -49,6 +51,9 @@ def schedule(
     lists: Annotated[
         bool, flag("--list", "Show the next firings and the last run, and end.")
     ] = False,
+    checks: Annotated[
+        bool, flag("--check", "Say whether a scheduler is alive, for a liveness probe, and end.")
+    ] = False,
     now: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="With --once: decide as if it were then, for replays."),
@@ -61,21 +66,26 @@ def schedule(
     way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
     code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable, 75 what a
     run needs is busy or away, and the next check tries again. What failed keeps its code at every
-    look until it is mended.
+    look until it is mended. With --check it is 0 if a scheduler looks after the pipelines, else 1.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
 
     if now is not None and not once:
         raise ConfigError(f"--now {now}: only --once has a clock that can be set")
-    if once and lists:
-        raise ConfigError("--once and --list: give one of them")
+    if once + lists + checks > 1:
+        raise ConfigError("--once, --list and --check: give one of them")
     find_modules_here()
     pipelines = load_pipelines(configs, overrides, output, verbose)
     if lists:
         _console().print(_schedule_table(pipelines, system_clock()))
         return
-    lock_file = Layout(output.resolve(), pipelines[0].name).scheduler_lock
+    layout = Layout(output.resolve(), pipelines[0].name)
+    lock_file = layout.scheduler_lock
+    if checks:
+        ailment = find_ailment(lock_file, layout.heartbeat, [p.name for p in pipelines])
+        typer.echo(ailment or "well")
+        raise typer.Exit(EXIT_FAILED if ailment else EXIT_PUSHED)
     runner = default_runner()
     if once:
         clock = system_clock if now is None else _fixed_clock(now)

@@ -28,10 +28,11 @@ from pipeline.kubeflow.cluster_layout import (
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify
+from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.schedule.decision import Due, NotDue, decide
 from pipeline.schedule.decision_record import note_clock, note_decision
 from pipeline.schedule.history import read_history
+from pipeline.schedule.staleness import check_staleness
 from trainer_module.errors import ConfigError
 
 RECENT_RUNS = 50
@@ -74,6 +75,8 @@ def check(
     if not once:
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"
     note_decision(scheduled, decision, event_log, now)
+    check_staleness(scheduled, event_log, now)
+    wait_for_deliveries()
     if isinstance(decision, NotDue):
         return f"nothing to do: {decision.reason}"
     return f"run {submit(_parameters(scheduled, decision))} is submitted: {decision.reason}"

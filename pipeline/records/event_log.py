@@ -67,6 +67,8 @@ class EventKind(StrEnum):
     """Earlier events lie in the future of the clock; they happened before this one."""
     RECOVERED = "recovered"
     """What was wrong at earlier looks is over, without a run."""
+    STALE = "stale"
+    """Nothing was pushed for `notify.stale_after`; details: `over`, whether something was again."""
     LEFT_OUT = "left out"
     """Spans wait until somebody does something about them."""
     NOTIFICATION_FAILED = "notification failed"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pipeline.config.schedule import ScheduleSettings
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -21,6 +21,7 @@ from pipeline.exit_codes import (
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventLog
+from pipeline.records.notify import notify
 from pipeline.schedule.decision import Due, NotDue, decide
 from pipeline.schedule.decision_record import (
     explain_lasting,
@@ -28,9 +29,11 @@ from pipeline.schedule.decision_record import (
     note_decision,
     record_decision,
 )
+from pipeline.schedule.health import LOOK_SECONDS, Health
 from pipeline.schedule.run_end import settle_run
-from pipeline.schedule.run_process import run_process
+from pipeline.schedule.run_process import GRACE_SECONDS, run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
+from pipeline.schedule.staleness import check_staleness, last_push
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
 MAX_RUNS_PER_CHECK = 5
@@ -48,6 +51,10 @@ class CheckContext:
     """Set when the run under way is to be stopped, and no other to be started."""
     report: Callable[[str, str], None]
     """Gets a pipeline's name and a line about it."""
+    health: Health
+    """Gets the signs of life."""
+    configs: dict[str, PipelineConfig] = field(default_factory=dict)
+    """By pipeline, the last config that could be used: it says whom to tell that another cannot."""
 
 
 def check_pipeline(
@@ -60,11 +67,39 @@ def check_pipeline(
       used. A model that is not blessed counts as 0; what failed keeps its code at every look until
       it is mended; 130: it was stopped.
     """
-    settings, worst_code = None, EXIT_PUSHED
+    context.health.expect(pipeline.name, LOOK_SECONDS)
+    code, config = _run_what_is_due(pipeline, context)
+    known = config or context.configs.get(pipeline.name)
+    if known is not None:
+        _conclude(pipeline, known, code, context)
+    return code, config.schedule if config else None
+
+
+def _conclude(
+    pipeline: ScheduledPipeline, config: PipelineConfig, code: int, context: CheckContext
+) -> None:
+    """Raises the alarm if nothing was pushed for too long, and leaves what programs look at."""
+    layout, now = Layout.of(config, pipeline.output), context.clock()
+    event_log = EventLog(layout.event_log)
+    try:
+        is_stale, pushed = check_staleness(config, event_log, now), last_push(event_log, now)
+        context.health.looked(pipeline.name, code, pushed, is_stale)
+    except (ScopelineError, OSError) as error:
+        context.report(pipeline.name, f"this look leaves no metrics: {error}")
+    context.health.expect(
+        pipeline.name, config.schedule_or_default.poll.total_seconds() + LOOK_SECONDS
+    )
+
+
+def _run_what_is_due(
+    pipeline: ScheduledPipeline, context: CheckContext
+) -> tuple[int, PipelineConfig | None]:
+    """The worst exit code, and the config as it is now, if it can be used."""
+    config, worst_code = None, EXIT_PUSHED
     try:
         for _ in range(MAX_RUNS_PER_CHECK):
-            config = _reload_config(pipeline, context.clock())
-            settings = config.schedule
+            config = None
+            config = context.configs[pipeline.name] = _reload_config(pipeline, context)
             code = _decide_and_run(pipeline, config, context)
             worst_code = worse(worst_code, code or EXIT_PUSHED)
             if code != EXIT_PUSHED:
@@ -77,10 +112,10 @@ def check_pipeline(
         where, why = error.filename or pipeline.output, error.strerror or error
         context.report(pipeline.name, f"{where}: {why}")
         worst_code = worse(worst_code, EXIT_FAILED)
-    return worst_code, settings
+    return worst_code, config
 
 
-def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig:
+def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> PipelineConfig:
     """Loads the config as it is now, and records why if it cannot be used any more.
 
     Raises:
@@ -96,8 +131,10 @@ def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig
     except ConfigError as error:
         layout = Layout(pipeline.output, pipeline.name)
         make_root(layout)
-        event_log = EventLog(layout.event_log)
-        record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
+        event_log, now = EventLog(layout.event_log), context.clock()
+        is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
+        if is_new and (known := context.configs.get(pipeline.name)):
+            notify(known, Occasion.FAILED, str(error), {}, event_log)
         said = explain_lasting(str(error), EXIT_UNUSABLE, event_log, now)
         raise ConfigError(said) from None
     return config
@@ -126,11 +163,13 @@ def _decide_and_run(
         context.report(pipeline.name, said)
         return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")
+    timeout = config.schedule_or_default.timeout
+    context.health.expect(pipeline.name, timeout.total_seconds() + GRACE_SECONDS + LOOK_SECONDS)
     result = run_process(
         [*context.runner, *_run_arguments(pipeline, config, decision)],
         layout.scheduled,
         layout.scheduled_log,
-        config.schedule_or_default.timeout,
+        timeout,
         context.stop,
         lambda line: context.report(pipeline.name, f"  {line}"),
     )

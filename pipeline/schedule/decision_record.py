@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
-from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.schedule.cron import show_time
 from pipeline.schedule.decision import Due, NotDue
@@ -37,9 +37,13 @@ def note_decision(
 ) -> None:
     """Records a decision, and tells of what somebody should know or has to do something about."""
     _note_recovery(decision, event_log, now)
+    before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
     is_new = record_decision(decision, event_log, now)
-    if is_new and isinstance(decision, NotDue) and decision.is_problem:
-        notify(config, Occasion.FAILED, decision.reason, {}, event_log)
+    if is_new and isinstance(decision, NotDue):
+        if decision.is_problem:
+            notify(config, Occasion.FAILED, decision.reason, {}, event_log)
+        elif _is_told_as_skipped(decision, before):
+            notify(config, Occasion.SKIPPED, decision.reason, {}, event_log)
     _note_left_out(config, decision, event_log, now)
 
 
@@ -68,6 +72,22 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
         details = details | {"exit_code": decision.exit_code}
     event_log.record(EventKind.SKIPPED, decision.reason, at=now, **details)
     return True
+
+
+def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
+    """Whether a firing came to nothing, and for another reason than the one before.
+
+    What failed has been told as that; and where every firing comes to the same, such as for want of
+    data, one notification is enough until something runs.
+    """
+    if decision.exit_code != EXIT_PUSHED or "firing" not in (decision.details or {}):
+        return False
+    is_same = (
+        before is not None
+        and before.kind is EventKind.SKIPPED
+        and (before.message.partition(": ")[2] == decision.reason.partition(": ")[2])
+    )
+    return not is_same
 
 
 def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:

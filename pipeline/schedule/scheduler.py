@@ -21,9 +21,12 @@ from apscheduler.triggers.base import BaseTrigger
 from pipeline.clock import system_clock
 from pipeline.config.schedule import ScheduleSettings, show_duration
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
+from pipeline.layout import Layout
 from pipeline.own_modules import LOCAL_RUNNER
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
+from pipeline.schedule.health import Health
 from pipeline.schedule.process_lock import only_scheduler
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
@@ -110,12 +113,14 @@ def check_once(
       ConfigError: another scheduler is at work, or the output folder cannot be written.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
-        context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock))
+        context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock), _health_of(pipelines))
         worst_code = EXIT_PUSHED
         for pipeline in pipelines:
             worst_code = worse(worst_code, check_pipeline(pipeline, context)[0])
             if stop.is_set():
-                return EXIT_INTERRUPTED
+                worst_code = EXIT_INTERRUPTED
+                break
+        wait_for_deliveries()
     return worst_code
 
 
@@ -135,7 +140,9 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
       InternalError: the thread that starts the checks has ended.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
-        context = CheckContext(tuple(runner), system_clock, stop, ConsoleLog(system_clock))
+        health, console = _health_of(pipelines), ConsoleLog(system_clock)
+        heartbeat_file = Layout(pipelines[0].output, pipelines[0].name).heartbeat
+        context = CheckContext(tuple(runner), system_clock, stop, console, health)
         scheduler = _make_scheduler(len(pipelines))
         # The listener, which runs in a check's thread, only passes the end of a check on. Handled
         # there, it would wait for locks that `shutdown` holds while it waits for that thread.
@@ -150,15 +157,29 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         while not stop.is_set() and scheduler._thread.is_alive():
             with suppress(Empty):
                 _handle_check_end(scheduler, ended.get(timeout=_POLL_SECONDS), context)
+            _beat(health, heartbeat_file, context)
             if step := watch.step():
                 _look_at_once(scheduler, step, context)
         was_told_to_stop = stop.is_set()
         stop.set()
         scheduler.shutdown(wait=True)
+        wait_for_deliveries()
     if not was_told_to_stop:
         raise InternalError(
             "the scheduler's thread has ended, and nothing fires any more; start again"
         )
+
+
+def _health_of(pipelines: Sequence[ScheduledPipeline]) -> Health:
+    return Health([Layout(pipeline.output, pipeline.name) for pipeline in pipelines])
+
+
+def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
+    """Gives a sign of life; a disk that is full for it alone ends no scheduler."""
+    try:
+        health.beat(heartbeat_file)
+    except OSError as error:
+        context.report("scheduler", f"{error.filename or heartbeat_file}: {error.strerror}")
 
 
 def _make_scheduler(threads: int) -> BackgroundScheduler:

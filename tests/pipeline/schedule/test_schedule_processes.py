@@ -259,7 +259,7 @@ def test_store_of_an_earlier_version_is_neither_read_nor_written(
     assert (store.read_bytes(), store.stat().st_mtime_ns) == before
     assert not marker.exists()
     left = sorted(path.name for path in store.parent.glob("scheduler.*"))
-    assert left == ["scheduler.db", "scheduler.lock"]
+    assert left == ["scheduler.db", "scheduler.heartbeat", "scheduler.lock"]
 
 
 def test_folder_that_cannot_be_written_is_said(days: Days, tmp_path: Path) -> None:
