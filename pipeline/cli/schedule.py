@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -31,6 +32,7 @@ from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.cron import explain, next_firings, show_time
 from pipeline.schedule.health import find_ailment
 from pipeline.schedule.history import read_history
+from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from trainer_module.errors import ConfigError
 
@@ -166,7 +168,8 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
     table = _table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
     for pipeline in pipelines:
         settings = pipeline.load_config().schedule_or_default
-        event_log = EventLog(Layout(pipeline.output, pipeline.name).event_log)
+        layout = Layout(pipeline.output, pipeline.name)
+        event_log = EventLog(layout.event_log)
         firings = [
             show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
         ]
@@ -174,20 +177,36 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
             settings.on_new_data
         )
-        started = read_history(event_log).started  # Whether a schedule or somebody started it.
+        history = read_history(event_log)
+        if ahead := history.ahead_of(now):
+            when.append(
+                f"the last look was at {show_time(ahead, settings)}: the clock was set back"
+            )
+        started = history.started  # Whether a schedule or somebody started it.
         why, end = "none yet", ""
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"
-            end = _how_it_ended(event_log, started)
+            end = _how_it_ended(layout, event_log, started)
         table.add_row(
             pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
         )
     return table
 
 
-def _how_it_ended(event_log: EventLog, started: LoggedEvent) -> str:
+def _how_it_ended(layout: Layout, event_log: EventLog, started: LoggedEvent) -> str:
     ends = event_log.events(EventKind.FINISHED, EventKind.FAILED, run=started.run)
     if not ends:
-        return "under way, or killed"
+        return _under_way_or_killed(layout, started)
     status = ends[-1].details.get("status", ends[-1].kind.value)
     return f"{str(status).replace('_', ' ')}: {ends[-1].message}"
+
+
+def _under_way_or_killed(layout: Layout, started: LoggedEvent) -> str:
+    """What a run that has recorded no end is: its lock is held until its process has ended."""
+    process = started.details.get("process")
+    is_alive = process is not None and psutil.pid_exists(process)
+    if not is_held(layout.lock):
+        return "killed: it holds its lock no more; the next look goes on with it"
+    if process is None or is_alive:
+        return "under way" + (f": process {process}" if is_alive else "")
+    return f"killed: process {process} is gone; another run has begun"

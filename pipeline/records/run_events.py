@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -86,6 +87,7 @@ class RunEvents:
                 window=self._window,
                 newest=str(self._data[-1]),
                 warm_start=self._config.schedule_or_default.warm_start,
+                process=os.getpid(),
             )
 
     def trains_on(self, spans: Sequence[Span]) -> None:

@@ -13,9 +13,9 @@ from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
-    EXIT_LATER,
     EXIT_PUSHED,
     EXIT_UNUSABLE,
+    exit_code_of,
     worse,
 )
 from pipeline.layout import Layout
@@ -34,7 +34,7 @@ from pipeline.schedule.run_end import settle_run
 from pipeline.schedule.run_process import GRACE_SECONDS, run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from pipeline.schedule.staleness import check_staleness, last_push
-from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
+from trainer_module.errors import ConfigError, ScopelineError
 
 MAX_RUNS_PER_CHECK = 5
 """More than a check needs: it may continue a run, check a new span for drift, and train."""
@@ -106,8 +106,7 @@ def _run_what_is_due(
                 break
     except ScopelineError as error:
         context.report(pipeline.name, str(error))
-        is_passing = isinstance(error, TryLaterError)
-        worst_code = worse(worst_code, EXIT_LATER if is_passing else EXIT_UNUSABLE)
+        worst_code = worse(worst_code, exit_code_of(error))
     except OSError as error:
         where, why = error.filename or pipeline.output, error.strerror or error
         context.report(pipeline.name, f"{where}: {why}")
