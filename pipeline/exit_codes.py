@@ -1,5 +1,7 @@
 """The exit codes of the command lines; the README lists them for users."""
 
+from trainer_module.errors import InternalError, ScopelineError, TryLaterError
+
 EXIT_PUSHED = 0
 """A model was pushed, or what was asked for is done."""
 EXIT_FAILED = 1
@@ -15,6 +17,13 @@ The number is EX_TEMPFAIL of sysexits.h.
 """
 EXIT_INTERRUPTED = 130
 """Ctrl-C ended the command; a shell gives the same code for it."""
+
+
+def exit_code_of(error: ScopelineError) -> int:
+    """The exit code of a command that an error ends before, or outside of, a run."""
+    if isinstance(error, InternalError):
+        return EXIT_FAILED
+    return EXIT_LATER if isinstance(error, TryLaterError) else EXIT_UNUSABLE
 
 
 def worse(first: int, second: int) -> int:

@@ -98,6 +98,16 @@ class Layout:
         return self.output / "scheduler.lock"
 
     @property
+    def heartbeat(self) -> Path:
+        """The sign of life of that scheduler."""
+        return self.output / "scheduler.heartbeat"
+
+    @property
+    def metrics(self) -> Path:
+        """What the last look came to, for Prometheus."""
+        return self.root / "schedule.prom"
+
+    @property
     def builtin(self) -> Path:
         """Shipped data, unpacked."""
         return self.output / "builtin"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from components.disk import disk_full, says_full
 from components.example_gen.paths import is_remote
 from components.pusher.versions import INCOMING_PREFIX
 from pipeline.layout import Layout
-from trainer_module.errors import ConfigError, TryLaterError
+from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
 
 @contextmanager
@@ -53,7 +54,9 @@ def make_root(layout: Layout) -> None:
         raise _unwritable(layout, error) from None
 
 
-def _unwritable(layout: Layout, error: OSError) -> ConfigError:
+def _unwritable(layout: Layout, error: OSError) -> ScopelineError:
+    if says_full(error):
+        return disk_full(layout.root)
     return ConfigError(
         f"{layout.root}: cannot write the output here ({error.strerror or error}); "
         "give a folder that you may write with --output"
@@ -69,6 +72,8 @@ def _check_serving(layout: Layout) -> None:
         with tempfile.TemporaryDirectory(dir=layout.serving, prefix=INCOMING_PREFIX):
             pass
     except OSError as error:
+        if says_full(error):
+            raise disk_full(Path(layout.serving)) from None
         raise ConfigError(
             f"push.directory: {layout.serving} cannot be written ({error.strerror or error})"
         ) from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from pipeline.clock import system_clock
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
 from pipeline.data.ingestion import Ingestion
@@ -106,4 +106,4 @@ def _find_window(config: PipelineConfig, location: DataLocation, request: RunReq
                 f"{span_kind(config.data)}"
             ) from None
     spans = list_spans(config.data, location)
-    return choose_window(spans, config.schedule_or_default, datetime.now().astimezone(), through)
+    return choose_window(spans, config.schedule_or_default, system_clock(), through)

@@ -11,6 +11,10 @@ class InternalError(ScopelineError):
     """Something went wrong that no check foresaw: names the log that holds the traceback."""
 
 
+class DiskFullError(InternalError):
+    """A disk is full: names the file and the room there is; once there is more, it may succeed."""
+
+
 class ConfigError(ScopelineError):
     """The configuration cannot be used; nothing ran."""
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
 
 INCOMING_PREFIX = ".incoming-"
@@ -136,7 +137,10 @@ def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> 
     _delete_incoming(base)
     incoming, lock = _make_locked(base)
     try:
-        shutil.copytree(model, incoming, dirs_exist_ok=True)
+        try:
+            shutil.copytree(model, incoming, dirs_exist_ok=True)
+        except OSError as error:
+            raise _explained(error, model, incoming) from None
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
@@ -148,6 +152,17 @@ def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> 
         shutil.rmtree(incoming, ignore_errors=True)
         os.close(lock)
     _flush(base)
+
+
+def _explained(error: OSError, model: Path, incoming: Path) -> OSError:
+    """An error of copying a model, with the file, and with the room that is needed and there is."""
+    why = first_of_many(error)
+    shutil.rmtree(incoming, ignore_errors=True)  # What was copied has taken room.
+    if why.filename is None or why.errno is None:
+        return why
+    needed = show_size(sum(sizes_below(model)))
+    room = f"the model needs {needed}, {free_room(incoming.parent)}"
+    return OSError(why.errno, f"{why.strerror}; {room}", why.filename)
 
 
 def _make_locked(base: Path) -> tuple[Path, int]:

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from pipeline.exit_codes import EXIT_FAILED, EXIT_LATER, EXIT_UNUSABLE
+from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import find_modules_in
 from pipeline.runs.logs import captured
-from trainer_module.errors import ConfigError, InternalError, ScopelineError, TryLaterError
+from trainer_module.errors import ConfigError, ScopelineError
 
 OUTPUT = Path("output")
 """The output folder, where no other is given."""
@@ -60,12 +60,9 @@ def run_app(app: typer.Typer) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except InternalError as error:
-        typer.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
     except ScopelineError as error:
         typer.echo(str(error), err=True)
-        sys.exit(EXIT_LATER if isinstance(error, TryLaterError) else EXIT_UNUSABLE)
+        sys.exit(exit_code_of(error))
 
 
 def hand_on_options(context: typer.Context) -> None:

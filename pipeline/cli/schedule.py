@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -22,12 +23,16 @@ from pipeline.cli.options import (
     find_modules_here,
     flag,
 )
+from pipeline.clock import system_clock
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
+from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.cron import explain, next_firings, show_time
+from pipeline.schedule.health import find_ailment
 from pipeline.schedule.history import read_history
+from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from trainer_module.errors import ConfigError
 
@@ -48,6 +53,9 @@ def schedule(
     lists: Annotated[
         bool, flag("--list", "Show the next firings and the last run, and end.")
     ] = False,
+    checks: Annotated[
+        bool, flag("--check", "Say whether a scheduler is alive, for a liveness probe, and end.")
+    ] = False,
     now: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="With --once: decide as if it were then, for replays."),
@@ -59,21 +67,27 @@ def schedule(
     Runs until it is stopped, each pipeline one run at a time. SIGTERM stops the runs that are under
     way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
     code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable, 75 what a
-    run needs is busy or away, and the next check tries again.
+    run needs is busy or away, and the next check tries again. What failed keeps its code at every
+    look until it is mended. With --check it is 0 if a scheduler looks after the pipelines, else 1.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
-    from pipeline.schedule.scheduler import check_once, default_runner, serve, system_clock
+    from pipeline.schedule.scheduler import check_once, default_runner, serve
 
     if now is not None and not once:
         raise ConfigError(f"--now {now}: only --once has a clock that can be set")
-    if once and lists:
-        raise ConfigError("--once and --list: give one of them")
+    if once + lists + checks > 1:
+        raise ConfigError("--once, --list and --check: give one of them")
     find_modules_here()
     pipelines = load_pipelines(configs, overrides, output, verbose)
     if lists:
         _console().print(_schedule_table(pipelines, system_clock()))
         return
-    lock_file = Layout(output.resolve(), pipelines[0].name).scheduler_lock
+    layout = Layout(output.resolve(), pipelines[0].name)
+    lock_file = layout.scheduler_lock
+    if checks:
+        ailment = find_ailment(lock_file, layout.heartbeat, [p.name for p in pipelines])
+        typer.echo(ailment or "well")
+        raise typer.Exit(EXIT_FAILED if ailment else EXIT_PUSHED)
     runner = default_runner()
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
@@ -154,7 +168,8 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
     table = _table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
     for pipeline in pipelines:
         settings = pipeline.load_config().schedule_or_default
-        event_log = EventLog(Layout(pipeline.output, pipeline.name).event_log)
+        layout = Layout(pipeline.output, pipeline.name)
+        event_log = EventLog(layout.event_log)
         firings = [
             show_time(moment, settings) for moment in next_firings(settings, now, NEXT_FIRINGS)
         ]
@@ -162,20 +177,36 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
             settings.on_new_data
         )
-        started = read_history(event_log).started  # Whether a schedule or somebody started it.
+        history = read_history(event_log)
+        if ahead := history.ahead_of(now):
+            when.append(
+                f"the last look was at {show_time(ahead, settings)}: the clock was set back"
+            )
+        started = history.started  # Whether a schedule or somebody started it.
         why, end = "none yet", ""
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"
-            end = _how_it_ended(event_log, started)
+            end = _how_it_ended(layout, event_log, started)
         table.add_row(
             pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
         )
     return table
 
 
-def _how_it_ended(event_log: EventLog, started: LoggedEvent) -> str:
+def _how_it_ended(layout: Layout, event_log: EventLog, started: LoggedEvent) -> str:
     ends = event_log.events(EventKind.FINISHED, EventKind.FAILED, run=started.run)
     if not ends:
-        return "under way, or killed"
+        return _under_way_or_killed(layout, started)
     status = ends[-1].details.get("status", ends[-1].kind.value)
     return f"{str(status).replace('_', ' ')}: {ends[-1].message}"
+
+
+def _under_way_or_killed(layout: Layout, started: LoggedEvent) -> str:
+    """What a run that has recorded no end is: its lock is held until its process has ended."""
+    process = started.details.get("process")
+    is_alive = process is not None and psutil.pid_exists(process)
+    if not is_held(layout.lock):
+        return "killed: it holds its lock no more; the next look goes on with it"
+    if process is None or is_alive:
+        return "under way" + (f": process {process}" if is_alive else "")
+    return f"killed: process {process} is gone; another run has begun"

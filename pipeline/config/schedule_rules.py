@@ -7,7 +7,7 @@ from datetime import date
 
 from pipeline.config.issues import Issue
 from pipeline.config.schedule import OnDrift
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated
 
 TRIGGERS = (
@@ -72,10 +72,22 @@ def retraining_by_drift_has_thresholds(config: PipelineConfig) -> Iterator[Issue
         )
 
 
+def stale_alarms_reach_somebody(config: PipelineConfig) -> Iterator[Issue]:
+    """The looks of a schedule raise the alarm, and it is sent as an occasion."""
+    notify = config.notify
+    if notify.stale_after is None:
+        return
+    if not has_trigger(config):
+        yield Issue("notify.stale_after", "nobody looks without a `schedule:` that runs by itself")
+    if Occasion.STALE not in notify.occasions:
+        yield Issue("notify.stale_after", "it is told as `stale`, which notify.occasions lacks")
+
+
 SCHEDULE_RULES = (
     schedule_has_an_occasion,
     windows_need_spans,
     window_begins_at_a_span,
     drift_needs_spans,
     retraining_by_drift_has_thresholds,
+    stale_alarms_reach_somebody,
 )

@@ -15,7 +15,7 @@ from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
-from pipeline.config.schedule import DriftSettings, ScheduleSettings
+from pipeline.config.schedule import DriftSettings, ScheduleSettings, SomeTime
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     CrossValidation,
@@ -131,6 +131,12 @@ class Occasion(StrEnum):
     NOT_BLESSED = "not_blessed"
     PUSHED = "pushed"
     DRIFT = "drift"
+    STALE = "stale"
+    """Nothing has been pushed for `stale_after`; and once more when something is."""
+    SKIPPED = "skipped"
+    """A firing of the clock, or a span without rows, that came to nothing."""
+    LEFT_OUT = "left_out"
+    """Spans that are not trained on although they are there."""
 
 
 WEBHOOK_URL = Matching(
@@ -190,6 +196,9 @@ class NotifySettings(Settings):
     email: EmailSettings | None = None
     occasions: list[Occasion] = list(Occasion)
     """What they are told of."""
+    stale_after: SomeTime | None = None
+    """Tell of `stale` when nothing has been pushed for so long, such as 36h, and again after each
+    further such time, until something is; looks of the scheduler find out."""
 
     @property
     def variables(self) -> dict[str, str]:

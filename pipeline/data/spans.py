@@ -11,11 +11,12 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 
 from components.example_gen.paths import is_hidden, is_remote
+from pipeline.clock import is_future
 from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings, show_duration
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
@@ -173,11 +174,10 @@ def choose_window(
     """
     notes = []
     spans = [span for span in spans if through is None or span.number <= through]
-    latest_write = (now - settings.settle).timestamp()
-    while spans and (spans[-1].modified > latest_write or spans[-1].is_empty):
+    while spans and (unsettled(spans[-1], settings, now) or spans[-1].is_empty):
         span = spans.pop()
-        what = "empty" if span.is_empty else being_written(settings)
-        notes.append(f"span {span} is {what}, and waits")
+        why = f"span {span} is empty" if span.is_empty else unsettled(span, settings, now)
+        notes.append(f"{why}, and waits")
     if not spans or (through is not None and spans[-1].number != through):
         wanted = "no span" if through is None else f"no span {through}"
         raise DataError(
@@ -191,8 +191,9 @@ def choose_window(
             f"data.path: there is no span to train on; the window begins at {begins}, after the "
             f"newest span, {spans[-1]}"
         )
-    if writing := [span for span in chosen if span.modified > latest_write]:
-        raise DataError(f"data.path: {_named(writing)} in the window: {being_written(settings)}")
+    if waiting := [why for span in chosen if (why := unsettled(span, settings, now))]:
+        more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
+        raise DataError(f"data.path: in the window, {waiting[0]}{more}")
     usable = {span.number: span for span in chosen if not span.is_empty}
     known_from = max(first, spans[0].number)
     numbers = range(known_from, spans[-1].number)
@@ -211,10 +212,36 @@ def choose_window(
     return Window(tuple(usable.values()), tuple(notes))
 
 
-def being_written(settings: ScheduleSettings) -> str:
-    """What is said of files that have changed recently, with the key that decides what that is."""
-    limit = show_duration(settings.settle)
-    return f"still being written (schedule.settle: files changed less than {limit} ago)"
+def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | None:
+    """Why a span is not to be read yet, for people; None if it may be."""
+    name = "the data" if span.number == NO_SPAN else f"span {span}"
+    if is_dated_ahead(span, now):
+        return (
+            f"{name} has files dated {_dated(span, settings)}, in the future of this machine's "
+            "clock: set the clock right, or `touch` the files"
+        )
+    if is_being_written(span, settings, now):
+        limit = show_duration(settings.settle)
+        return (
+            f"{name} is still being written (schedule.settle: files changed less than {limit} ago)"
+        )
+    return None
+
+
+def is_being_written(span: Span, settings: ScheduleSettings, now: datetime) -> bool:
+    """Whether files have changed so recently that more may follow."""
+    is_recent = span.modified > (now - settings.settle).timestamp()
+    return is_recent and not is_dated_ahead(span, now)
+
+
+def is_dated_ahead(span: Span, now: datetime) -> bool:
+    """Whether files are of the future, so that nobody knows when they were written."""
+    return is_future(datetime.fromtimestamp(span.modified, UTC), now)
+
+
+def _dated(span: Span, settings: ScheduleSettings) -> str:
+    moment = datetime.fromtimestamp(span.modified, settings.zone)
+    return moment.strftime("%Y-%m-%d %H:%M %Z")
 
 
 def _first_number(spans: list[Span], window: WindowSettings) -> int:
@@ -225,11 +252,6 @@ def _first_number(spans: list[Span], window: WindowSettings) -> int:
         since = window.since
         return (since - EPOCH).days if isinstance(since, date) else since
     return spans[0].number
-
-
-def _named(spans: list[Span]) -> str:
-    names = [span.name for span in spans[:_SHOWN]]
-    return f"span {', '.join(names)}" + (" and more" if len(spans) > _SHOWN else "")
 
 
 def _regex(pattern: str) -> re.Pattern[str]:

@@ -28,10 +28,11 @@ from pipeline.kubeflow.cluster_layout import (
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify
-from pipeline.schedule.check import record_decision
+from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.decision_record import note_clock, note_decision
 from pipeline.schedule.history import read_history
+from pipeline.schedule.staleness import check_staleness
 from trainer_module.errors import ConfigError
 
 RECENT_RUNS = 50
@@ -68,13 +69,15 @@ def check(
             return f"nothing to do: run {run.run_id} is under way"
     if runs and once:
         _record_lost_end(scheduled, event_log, runs[0])
+    if once:
+        note_clock(scheduled, event_log, now)
     decision = decide(scheduled, layout, event_log, now)
     if not once:
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"
-    is_news = record_decision(decision, event_log, now)
+    note_decision(scheduled, decision, event_log, now)
+    check_staleness(scheduled, event_log, now)
+    wait_for_deliveries()
     if isinstance(decision, NotDue):
-        if is_news and decision.is_problem:
-            notify(scheduled, Occasion.FAILED, decision.reason, {}, event_log)
         return f"nothing to do: {decision.reason}"
     return f"run {submit(_parameters(scheduled, decision))} is submitted: {decision.reason}"
 

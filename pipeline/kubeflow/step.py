@@ -159,7 +159,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     Returns:
       The exit code.
     """
-    started, layout = time.time(), cluster_layout(config)
+    started, layout = time.monotonic(), cluster_layout(config)
     files, folder = layout.run(run_id), RunFolder(run_root(layout), run_id)
     try:
         # Relative paths of the config begin there.
@@ -177,7 +177,7 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
                 report = _describe_failure(config, name, error)
             finally:
                 console.stop()
-            report = report.model_copy(update={"seconds": round(time.time() - started, 3)})
+            report = report.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
             if report.state is State.FAILED:
                 console.finished(name, report.state, report.seconds, report.detail)
             folder.write_report(report)

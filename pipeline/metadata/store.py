@@ -6,11 +6,13 @@ ML Metadata itself is imported when a store is opened, after everything that is 
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from components.disk import disk_full, says_full
 from pipeline.config.metadata_url import (
     EXAMPLE,
     MetadataServer,
@@ -20,7 +22,7 @@ from pipeline.config.metadata_url import (
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.mysql_store import check_server, copy_server, server_connection
-from trainer_module.errors import ConfigError, TryLaterError
+from trainer_module.errors import ConfigError, DiskFullError, TryLaterError
 
 BUSY_SECONDS = 5.0
 """How long another process may hold the SQLite file."""
@@ -31,6 +33,8 @@ SERVICE_SECONDS = 60.0
 WITHOUT = (
     "then every component runs again, and the new model is not compared with the one in service"
 )
+_ROOM_OF_A_RUN = 100_000
+"""Bytes: what a run writes into the SQLite file is less."""
 LEFT = "it was left as it is"
 
 
@@ -96,6 +100,7 @@ def check_store(config: PipelineConfig, layout: Layout) -> Any:
 
     Raises:
       TryLaterError: the file is locked by another process, or the server cannot be reached.
+      DiskFullError: nothing more can be written.
       ConfigError: the file is corrupt, or was written by another version of ML Metadata; the
         server refuses the user, or has no such database.
     """
@@ -167,6 +172,8 @@ def _check_file(layout: Layout) -> None:
                 f"{path}: another process has locked the metadata; {LEFT}: close what has it "
                 "open, such as a database browser or a backup, and run again"
             ) from None
+        if says_full(error):
+            raise disk_full(path) from None
         raise ConfigError(
             f"{path}: the metadata cannot be opened ({error}); {LEFT}: mend that, or move it "
             f"aside: {WITHOUT}"
@@ -175,6 +182,8 @@ def _check_file(layout: Layout) -> None:
         raise _corrupt(path, str(error)) from None
     if found != "ok":
         raise _corrupt(path, " ".join(found.split()))
+    if shutil.disk_usage(path).free < _ROOM_OF_A_RUN:
+        raise disk_full(path)
     if tables and "MLMDEnv" not in tables:
         raise _corrupt(path, "its tables are not those of ML Metadata")
 
@@ -201,6 +210,8 @@ def _open_store(connection: Any, name: str) -> None:
     try:
         MetadataStore(connection)
     except Exception as error:
+        if says_full(error):
+            raise DiskFullError(f"{name}: the disk of the metadata is full; make room") from None
         versions = re.search(r"version (\d+) is (\w+) than library version (\d+)", str(error))
         if versions is None:
             raise ConfigError(

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from components.disk import disk_full, says_full
 from pipeline.records import span_sets
 from trainer_module.errors import ConfigError, TryLaterError
 
@@ -40,7 +41,8 @@ class EventKind(StrEnum):
     SKIPPED = "skipped"
     """No run was started, for a firing of the clock or at all; the message says why."""
     STARTED = "started"
-    """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`."""
+    """A run began; details: `window`, the numbers of its spans, `newest`, `warm_start`, `process`
+    (its id)."""
     CACHED = "cached"
     """Components had nothing to do; details: `components`."""
     INGESTED = "ingested"
@@ -63,6 +65,14 @@ class EventKind(StrEnum):
     """A version is marked as bad; details: `version`."""
     DELETED = "deleted"
     """Details: what was deleted."""
+    CLOCK_SET_BACK = "clock set back"
+    """Earlier events lie in the future of the clock; they happened before this one."""
+    RECOVERED = "recovered"
+    """What was wrong at earlier looks is over, without a run."""
+    STALE = "stale"
+    """Nothing was pushed for `notify.stale_after`; details: `over`, whether something was again."""
+    LEFT_OUT = "left out"
+    """Spans wait until somebody does something about them."""
     NOTIFICATION_FAILED = "notification failed"
 
 
@@ -105,6 +115,7 @@ class EventLog:
 
         Raises:
           TryLaterError: the file is locked.
+          DiskFullError: there is no room for it.
           ConfigError: it is corrupt, or of a newer Scopeline.
         """
         at = (at or datetime.now()).astimezone()
@@ -165,6 +176,8 @@ class EventLog:
                 with connection:
                     yield connection
         except sqlite3.OperationalError as error:
+            if says_full(error):
+                raise disk_full(self._path) from None
             is_busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             raise (TryLaterError if is_busy else ConfigError)(
                 f"{self._path}: the ledger cannot be used ({error})"

@@ -1,8 +1,9 @@
 """Notifies people and programs of how a run went, by webhook and by mail.
 
-A notification that cannot be delivered never fails a run, nor delays it for long: the failure is
-logged, and recorded in the event log. Both show only the host of a URL, since its path or query
-may be a secret.
+A notification that cannot be delivered never fails a run. Deliveries go on in threads of their own
+and hold up nothing but the end of the process, which has to `wait_for_deliveries`. A failure is
+logged, and recorded in the event log. Both show only the host of a URL, since its path or query may
+be a secret.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +42,7 @@ RETRY_SECONDS = 1.0
 """The wait before the second attempt."""
 
 logger = logging.getLogger(__name__)
+_under_way: SimpleQueue[threading.Thread] = SimpleQueue()
 
 
 class _UndeliveredError(Exception):
@@ -87,7 +91,7 @@ def notify(
     event_log: EventLog,
     run: str | None = None,
 ) -> None:
-    """Notifies the webhook and the mail addresses of the config of an occasion; never raises.
+    """Begins to tell the webhook and the mail addresses of the config; never raises.
 
     Args:
       config: a checked config.
@@ -109,10 +113,31 @@ def notify(
         "details": details,
     }
     if (webhook := settings.webhook) is not None:
-        _deliver(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
+        _begin(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
     if (email := settings.email) is not None:
         what = f"the mail server {email.server}"
-        _deliver(what, lambda: send_mail(email, content, READ_SECONDS), occasion, event_log, run)
+        _begin(what, lambda: send_mail(email, content, READ_SECONDS), occasion, event_log, run)
+
+
+def wait_for_deliveries() -> None:
+    """Waits for what `notify` has begun: each is delivered by its deadline, or given up."""
+    with suppress(Empty):
+        while True:
+            _under_way.get_nowait().join()
+
+
+def _begin(
+    what: str,
+    attempt: Callable[[], None],
+    occasion: Occasion,
+    event_log: EventLog,
+    run: str | None,
+) -> None:
+    """Begins a delivery."""
+    arguments = (what, attempt, occasion, event_log, run)
+    thread = threading.Thread(target=_deliver, args=arguments, name="notify", daemon=True)
+    thread.start()
+    _under_way.put(thread)
 
 
 def _deliver(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -11,7 +12,7 @@ from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify
+from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.records.summary import RunSummary, State, Status
 
 ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
@@ -86,6 +87,7 @@ class RunEvents:
                 window=self._window,
                 newest=str(self._data[-1]),
                 warm_start=self._config.schedule_or_default.warm_start,
+                process=os.getpid(),
             )
 
     def trains_on(self, spans: Sequence[Span]) -> None:
@@ -139,7 +141,10 @@ class RunEvents:
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
             self._pushed(summary, summary.pushed, model)
+        if left_out := self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run):
+            self._tell(Occasion.LEFT_OUT, "; ".join(event.message for event in left_out))
         self._ended(summary)
+        wait_for_deliveries()
 
     def _drifted(self, found: Sequence[str]) -> None:
         """Records drift once: a run that trains finds again what the run that checked found."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
+from components.disk import MAKE_ROOM, first_of_many, free_room, says_full
 from components.trainer.cluster.failures import Frame, TaskFailedError
 from components.user_errors import find_user_error
 from pipeline.records.summary import Status
@@ -30,11 +29,8 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    if isinstance(cause, OSError) and _says_full(cause):
-        return Status.FAILED, (
-            f"the disk is full ({cause.filename or 'no file named'}); "
-            "make room, or give another folder with --output"
-        )
+    if says_full(cause):
+        return Status.FAILED, f"the disk is full ({_what_is_full(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
         return Status.FAILED, "its inputs could not be resolved; the log says why"
     if isinstance(cause, TaskFailedError):
@@ -45,11 +41,16 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
     return Status.FAILED, _place(frames, sources) + said
 
 
-def _says_full(error: OSError) -> bool:
-    """Also where several files could not be copied, which shutil puts into one error."""
-    return error.errno == errno.ENOSPC or (
-        isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
-    )
+def _what_is_full(error: BaseException) -> str:
+    """The file that could not be written, and the room that there is, as far as they are known."""
+    if not isinstance(error, OSError):
+        return "the metadata could not be written"
+    why = first_of_many(error)
+    if why.filename is None:
+        return "no file named"
+    if why.strerror != os.strerror(why.errno or 0):
+        return f"{why.filename}: {why.strerror}"
+    return f"{why.filename}: {free_room(Path(why.filename))}"
 
 
 def _place(frames: Iterable[Frame], sources: Iterable[Path]) -> str:

@@ -54,12 +54,15 @@ class RunObserver:
         self._console = console
         self._run_events = run_events
         self._results = results
-        self._began = time.time() if began is None else began
+        now = time.time()
+        started = now if began is None else began
+        # Of one process the monotonic clock tells; what other machines began, theirs has to.
+        self._began = time.monotonic() - max(0.0, now - started)
         self._current: str | None = None
         self.summary = RunSummary(
             run_id=files.root.name,
             pipeline=config.name,
-            started=datetime.fromtimestamp(self._began).astimezone().isoformat(timespec="seconds"),
+            started=datetime.fromtimestamp(started).astimezone().isoformat(timespec="seconds"),
             strategy=config.train.strategy.kind,
             window=None if window is None else WindowSummary.of(window),
             notes=[] if window is None else list(window.notes),
@@ -122,7 +125,7 @@ class RunObserver:
 
     def _write_summary(self) -> None:
         """Writes the summary as it is now; a disk that is full for it alone fails no run."""
-        self.summary.seconds = round(time.time() - self._began, 3)
+        self.summary.seconds = round(time.monotonic() - self._began, 3)
         try:
             self.summary.write(self._files.summary)
         except OSError as error:

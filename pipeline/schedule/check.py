@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pipeline.config.schedule import ScheduleSettings
@@ -13,21 +13,28 @@ from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
-    EXIT_LATER,
     EXIT_PUSHED,
     EXIT_UNUSABLE,
+    exit_code_of,
     worse,
 )
 from pipeline.layout import Layout
 from pipeline.lock import make_root
-from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.event_log import EventLog
 from pipeline.records.notify import notify
 from pipeline.schedule.decision import Due, NotDue, decide
-from pipeline.schedule.history import ENDS
+from pipeline.schedule.decision_record import (
+    explain_lasting,
+    note_clock,
+    note_decision,
+    record_decision,
+)
+from pipeline.schedule.health import LOOK_SECONDS, Health
 from pipeline.schedule.run_end import settle_run
-from pipeline.schedule.run_process import run_process
+from pipeline.schedule.run_process import GRACE_SECONDS, run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
-from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
+from pipeline.schedule.staleness import check_staleness, last_push
+from trainer_module.errors import ConfigError, ScopelineError
 
 MAX_RUNS_PER_CHECK = 5
 """More than a check needs: it may continue a run, check a new span for drift, and train."""
@@ -44,6 +51,10 @@ class CheckContext:
     """Set when the run under way is to be stopped, and no other to be started."""
     report: Callable[[str, str], None]
     """Gets a pipeline's name and a line about it."""
+    health: Health
+    """Gets the signs of life."""
+    configs: dict[str, PipelineConfig] = field(default_factory=dict)
+    """By pipeline, the last config that could be used: it says whom to tell that another cannot."""
 
 
 def check_pipeline(
@@ -52,54 +63,58 @@ def check_pipeline(
     """Decides whether a run is due, and runs it, until nothing more is due.
 
     Returns:
-      The worst exit code, where a model that is not blessed counts as 0 (130: it was stopped), and
-      the schedule as the config has it now, None if the config cannot be used.
+      The worst exit code, and the schedule as the config has it now, None if the config cannot be
+      used. A model that is not blessed counts as 0; what failed keeps its code at every look until
+      it is mended; 130: it was stopped.
     """
-    settings, worst_code = None, EXIT_PUSHED
+    context.health.expect(pipeline.name, LOOK_SECONDS)
+    code, config = _run_what_is_due(pipeline, context)
+    known = config or context.configs.get(pipeline.name)
+    if known is not None:
+        _conclude(pipeline, known, code, context)
+    return code, config.schedule if config else None
+
+
+def _conclude(
+    pipeline: ScheduledPipeline, config: PipelineConfig, code: int, context: CheckContext
+) -> None:
+    """Raises the alarm if nothing was pushed for too long, and leaves what programs look at."""
+    layout, now = Layout.of(config, pipeline.output), context.clock()
+    event_log = EventLog(layout.event_log)
+    try:
+        is_stale, pushed = check_staleness(config, event_log, now), last_push(event_log, now)
+        context.health.looked(pipeline.name, code, pushed, is_stale)
+    except (ScopelineError, OSError) as error:
+        context.report(pipeline.name, f"this look leaves no metrics: {error}")
+    context.health.expect(
+        pipeline.name, config.schedule_or_default.poll.total_seconds() + LOOK_SECONDS
+    )
+
+
+def _run_what_is_due(
+    pipeline: ScheduledPipeline, context: CheckContext
+) -> tuple[int, PipelineConfig | None]:
+    """The worst exit code, and the config as it is now, if it can be used."""
+    config, worst_code = None, EXIT_PUSHED
     try:
         for _ in range(MAX_RUNS_PER_CHECK):
-            config = _reload_config(pipeline, context.clock())
-            settings = config.schedule
+            config = None
+            config = context.configs[pipeline.name] = _reload_config(pipeline, context)
             code = _decide_and_run(pipeline, config, context)
             worst_code = worse(worst_code, code or EXIT_PUSHED)
             if code != EXIT_PUSHED:
                 break
     except ScopelineError as error:
         context.report(pipeline.name, str(error))
-        is_passing = isinstance(error, TryLaterError)
-        worst_code = worse(worst_code, EXIT_LATER if is_passing else EXIT_UNUSABLE)
+        worst_code = worse(worst_code, exit_code_of(error))
     except OSError as error:
         where, why = error.filename or pipeline.output, error.strerror or error
         context.report(pipeline.name, f"{where}: {why}")
         worst_code = worse(worst_code, EXIT_FAILED)
-    return worst_code, settings
+    return worst_code, config
 
 
-def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
-    """Records a decision, unless it says the same as the last one why nothing runs.
-
-    Nor is one to run recorded again and again while what it needs is away.
-
-    Returns:
-      Whether it was recorded.
-    """
-    if isinstance(decision, Due):
-        last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
-        same = (EventKind.DUE, decision.reason, decision.details)
-        if last and (last.kind, last.message, last.details) == same:
-            return False
-        event_log.record(EventKind.DUE, decision.reason, at=now, **decision.details)
-        return True
-    if decision.details is None:
-        return False
-    last = event_log.last(EventKind.DUE, EventKind.SKIPPED)
-    if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
-        return False
-    event_log.record(EventKind.SKIPPED, decision.reason, at=now, **decision.details)
-    return True
-
-
-def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig:
+def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> PipelineConfig:
     """Loads the config as it is now, and records why if it cannot be used any more.
 
     Raises:
@@ -115,33 +130,45 @@ def _reload_config(pipeline: ScheduledPipeline, now: datetime) -> PipelineConfig
     except ConfigError as error:
         layout = Layout(pipeline.output, pipeline.name)
         make_root(layout)
-        record_decision(NotDue(str(error), {}), EventLog(layout.event_log), now)
-        raise
+        event_log, now = EventLog(layout.event_log), context.clock()
+        is_new = record_decision(NotDue(str(error), {}, EXIT_UNUSABLE), event_log, now)
+        if is_new and (known := context.configs.get(pipeline.name)):
+            notify(known, Occasion.FAILED, str(error), {}, event_log)
+        said = explain_lasting(str(error), EXIT_UNUSABLE, event_log, now)
+        raise ConfigError(said) from None
     return config
 
 
 def _decide_and_run(
     pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
 ) -> int | None:
-    """The exit code of a run, 0 where a model was merely not blessed; None if none was due."""
+    """The exit code of a run, 0 where a model was merely not blessed; or of what is in its way.
+
+    None if none was due, and nothing is wrong.
+    """
     layout = Layout.of(config, pipeline.output)
     make_root(layout)
     event_log, now = EventLog(layout.event_log), context.clock()
+    if said := note_clock(config, event_log, now):
+        context.report(pipeline.name, said)
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
         return EXIT_INTERRUPTED
-    is_new = record_decision(decision, event_log, now)
+    note_decision(config, decision, event_log, now)
     if isinstance(decision, NotDue):
-        if is_new and decision.is_problem:
-            notify(config, Occasion.FAILED, decision.reason, {}, event_log)
-        context.report(pipeline.name, f"nothing to do: {decision.reason}")
-        return None
+        said = f"nothing to do: {decision.reason}"
+        if decision.exit_code != EXIT_PUSHED:
+            said = explain_lasting(said, decision.exit_code, event_log, now)
+        context.report(pipeline.name, said)
+        return decision.exit_code or None
     context.report(pipeline.name, f"starts: {decision.reason}")
+    timeout = config.schedule_or_default.timeout
+    context.health.expect(pipeline.name, timeout.total_seconds() + GRACE_SECONDS + LOOK_SECONDS)
     result = run_process(
         [*context.runner, *_run_arguments(pipeline, config, decision)],
         layout.scheduled,
         layout.scheduled_log,
-        config.schedule_or_default.timeout,
+        timeout,
         context.stop,
         lambda line: context.report(pipeline.name, f"  {line}"),
     )

@@ -10,7 +10,16 @@ from datetime import datetime
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
 from pipeline.data.location import locate_data
-from pipeline.data.spans import Span, Window, being_written, choose_window, list_spans, whole_data
+from pipeline.data.spans import (
+    Span,
+    Window,
+    choose_window,
+    is_being_written,
+    is_dated_ahead,
+    list_spans,
+    unsettled,
+    whole_data,
+)
 from pipeline.layout import Layout
 from trainer_module.errors import DataError
 
@@ -30,6 +39,8 @@ class DataSnapshot:
     """Why there is no window."""
     is_being_written: bool = False
     """Whether files have changed so recently that more may follow."""
+    left_out: tuple[str, ...] = ()
+    """Why spans wait until somebody does something about them, a sentence each."""
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -68,11 +79,11 @@ def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> Data
         window = choose_window(spans, settings, now) if in_spans else Window(tuple(spans))
     except DataError as error:
         problem = str(error)
-    written_recently = (now - settings.settle).timestamp()
-    is_being_written = any(span.modified > written_recently for span in spans)
-    if is_being_written and not in_spans:
-        window, problem = None, f"data.path: its files are {being_written(settings)}"
-    return DataSnapshot(tuple(spans), window, problem, is_being_written)
+    writing = any(is_being_written(span, settings, now) for span in spans)
+    ahead = [str(unsettled(span, settings, now)) for span in spans if is_dated_ahead(span, now)]
+    if not in_spans and spans and (why := unsettled(spans[0], settings, now)):
+        window, problem = None, f"data.path: {why}"
+    return DataSnapshot(tuple(spans), window, problem, writing, tuple(ahead))
 
 
 def compare_with_trained(

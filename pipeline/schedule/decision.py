@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pipeline.config.settings import PipelineConfig
+from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.decision_inputs import DecisionInputs, Due, NotDue
@@ -45,9 +46,15 @@ def decide(
             f"the run was interrupted {MAX_CONTINUATIONS} times in a row; the next waits for the "
             "clock, or for new data"
         )
-        return NotDue(reason, {}, is_problem=True)
+        return NotDue(reason, {}, EXIT_FAILED, is_problem=True)
     decision = decide_after_failure(inputs) or decide_by_triggers(inputs, event_log)
-    return replace(decision, reason="; ".join([decision.reason, *inputs.changes.notes]))
+    reason = "; ".join([decision.reason, *inputs.changes.notes])
+    decision = replace(decision, reason=reason, left_out=inputs.snapshot.left_out)
+    if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
+        # Whatever keeps the next run from starting, the last one failed, and that is not mended.
+        is_stopped = history.failure_code == EXIT_INTERRUPTED
+        decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
+    return decision
 
 
 def is_run_under_way(layout: Layout) -> bool:

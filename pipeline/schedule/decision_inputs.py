@@ -12,6 +12,7 @@ from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
+from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.schedule.cron import firings_between, show_time
 from pipeline.schedule.data_changes import (
@@ -37,6 +38,8 @@ class Due:
     validate_only: bool = False
     details: dict[str, Any] = field(default_factory=dict)
     """For the event log; later decisions read them there."""
+    left_out: tuple[str, ...] = ()
+    """Why spans wait until somebody does something about them, a sentence each."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,12 @@ class NotDue:
     reason: str
     details: dict[str, Any] | None = None
     """For the event log; None if the decision is not worth recording."""
+    exit_code: int = EXIT_PUSHED
+    """Of a look that comes to it: not 0 while something is wrong."""
     is_problem: bool = False
-    """Whether somebody has to do something about it."""
+    """Whether to tell of it; the run that failed has done so itself."""
+    left_out: tuple[str, ...] = ()
+    """As of a decision to run."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,10 @@ class DecisionInputs:
         settings = config.schedule_or_default
         snapshot = take_snapshot(config, layout, now)
         trained = history.trained.details["spans"] if history.trained else {}
-        decided_at = history.due.at if history.due else None
+        due = history.due
+        decided_at = history.believed(due.at, due, now) if due else None
         changes = compare_with_trained(snapshot, trained, decided_at, has_spans(config.data))
-        handled = history.firings_handled_until(_clock_id(settings))
+        handled = history.firings_handled_until(_clock_id(settings), now)
         after = now - FIRST_CHECK_LOOKS_BACK if handled is None else handled
         firings = firings_between(settings, after, now)
         schema_file = Path(config.schema_file) if config.schema_file else layout.schema

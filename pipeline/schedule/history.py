@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from pipeline.clock import is_future
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.summary import Status
@@ -29,8 +30,10 @@ class History:
     """Whether the last run that began has recorded no end: it was killed, or is under way."""
     trained: LoggedEvent | None = None
     """The end of the last run that trained."""
-    firings_handled: LoggedEvent | None = None
-    """The last decision that says up to when the clock's firings have been dealt with."""
+    decisions: tuple[LoggedEvent, ...] = ()
+    """The newest decisions that go by the clock, newest first: to run, or what a firing came to."""
+    set_backs: tuple[LoggedEvent, ...] = ()
+    """Where looks found that the clock had been set back, oldest first."""
 
     @property
     def decision(self) -> dict[str, Any]:
@@ -70,11 +73,16 @@ class History:
             return None
         return int(self.end.details.get("exit_code", EXIT_FAILED))
 
-    def failed_at(self) -> datetime:
-        """When the last decision's run failed, by the clock that decisions go by.
+    def failed_at(self, now: datetime) -> datetime:
+        """When the last decision's run failed, by the clock that decisions go by."""
+        if self.end is None:
+            raise ValueError("nothing has failed")
+        return self.believed(self._failed_at(), self.end, now)
 
-        Runs record their events by the machine's clock, which differs from that of a replay. So
-        this is the time of the decision, and what the run took.
+    def _failed_at(self) -> datetime:
+        """The time of the decision, and what the run took.
+
+        Runs record their events by the machine's clock, which differs from that of a replay.
         """
         if self.due is None or self.end is None:
             raise ValueError("nothing has failed")
@@ -83,19 +91,54 @@ class History:
             took = max(took, self.end.at - self.started.at)
         return self.due.at + took
 
-    def firings_handled_until(self, clock_id: str) -> datetime | None:
+    def firings_handled_until(self, clock_id: str, now: datetime) -> datetime | None:
         """Up to when the firings of a clock have been dealt with.
+
+        What was decided in the future of the clock is passed over: the firings of that time are
+        still to come.
 
         Args:
           clock_id: the cron expression and its time zone.
+          now: what the clock shows.
 
         Returns:
           None if no decision knew this clock.
         """
-        handled = self.firings_handled
-        if handled is None or handled.details["clock"] != clock_id:
-            return None
-        return datetime.fromisoformat(handled.details["handled"])
+        for decision in self.decisions:
+            handled = decision.details.get("handled")
+            if handled and not is_future(until := datetime.fromisoformat(handled), now):
+                return until if decision.details["clock"] == clock_id else None
+        return None
+
+    def ahead_of(self, now: datetime) -> datetime | None:
+        """The time of the last decision, or of its failure, if it lies in the clock's future.
+
+        None as well where a later event says already that the clock was set back.
+        """
+        dated = [(event, event.at) for event in self.decisions[:1]]
+        if self.failure_code is not None and self.end is not None:
+            dated.append((self.end, self._failed_at()))
+        ahead = [
+            moment
+            for event, moment in dated
+            if is_future(moment, now) and self._set_back_after(event, now) is None
+        ]
+        return max(ahead, default=None)
+
+    def believed(self, moment: datetime, event: LoggedEvent, now: datetime) -> datetime:
+        """When something happened, at the latest, that an event dates.
+
+        Args:
+          moment: as the event has it.
+          event: the event.
+          now: what the clock shows; in its future nothing can have happened.
+        """
+        return moment if not is_future(moment, now) else self._set_back_after(event, now) or now
+
+    def _set_back_after(self, event: LoggedEvent, now: datetime) -> datetime | None:
+        """When a look first found that the clock had been set back since an event."""
+        found = (e.at for e in self.set_backs if e.id > event.id and not is_future(e.at, now))
+        return next(found, None)
 
 
 def read_history(event_log: EventLog) -> History:
@@ -114,11 +157,14 @@ def read_history(event_log: EventLog) -> History:
                 end = event
     finished = reversed(event_log.events(EventKind.FINISHED, newest=_RECENT_EVENTS))
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
+    # Others that skip are of runs, which know the machine's clock and not that of a replay.
+    by_clock = (e for e in decided if e.kind is EventKind.DUE or "handled" in e.details)
     return History(
         due=due,
         started=started,
         end=end,
         is_unfinished=started is not None and started.run not in ended,
         trained=next((e for e in finished if e.details["status"] != Status.VALIDATED), None),
-        firings_handled=next((e for e in decided if "handled" in e.details), None),
+        decisions=tuple(by_clock),
+        set_backs=tuple(event_log.events(EventKind.CLOCK_SET_BACK, newest=_RECENT_EVENTS)),
     )

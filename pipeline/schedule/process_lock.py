@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from components.disk import disk_full, says_full
 from trainer_module.errors import ConfigError, TryLaterError
 
 
@@ -59,6 +60,7 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
 
     Raises:
       TryLaterError: another scheduler holds the lock.
+      DiskFullError: there is no room for the lock.
       ConfigError: the folder cannot be written.
     """
     output = lock_file.parent
@@ -71,6 +73,8 @@ def only_scheduler(lock_file: Path) -> Iterator[None]:
             "that one, name all pipelines in one command, or give another --output"
         ) from None
     except OSError as error:
+        if says_full(error):
+            raise disk_full(lock_file) from None
         raise ConfigError(
             f"{output}: cannot be written ({error.strerror or error}); give a folder that you may "
             "write with --output"

@@ -39,7 +39,7 @@ def decide_after_failure(inputs: DecisionInputs) -> Due | NotDue | None:
     if inputs.settings.on_new_data and inputs.has_changed:
         return None
     if history.attempt < retry.attempts:
-        retry_at = history.failed_at() + retry.backoff * 2 ** (history.attempt - 1)
+        retry_at = history.failed_at(inputs.now) + retry.backoff * 2 ** (history.attempt - 1)
         if inputs.now >= retry_at or history.end.details.get("how") == "killed":
             attempt = history.attempt + 1
             reason = f"attempt {attempt} of {retry.attempts}"

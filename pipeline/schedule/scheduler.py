@@ -6,9 +6,10 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -17,17 +18,23 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from pipeline.clock import system_clock
 from pipeline.config.schedule import ScheduleSettings, show_duration
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
+from pipeline.layout import Layout
 from pipeline.own_modules import LOCAL_RUNNER
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
+from pipeline.schedule.health import Health
 from pipeline.schedule.process_lock import only_scheduler
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
 
 _POLL_SECONDS = 0.2
-"""How often a scheduler that waits checks whether it is to stop."""
+"""How often a scheduler that waits checks whether it is to stop, and whether the clock was set."""
+_STEP_SECONDS = 1.0
+"""A clock that gains or loses so much in an instant was set."""
 
 
 def default_runner() -> tuple[str, ...]:
@@ -35,11 +42,6 @@ def default_runner() -> tuple[str, ...]:
     if not LOCAL_RUNNER.is_file():
         raise ConfigError(f"{LOCAL_RUNNER}: there is no such file; install Scopeline anew")
     return (sys.executable, str(LOCAL_RUNNER))
-
-
-def system_clock() -> datetime:
-    """Now, with the machine's time zone."""
-    return datetime.now().astimezone()
 
 
 class CheckTrigger(BaseTrigger):
@@ -56,6 +58,23 @@ class CheckTrigger(BaseTrigger):
 
     def __str__(self) -> str:
         return f"{self.settings.cron}, every {show_duration(self.settings.poll)}"
+
+
+class ClockWatch:
+    """Notices when the clock is set, by the one that only goes on."""
+
+    def __init__(self) -> None:
+        self._offset = self._measure()
+
+    def step(self) -> float:
+        """Seconds by which the clock was set since the last call; what it gains slowly is none."""
+        before, self._offset = self._offset, self._measure()
+        step = self._offset - before
+        return step if abs(step) >= _STEP_SECONDS else 0.0
+
+    @staticmethod
+    def _measure() -> float:
+        return time.time() - time.monotonic()
 
 
 class ConsoleLog:
@@ -88,18 +107,20 @@ def check_once(
       clock: what the decisions go by.
 
     Returns:
-      The worst exit code of a run: 0, 75, 1, 2, or 130 if it was told to stop.
+      The worst exit code: 0, 75, 1, 2, or 130 if it was told to stop.
 
     Raises:
       ConfigError: another scheduler is at work, or the output folder cannot be written.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
-        context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock))
+        context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock), _health_of(pipelines))
         worst_code = EXIT_PUSHED
         for pipeline in pipelines:
             worst_code = worse(worst_code, check_pipeline(pipeline, context)[0])
             if stop.is_set():
-                return EXIT_INTERRUPTED
+                worst_code = EXIT_INTERRUPTED
+                break
+        wait_for_deliveries()
     return worst_code
 
 
@@ -119,7 +140,9 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
       InternalError: the thread that starts the checks has ended.
     """
     with only_scheduler(lock_file), _stop_on_signals() as stop:
-        context = CheckContext(tuple(runner), system_clock, stop, ConsoleLog(system_clock))
+        health, console = _health_of(pipelines), ConsoleLog(system_clock)
+        heartbeat_file = Layout(pipelines[0].output, pipelines[0].name).heartbeat
+        context = CheckContext(tuple(runner), system_clock, stop, console, health)
         scheduler = _make_scheduler(len(pipelines))
         # The listener, which runs in a check's thread, only passes the end of a check on. Handled
         # there, it would wait for locks that `shutdown` holds while it waits for that thread.
@@ -128,18 +151,35 @@ def serve(pipelines: Sequence[ScheduledPipeline], lock_file: Path, runner: Seque
         for pipeline in pipelines:
             _add_job(scheduler, pipeline, context)
         scheduler.start()
+        watch = ClockWatch()
         # Waits for the queue, not for the event: a signal's handler runs in this thread, where
         # setting an event that the thread is about to wait for can block for ever.
         while not stop.is_set() and scheduler._thread.is_alive():
             with suppress(Empty):
                 _handle_check_end(scheduler, ended.get(timeout=_POLL_SECONDS), context)
+            _beat(health, heartbeat_file, context)
+            if step := watch.step():
+                _look_at_once(scheduler, step, context)
         was_told_to_stop = stop.is_set()
         stop.set()
         scheduler.shutdown(wait=True)
+        wait_for_deliveries()
     if not was_told_to_stop:
         raise InternalError(
             "the scheduler's thread has ended, and nothing fires any more; start again"
         )
+
+
+def _health_of(pipelines: Sequence[ScheduledPipeline]) -> Health:
+    return Health([Layout(pipeline.output, pipeline.name) for pipeline in pipelines])
+
+
+def _beat(health: Health, heartbeat_file: Path, context: CheckContext) -> None:
+    """Gives a sign of life; a disk that is full for it alone ends no scheduler."""
+    try:
+        health.beat(heartbeat_file)
+    except OSError as error:
+        context.report("scheduler", f"{error.filename or heartbeat_file}: {error.strerror}")
 
 
 def _make_scheduler(threads: int) -> BackgroundScheduler:
@@ -164,6 +204,14 @@ def _add_job(
         id=pipeline.name,
         next_run_time=datetime.now(UTC),
     )
+
+
+def _look_at_once(scheduler: BackgroundScheduler, step: float, context: CheckContext) -> None:
+    """Has all pipelines checked now: their next times were those of a clock that was set since."""
+    amount, where = timedelta(seconds=round(abs(step))), "back" if step < 0 else "forward"
+    for job in scheduler.get_jobs():
+        context.report(job.id, f"the clock was set {where} by {amount}; looks at once")
+        job.modify(next_run_time=datetime.now(UTC))
 
 
 def _handle_check_end(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.config.schedule import OnDrift
+from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.schedule.cron import next_firings, show_time
 from pipeline.schedule.decision_inputs import DecisionInputs, Due, NotDue
@@ -34,7 +35,7 @@ def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
     if inputs.snapshot.is_being_written:
         return NotDue(problem)
     not_due = inputs.not_due(problem)
-    return replace(not_due, details=not_due.details or {}, is_problem=True)
+    return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
 
 
 def _decide_at_firing(inputs: DecisionInputs) -> Due | NotDue:

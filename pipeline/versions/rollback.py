@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,10 +137,9 @@ def _copy(layout: Layout, target: Version) -> Version:
 
 
 def _why(error: OSError) -> str:
-    """The reason; copying a folder collects one per file."""
-    if isinstance(error, shutil.Error):
-        return str(error.args[0][0][2])
-    return error.strerror or str(error)
+    """The reason, with the file."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror}" if error.strerror else str(error)
 
 
 def _finish(

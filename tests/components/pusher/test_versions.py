@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from small_disk import can_mount, run_on_small_disk
 from tfx.types import standard_artifacts
 
 from components.pusher.executor import AtomicPushExecutor
@@ -79,6 +81,30 @@ def test_full_disk_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "File too large" in done.stderr
     assert list(base.iterdir()) == []
+
+
+@pytest.mark.skipif(not can_mount(), reason="nothing can be mounted here")
+def test_push_on_a_full_disk_names_the_file_and_the_room(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "variables").mkdir(parents=True)
+    (model / "saved_model.pb").write_bytes(bytes(20_000))
+    (model / "variables" / "data").write_bytes(bytes(400_000))
+    script = (
+        "import os\n"
+        "from components.pusher.versions import push_new_version\n"
+        "base = Path(sys.argv[2])\n"
+        "try:\n"
+        "    push_new_version(Path(sys.argv[1]), base)\n"
+        "except OSError as error:\n"
+        "    print(error.filename, error.strerror, os.listdir(base), sep='\\n')\n"
+    )
+    serving = tmp_path / "serving"
+    done = run_on_small_disk(script, serving, 200, str(model), str(serving))
+    assert not done.stderr
+    file, why, left = done.stdout.splitlines()
+    assert re.fullmatch(rf"{serving}/\.incoming-.*/variables/data", file)
+    assert why == "No space left on device; the model needs 0.4 MB, 0.2 MB are free"
+    assert left == "[]", "what was copied is gone"
 
 
 def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_span_that_is_being_written_waits(tmp_path: Path) -> None:
     assert chosen.notes == (f"span 2026-01-03 is {why}, and waits",)
     assert offsets(window(days(tmp_path), settle="10s")) == [3]
     write(tmp_path / "2026-01-01" / "more.csv", age=timedelta(seconds=30))
-    with pytest.raises(DataError, match="span 2026-01-01 in the window: still being written"):
+    with pytest.raises(DataError, match="in the window, span 2026-01-01 is still being written"):
         window(days(tmp_path), window={"all": True})
 
 

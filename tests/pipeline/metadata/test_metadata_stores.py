@@ -15,6 +15,7 @@ import pytest
 import warm
 from mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
 from ml_metadata.proto import metadata_store_pb2
+from small_disk import can_mount, run_on_small_disk
 
 from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
@@ -114,6 +115,51 @@ def test_a_store_that_is_fine_or_not_there_yet_is_no_problem(layout: Layout) -> 
     before = layout.metadata.read_bytes()
     check_store(load_config(DIGITS), layout)
     assert layout.metadata.read_bytes() == before
+
+
+@pytest.mark.skipif(not can_mount(), reason="nothing can be mounted here")
+def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
+    script = (
+        "from test_metadata_stores import DIGITS, fill\n"
+        "from components.disk import says_full\n"
+        "from pipeline.config.loading import load_config\n"
+        "from pipeline.layout import Layout\n"
+        "from pipeline.metadata.store import check_store, sqlite_connection\n"
+        "from pipeline.records.event_log import EventKind, EventLog\n"
+        "from pipeline.schedule.process_lock import only_scheduler\n"
+        "config = load_config(DIGITS)\n"
+        "layout = Layout.of(config, Path(sys.argv[1]))\n"
+        "layout.root.mkdir()\n"
+        "fill(sqlite_connection(layout.metadata))\n"
+        "EventLog(layout.event_log).record(EventKind.DUE, 'first')\n"
+        "with (layout.root / 'filling').open('wb', 0) as filling:\n"
+        "    try:\n"
+        "        while filling.write(bytes(4096)): pass\n"
+        "    except OSError: pass\n"
+        "def said(use):\n"
+        "    try:\n"
+        "        while True: use()\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, says_full(error), str(error).splitlines()[0])\n"
+        "said(lambda: check_store(config, layout))\n"
+        "said(lambda: fill(sqlite_connection(layout.metadata)))\n"
+        "said(lambda: EventLog(layout.event_log).record(EventKind.DUE, 'x' * 9999))\n"
+        "said(lambda: only_scheduler(layout.scheduler_lock).__enter__())\n"
+    )
+    folder = tmp_path / "output"
+    paths = f"sys.path[:0] = {[str(Path(__file__).parent), str(ROOT / 'tests')]!r}\n"
+    done = run_on_small_disk(paths + script, folder, 2000, str(folder))
+    checked, run, log, lock = done.stdout.splitlines()
+    assert checked == (
+        f"DiskFullError False {folder}/digits/metadata.db: the disk is full (0.0 kB are free); "
+        "make room, or give another folder with --output"
+    )
+    assert run.startswith("InternalError True "), "which a run explains as a full disk"
+    assert log == (
+        f"DiskFullError False {folder}/digits/ledger.db: the disk is full (0.0 kB are free); "
+        "make room, or give another folder with --output"
+    )
+    assert lock.startswith(f"DiskFullError False {folder}/scheduler.lock: the disk is full (")
 
 
 def _execute(path: Path, statement: str, *values: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notifying import SECRET
+from webhook_server import SECRET
 
 from pipeline.records import notify as notify_module
 from pipeline.records.event_log import EventLog

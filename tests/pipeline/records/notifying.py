@@ -7,10 +7,9 @@ from pathlib import Path
 
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify
+from pipeline.records.notify import notify, wait_for_deliveries
 
 DIGITS = Path(__file__).parents[3] / "configs" / "digits.yaml"
-SECRET = "s3cret-of-the-tests"  # noqa: S105
 MESSAGE = "Trainer failed: größer als der Speicher"
 DETAILS = {"run": "r1", "metrics": {"accuracy": 0.5}, "path": Path("/models/1")}
 
@@ -21,6 +20,7 @@ def tell(
     """Notifies; returns how many seconds that took."""
     began = time.monotonic()
     notify(config, occasion, MESSAGE, DETAILS, event_log, run="r1")
+    wait_for_deliveries()
     return time.monotonic() - began
 
 

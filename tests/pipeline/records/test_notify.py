@@ -7,14 +7,12 @@ import hmac
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from notifying import DIGITS, MESSAGE, SECRET, failure, tell
+from notifying import DIGITS, MESSAGE, failure, tell
+from webhook_server import SECRET, hook, mute, say_nothing
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import Occasion, PipelineConfig
@@ -24,49 +22,6 @@ from pipeline.records.notify import SIGNATURE_HEADER, check_secrets
 from trainer_module.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("secrets_are_kept")
-
-
-class Hook(ThreadingHTTPServer):
-    """A web server that keeps what it is told, and answers with the statuses it was given."""
-
-    daemon_threads = True
-
-    def __init__(self, *statuses: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.statuses = list(statuses)
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/hook?token={SECRET}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Hook
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((dict(self.headers), body))
-        status = self.server.statuses.pop(0) if self.server.statuses else 204
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", "http://127.0.0.1:9/elsewhere")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        """Says nothing."""
-
-
-@contextmanager
-def hook(*statuses: int) -> Iterator[Hook]:
-    with Hook(*statuses) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def with_webhook(url: str, **settings: Any) -> PipelineConfig:
@@ -183,38 +138,6 @@ def test_refused_connection_is_recorded(event_log: EventLog) -> None:
     )
 
 
-@contextmanager
-def mute(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """A server that accepts and does as told with each connection; yields its port."""
-    stop = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            connections = []
-            while not stop.is_set():
-                try:
-                    connection, _ = listening.accept()
-                except OSError:
-                    break
-                connections.append(connection)
-                threading.Thread(target=answer, args=(connection, stop), daemon=True).start()
-            for connection in connections:
-                connection.close()
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            stop.set()
-            listening.shutdown(socket.SHUT_RDWR)
-            thread.join(timeout=5)
-
-
-def _say_nothing(connection: socket.socket, stop: threading.Event) -> None:
-    stop.wait()
-
-
 def _drip(connection: socket.socket, stop: threading.Event) -> None:
     """A header without an end, a byte at a time."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
@@ -229,7 +152,7 @@ def test_server_that_never_answers_is_given_up(
     event_log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify_module, "READ_SECONDS", 0.5)
-    with mute(_say_nothing) as port:
+    with mute(say_nothing) as port:
         seconds = tell(with_webhook(f"http://127.0.0.1:{port}/"), event_log)
     assert 1.0 <= seconds < 4  # Two attempts.
     assert failure(event_log).endswith("was not told of 'failed': no answer in time")

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
-from notifying import DIGITS, MESSAGE, SECRET, failure, tell
+from notifying import DIGITS, MESSAGE, failure, tell
+from webhook_server import SECRET
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import Occasion, PipelineConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import re
 import shutil
 from pathlib import Path
 
@@ -37,14 +38,16 @@ trainer_module.errors.DataError: a.csv: row 3 has 2 cells [while running 'Write'
         (caused_by(TrainingError("diverged")), Status.FAILED, "diverged"),
         (caused_by(RuntimeError(BEAM)), Status.UNUSABLE, "a.csv: row 3 has 2 cells"),
         (
-            caused_by(OSError(errno.ENOSPC, "No space left on device", "/out/x")),
+            caused_by(OSError(errno.ENOSPC, "No space left; the model needs 2.0 MB", "/out/x")),
             Status.FAILED,
-            "the disk is full (/out/x); make room, or give another folder with --output",
+            "the disk is full (/out/x: No space left; the model needs 2.0 MB); make room, or give "
+            "another folder with --output",
         ),
         (
-            caused_by(shutil.Error([("a", "b", "[Errno 28] No space left on device: 'b'")])),
+            caused_by(RuntimeError("database or disk is full query:  INSERT\n INTO `Artifact`")),
             Status.FAILED,
-            "the disk is full (no file named); make room, or give another folder with --output",
+            "the disk is full (the metadata could not be written); make room, or give another "
+            "folder with --output",
         ),
         (caused_by(ValueError("first\nlast line")), Status.FAILED, "ValueError: last line"),
         (caused_by(ValueError()), Status.FAILED, "ValueError: no message"),
@@ -69,4 +72,21 @@ def test_line_of_the_users_own_code_is_named(tmp_path: Path, monkeypatch) -> Non
     assert explain(caused_by(caught.value), [tmp_path / "own_model.py"]) == (
         Status.FAILED,
         "own_model.py, line 2: KeyError: 'units'",
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/out/x"),
+        shutil.Error([("a", "/out/x", "[Errno 28] No space left on device: '/out/x'")]),
+    ],
+)
+def test_full_disk_is_told_with_the_file_and_the_room(cause: OSError) -> None:
+    status, message = explain(caused_by(cause))
+    assert status is Status.FAILED
+    assert re.fullmatch(
+        r"the disk is full \(/out/x: [\d.]+ [kM]B are free\); make room, or give another folder "
+        "with --output",
+        message,
     )

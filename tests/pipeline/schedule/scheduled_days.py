@@ -18,9 +18,10 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
-from pipeline.schedule.check import record_decision
 from pipeline.schedule.decision import Due, NotDue, decide
+from pipeline.schedule.decision_record import note_clock, note_decision
 
+OTHER_ROWS = "a,label\n7,1\n"
 ROWS = "a,label\n1,0\n2,1\n"
 JANUARY = date(2026, 1, 1)
 
@@ -76,8 +77,9 @@ class Days:
 
     def check(self, now: datetime) -> Due | NotDue:
         """Decides, and records the decision, as a scheduler does."""
+        note_clock(self.config, self.event_log, now)
         decision = decide(self.config, self.layout, self.event_log, now)
-        record_decision(decision, self.event_log, now)
+        note_decision(self.config, decision, self.event_log, now)
         return decision
 
     def begin(self, now: datetime, through: int | None = None, because: str = "test") -> RunEvents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from scheduled_days import Days, at
 
 import local_runner
+from pipeline.lock import one_at_a_time
+from pipeline.records.event_log import EventKind
 
 ROOT = Path(__file__).parents[3]
 
@@ -62,6 +65,31 @@ def test_list_shows_firings_and_the_last_run(scopeline: Command) -> None:
         assert words in shown
 
 
+def test_list_says_of_a_run_without_an_end_what_became_of_it(
+    scopeline: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(tmp_path, {"on_new_data": True})
+    days.deliver(1)
+    days.check(at(2))
+    days.begin(at(2))
+    monkeypatch.chdir(days.folder)
+    killed = "killed: it holds its lock no more; the next look goes on with it"
+    assert killed in scopeline("schedule", "--list")[1]
+    with one_at_a_time(days.layout):
+        assert f"under way: process {os.getpid()}" in scopeline("schedule", "--list")[1]
+        child = subprocess.Popen(["true"])
+        child.wait()
+        gone = {"window": [1], "newest": "1", "warm_start": False, "process": child.pid}
+        days.event_log.record(EventKind.STARTED, "test", run="run 2", **gone)
+        words = f"killed: process {child.pid} is gone; another run has begun"
+        assert words in scopeline("schedule", "--list")[1]
+
+
+def test_probe_without_a_scheduler_fails(scopeline: Command, days: Days) -> None:
+    code, shown, _ = scopeline("schedule", "--check")
+    assert (code, shown) == (1, f"{days.layout.output}: no scheduler is at work here\n")
+
+
 def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
     script = (
         "import sys, local_runner\n"
@@ -90,7 +118,7 @@ def test_once_with_nothing_new_imports_no_tensorflow(days: Days) -> None:
     [
         (["--now", "2026-01-02"], "--now 2026-01-02: only --once has a clock that can be set"),
         (["--once", "--now", "noon"], "--now noon: this is no time; one is 2026-01-05T03:00:00"),
-        (["--once", "--list"], "--once and --list: give one of them"),
+        (["--once", "--list"], "--once, --list and --check: give one of them"),
         (["--once", "--set", "schedule=null"], "schedule: nothing ever sets it off; give it cron"),
         (["--once", "--set", "schedule.cron=1 2"], "schedule.cron: found '1 2'; it has 2 fields"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from scheduled_days import ROWS, Days, at, day_number
+from scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
@@ -18,7 +18,6 @@ from pipeline.schedule.process_lock import ProcessLock
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 AS_IT_COMES = {"on_new_data": True, "window": {"last": 3}}
-OTHER_ROWS = "a,label\n7,1\n"
 
 
 @pytest.fixture
@@ -193,7 +192,7 @@ def test_gap_is_said_once_until_it_changes(eager: Days) -> None:
 def test_no_data_at_all_is_no_traceback(tmp_path: Path) -> None:
     days = Days(tmp_path, AS_IT_COMES)
     said = "data.path: there is no span to train on"
-    assert days.check(at(1)) == NotDue(said, {}, is_problem=True)
+    assert days.check(at(1)) == NotDue(said, {}, exit_code=2, is_problem=True)
 
 
 def test_run_under_way_is_left_alone(eager: Days) -> None:
@@ -277,7 +276,7 @@ def test_failed_run_is_tried_again_with_longer_and_longer_waits(nightly: Days) -
     nightly.run(at(5, 3, 32), Status.FAILED)
     given_up = nightly.check(at(5, 23))
     assert given_up == NotDue(
-        "the last run failed 3 times; the next waits for the clock, or for new data"
+        "the last run failed 3 times; the next waits for the clock, or for new data", exit_code=1
     )
     fresh = nightly.check(at(6))
     assert isinstance(fresh, Due)
@@ -301,7 +300,7 @@ def test_given_up_on_data_waits_for_other_data(eager: Days) -> None:
     eager.check(at(5))
     eager.run(at(5), Status.FAILED)
     assert eager.check(at(5, 9)) == NotDue(
-        "the last run failed; the next waits for the clock, or for new data"
+        "the last run failed; the next waits for the clock, or for new data", exit_code=1
     )
     eager.deliver(4, rows=OTHER_ROWS, arrives=at(5, 10))
     assert isinstance(eager.check(at(5, 11)), Due)

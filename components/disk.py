@@ -1,0 +1,60 @@
+"""Disks that are full: which errors say so, and how much room there is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer_module.errors import DiskFullError
+
+MAKE_ROOM = "make room, or give another folder with --output"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_KILO_UNTIL = 100_000
+"""Bytes; what is less is shown in kB."""
+
+
+def says_full(error: BaseException) -> bool:
+    """Whether an error says that a disk, or a quota of one, is full; SQLite has its own words."""
+    if isinstance(error, OSError):
+        return first_of_many(error).errno in _FULL
+    return "database or disk is full" in str(error)
+
+
+def first_of_many(error: OSError) -> OSError:
+    """The first of the errors that copying a folder collects, with its errno and the file.
+
+    Any other error is given back as it is.
+    """
+    if not isinstance(error, shutil.Error) or not isinstance(error.args[0], list):
+        return error
+    _, destination, said = error.args[0][0]
+    known = (code for code in errno.errorcode if f"[Errno {code}]" in str(said))
+    code = next(known, None)
+    return error if code is None else OSError(code, os.strerror(code), str(destination))
+
+
+def disk_full(path: Path) -> DiskFullError:
+    """The error for a file or folder that a full disk keeps from being written."""
+    return DiskFullError(f"{path}: the disk is full ({free_room(path)}); {MAKE_ROOM}")
+
+
+def free_room(path: Path) -> str:
+    """Such as `4.1 MB are free`, where a file is or would be."""
+    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    files = os.statvfs(place)
+    if files.f_files and not files.f_favail:
+        return "no more files fit on it"
+    return f"{show_size(shutil.disk_usage(place).free)} are free"
+
+
+def show_size(size: int) -> str:
+    """A number of bytes as people read it: `4.1 MB`."""
+    return f"{size / 1e6:.1f} MB" if size >= _KILO_UNTIL else f"{size / 1e3:.1f} kB"
+
+
+def sizes_below(folder: Path) -> Iterator[int]:
+    """The sizes of the files in a folder, at any depth."""
+    return (path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,135 @@
+"""What a look writes down of its decision, and whom it tells: each thing once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.exit_codes import EXIT_PUSHED
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.notify import notify
+from pipeline.schedule.cron import show_time
+from pipeline.schedule.decision import Due, NotDue
+from pipeline.schedule.history import ENDS, read_history
+
+
+def note_clock(config: PipelineConfig, event_log: EventLog, now: datetime) -> str | None:
+    """Says, records and tells once that the clock was set back behind the last decision.
+
+    Returns:
+      The sentence; None if there is nothing new to say.
+    """
+    ahead = read_history(event_log).ahead_of(now)
+    if ahead is None:
+        return None
+    settings = config.schedule_or_default
+    message = (
+        f"the clock shows {show_time(now, settings)}, but the last look was at "
+        f"{show_time(ahead, settings)}: what lies in the future does not count"
+    )
+    event_log.record(EventKind.CLOCK_SET_BACK, message, at=now)
+    notify(config, Occasion.FAILED, message, {"how": "clock set back"}, event_log)
+    return message
+
+
+def note_decision(
+    config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
+) -> None:
+    """Records a decision, and tells of what somebody should know or has to do something about."""
+    _note_recovery(decision, event_log, now)
+    before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
+    is_new = record_decision(decision, event_log, now)
+    if is_new and isinstance(decision, NotDue):
+        if decision.is_problem:
+            notify(config, Occasion.FAILED, decision.reason, {}, event_log)
+        elif _is_told_as_skipped(decision, before):
+            notify(config, Occasion.SKIPPED, decision.reason, {}, event_log)
+    _note_left_out(config, decision, event_log, now)
+
+
+def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) -> bool:
+    """Records a decision, unless it says the same as the last one why nothing runs.
+
+    Nor is one to run recorded again and again while what it needs is away.
+
+    Returns:
+      Whether it was recorded.
+    """
+    if isinstance(decision, Due):
+        last = event_log.last(EventKind.DUE, EventKind.STARTED, *ENDS)
+        same = (EventKind.DUE, decision.reason, decision.details)
+        if last and (last.kind, last.message, last.details) == same:
+            return False
+        event_log.record(EventKind.DUE, decision.reason, at=now, **decision.details)
+        return True
+    if decision.details is None:
+        return False
+    last = event_log.last(EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED)
+    if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
+        return False
+    details = decision.details
+    if decision.exit_code != EXIT_PUSHED:
+        details = details | {"exit_code": decision.exit_code}
+    event_log.record(EventKind.SKIPPED, decision.reason, at=now, **details)
+    return True
+
+
+def _is_told_as_skipped(decision: NotDue, before: LoggedEvent | None) -> bool:
+    """Whether a firing came to nothing, and for another reason than the one before.
+
+    What failed has been told as that; and where every firing comes to the same, such as for want of
+    data, one notification is enough until something runs.
+    """
+    if decision.exit_code != EXIT_PUSHED or "firing" not in (decision.details or {}):
+        return False
+    is_same = (
+        before is not None
+        and before.kind is EventKind.SKIPPED
+        and (before.message.partition(": ")[2] == decision.reason.partition(": ")[2])
+    )
+    return not is_same
+
+
+def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetime) -> str:
+    """What is wrong, since when, and with which exit code, in one line.
+
+    Args:
+      said: about this look.
+      exit_code: what is wrong makes it.
+      event_log: has the run, or the look, that first ended with this code.
+      now: what the clock shows.
+    """
+    good = event_log.last(EventKind.FINISHED, EventKind.RECOVERED)
+    begun = [
+        event
+        for event in event_log.events(EventKind.FAILED, EventKind.SKIPPED)
+        if event.id > (good.id if good else 0) and event.details.get("exit_code") == exit_code
+    ]
+    if not begun:
+        return f"{said} (exit {exit_code})"
+    since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
+    failures = [event.message for event in begun if event.kind is EventKind.FAILED]
+    why = f": {failures[-1]}" if failures and failures[-1] not in said else ""
+    return f"{said} (exit {exit_code} since {since}{why})"
+
+
+def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
+    """Records that nothing is wrong any more; where a run is due, its end will say so."""
+    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED:
+        return
+    last = event_log.last(EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS)
+    if last and last.kind is EventKind.SKIPPED and "exit_code" in last.details:
+        event_log.record(EventKind.RECOVERED, f"over: {last.message}", at=now)
+
+
+def _note_left_out(
+    config: PipelineConfig, decision: Due | NotDue, event_log: EventLog, now: datetime
+) -> None:
+    """Records and tells once of each span that waits until somebody does something about it."""
+    if not decision.left_out:
+        return
+    known = {event.message for event in event_log.events(EventKind.LEFT_OUT)}
+    for message in decision.left_out:
+        if message not in known:
+            event_log.record(EventKind.LEFT_OUT, message, at=now)
+            notify(config, Occasion.LEFT_OUT, message, {}, event_log)

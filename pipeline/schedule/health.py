@@ -1,0 +1,143 @@
+"""Signs of life of a scheduler, for probes and for Prometheus: files that are written whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipeline.layout import Layout
+from pipeline.schedule.process_lock import is_held
+
+BEAT_SECONDS = 15.0
+"""How often a scheduler gives a sign of life."""
+SILENT_SECONDS = 120.0
+"""A scheduler that has given none for so long hangs."""
+LOOK_SECONDS = 900.0
+"""What a look takes at most besides its run: it lists files, which may be many and far away."""
+
+_HELP = {
+    "heartbeat_timestamp_seconds": "When a scheduler last gave a sign of life.",
+    "look_timestamp_seconds": "When the last look at the pipeline ended.",
+    "look_exit_code": "What the last look came to: 0 is well, else as of `schedule --once`.",
+    "push_timestamp_seconds": "When a model was last pushed.",
+    "stale": "Whether nothing has been pushed for notify.stale_after.",
+}
+
+
+@dataclass
+class _Pipeline:
+    """What is known of one pipeline."""
+
+    metrics_file: Path
+    silent_until: float
+    """By the monotonic clock, when the next sign of life of its look has to come."""
+    values: dict[str, float]
+    """Of the metrics."""
+
+
+class Health:
+    """What a scheduler is doing, for others to see; safe for several threads."""
+
+    def __init__(self, layouts: Iterable[Layout]) -> None:
+        """Writes nothing yet.
+
+        Args:
+          layouts: of the pipelines that it looks after, all below one output folder.
+        """
+        first_sign = time.monotonic() + LOOK_SECONDS
+        self._pipelines = {
+            layout.name: _Pipeline(layout.metrics, first_sign, {}) for layout in layouts
+        }
+        self._lock = threading.Lock()
+        self._next_beat = 0.0
+
+    def expect(self, name: str, seconds: float) -> None:
+        """The next sign of life of a pipeline's look comes within so many seconds."""
+        with self._lock:
+            self._pipelines[name].silent_until = time.monotonic() + seconds
+
+    def looked(self, name: str, exit_code: int, pushed: datetime | None, is_stale: bool) -> None:
+        """A look has ended; its metrics are written at once."""
+        with self._lock:
+            found = self._pipelines[name]
+            found.values = {
+                "look_timestamp_seconds": time.time(),
+                "look_exit_code": exit_code,
+                **({} if pushed is None else {"push_timestamp_seconds": pushed.timestamp()}),
+                "stale": is_stale,
+            }
+            _write_metrics(name, found)
+
+    def beat(self, heartbeat_file: Path) -> None:
+        """Gives a sign of life, unless the last one is recent.
+
+        Raises:
+          OSError: it cannot be written.
+        """
+        if time.monotonic() < self._next_beat:
+            return
+        self._next_beat = time.monotonic() + BEAT_SECONDS
+        with self._lock:
+            silent = {name: found.silent_until for name, found in self._pipelines.items()}
+            beat = {"process": os.getpid(), "beat": time.monotonic(), "silent_until": silent}
+            _write_whole(heartbeat_file, json.dumps(beat))
+            for name, found in self._pipelines.items():
+                _write_metrics(name, found)
+
+
+def find_ailment(lock_file: Path, heartbeat_file: Path, names: Iterable[str]) -> str | None:
+    """What is wrong with the scheduler of an output folder, for a probe on its machine.
+
+    Args:
+      lock_file: which it holds.
+      heartbeat_file: which it writes.
+      names: the pipelines that it has to look after.
+
+    Returns:
+      A sentence; None if it is well.
+    """
+    if not is_held(lock_file):
+        return f"{lock_file.parent}: no scheduler is at work here"
+    try:
+        beat: dict[str, Any] = json.loads(heartbeat_file.read_text())
+        process, last, silent = beat["process"], float(beat["beat"]), dict(beat["silent_until"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{heartbeat_file}: no sign of life can be read; a scheduler writes it as it begins"
+    # All processes of a machine have one monotonic clock, which nobody sets.
+    now = time.monotonic()
+    if not 0 <= now - last <= SILENT_SECONDS:
+        return (
+            f"{heartbeat_file}: process {process} has given no sign of life for {now - last:.0f} s"
+        )
+    for name in names:
+        if name not in silent:
+            return f"{name}: process {process} does not look after it"
+        if now > silent[name]:
+            return f"{name}: process {process} hangs in a look, {now - silent[name]:.0f} s overdue"
+    return None
+
+
+def _write_metrics(name: str, found: _Pipeline) -> None:
+    """Writes what is known of a pipeline as Prometheus's textfile collector reads it."""
+    values = {"heartbeat_timestamp_seconds": time.time(), **found.values}
+    lines = [
+        f"# HELP scopeline_{metric} {_HELP[metric]}\n# TYPE scopeline_{metric} gauge\n"
+        f'scopeline_{metric}{{pipeline="{name}"}} {float(value):.3f}\n'
+        for metric, value in values.items()
+    ]
+    _write_whole(found.metrics_file, "".join(lines))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file that readers see whole, before or after."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.tmp")
+    scratch.write_text(text)
+    scratch.replace(path)

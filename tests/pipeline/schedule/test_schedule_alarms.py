@@ -1,0 +1,214 @@
+"""Whoever waits for a model is told that none comes, and probes see whether a scheduler lives."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from scheduled_days import Days, at
+from scheduler_process import RUNNER, command
+from webhook_server import Hook, hook, mute, say_nothing
+
+from pipeline.records import notify as notify_module
+from pipeline.records.event_log import EventKind
+from pipeline.records.notify import wait_for_deliveries
+from pipeline.records.summary import Status
+from pipeline.schedule.health import SILENT_SECONDS, find_ailment
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import check_once
+
+NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
+
+
+@pytest.fixture
+def server() -> Iterator[Hook]:
+    with hook() as server:
+        yield server
+
+
+def watched(folder: Path, url: str, **notify: object) -> Days:
+    """A nightly pipeline with a webhook, that has pushed once, on the third of January at 3."""
+    days = Days(folder, NIGHTLY, notify={"webhook": {"url": url}, **notify})
+    (days.layout.output / "behaviour").write_text("not_blessed")
+    days.deliver(1, 2)
+    days.check(at(3))
+    days.run(at(3))
+    wait_for_deliveries()
+    days.event_log.record(EventKind.PUSHED, "to 1", at=at(3), version="1", path="1")
+    return days
+
+
+def look(days: Days, now: datetime) -> int:
+    """A look of `--once`."""
+    pipelines = load_pipelines([days.file], [], days.layout.output)
+    return check_once(pipelines, days.layout.scheduler_lock, RUNNER, lambda: now)
+
+
+def told(server: Hook, occasion: str) -> list[str]:
+    """The messages about an occasion, in the order they came."""
+    contents = [json.loads(body) for _, body in server.requests]
+    return [content["message"] for content in contents if content["occasion"] == occasion]
+
+
+def metrics(days: Days) -> dict[str, float]:
+    lines = [line for line in days.layout.metrics.read_text().splitlines() if line[0] != "#"]
+    return {name.partition("{")[0]: float(value) for name, value in map(str.split, lines)}
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(days: Days) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler that keeps running, stopped at the end."""
+    process = subprocess.Popen(
+        command("serve", days.file, output=days.layout.output), stdout=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+
+
+def test_stale_comes_once_again_after_as_long_and_is_over_with_a_push(
+    tmp_path: Path, server: Hook
+) -> None:
+    days = watched(tmp_path, server.url, stale_after="36h")
+    alarms = []
+    for day, hour in ((4, 4), (4, 14), (4, 16), (5, 4), (5, 16), (6, 3), (6, 4)):
+        assert look(days, at(day, hour)) == 0
+        alarms.append(len(told(server, "stale")))
+    assert alarms == [0, 0, 1, 1, 1, 1, 2]
+    assert metrics(days)["scopeline_stale"] == 1
+    assert metrics(days)["scopeline_push_timestamp_seconds"] == at(3).timestamp()
+    first, _ = told(server, "stale")
+    assert first == (
+        "nothing has been pushed since 2026-01-03 03:00 UTC, for 37 h "
+        "(notify.stale_after: 36h); the last word: skipped: the clock fired at 2026-01-04 03:00 "
+        "UTC: nothing is new"
+    )
+    days.event_log.record(EventKind.PUSHED, "to 2", at=at(6, 5), version="2", path="2")
+    for hour in (6, 7):
+        look(days, at(6, hour))
+    assert told(server, "stale")[2:] == ["over: a model was pushed again, to 2"]
+    assert metrics(days)["scopeline_stale"] == 0
+    assert look(days, at(7, 18)) == 0
+    assert len(told(server, "stale")) == 4
+
+
+def test_stale_is_told_where_nothing_was_ever_pushed_and_data_is_unusable(
+    tmp_path: Path, server: Hook
+) -> None:
+    notify = {"webhook": {"url": server.url}, "stale_after": "1d", "occasions": ["stale"]}
+    days = Days(tmp_path, NIGHTLY, notify=notify)
+    assert [look(days, at(day)) for day in (1, 2, 3)] == [2, 2, 2]
+    messages = told(server, "stale")
+    assert len(messages) == 2
+    assert messages[0].startswith(
+        "nothing has ever been pushed since 2026-01-01 03:00 UTC, for 24 h "
+    )
+    assert "data.path: there is no span to train on" in messages[0]
+    assert metrics(days)["scopeline_look_exit_code"] == 2
+    assert "scopeline_push_timestamp_seconds" not in metrics(days)
+
+
+def test_push_dated_in_the_future_silences_no_alarm(tmp_path: Path, server: Hook) -> None:
+    days = watched(tmp_path, server.url, stale_after="36h")
+    days.event_log.record(EventKind.PUSHED, "to 2", at=at(33), version="2", path="2")
+    for day in (4, 5, 6):
+        look(days, at(day, 4))
+    assert len(told(server, "stale")) == 1
+
+
+def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: Hook) -> None:
+    days = watched(tmp_path, server.url)
+    for day in (4, 5):
+        look(days, at(day))
+    nothing = "the clock fired at 2026-01-04 03:00 UTC: nothing is new"
+    assert told(server, "skipped") == [nothing]
+    days.deliver(3, rows="")
+    look(days, at(6))
+    assert told(server, "skipped")[1:] == [
+        "the clock fired at 2026-01-06 03:00 UTC: nothing is new; span 2026-01-03 is empty, and "
+        "waits"
+    ]
+
+
+def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
+    days = watched(tmp_path, server.url)
+    days.deliver(3)
+    days.check(at(4))
+    run_events = days.begin(at(4))
+    (newest,) = run_events._data[-1:]
+    run_events.unusable(newest, "line 2 has 3 fields", "settings")
+    days.end(run_events, Status.NOT_BLESSED)
+    assert told(server, "left_out") == ["span 2026-01-03: line 2 has 3 fields"]
+    days.deliver(4, arrives=at(34))
+    for hour in (4, 5):
+        look(days, at(5, hour))
+    assert [message[:35] for message in told(server, "left_out")[1:]] == [
+        "span 2026-01-04 has files dated 202"
+    ]
+
+
+def test_hanging_webhook_holds_up_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify_module, "DEADLINE_SECONDS", 3.0)
+    with mute(say_nothing) as port:
+        days = watched(tmp_path, f"http://127.0.0.1:{port}/", stale_after="1h")
+        began = time.monotonic()
+        look(days, at(4))
+        # Two occasions, both given up when the process would end: neither waits for the other.
+        assert 3.0 <= time.monotonic() - began < 5.5
+    failures = days.events(EventKind.NOTIFICATION_FAILED)
+    assert sorted(event.details["occasion"] for event in failures[-2:]) == ["skipped", "stale"]
+
+
+def test_bad_config_of_a_running_scheduler_is_told(tmp_path: Path, server: Hook) -> None:
+    days = watched(tmp_path, server.url, occasions=["failed"])
+    days.change({"schedule": NIGHTLY | {"on_new_data": True, "poll": "1s"}})
+    with serving(days):
+        until(
+            lambda: days.layout.metrics.exists() and "look_exit" in days.layout.metrics.read_text()
+        )
+        days.file.write_text("name: days\n")
+        until(lambda: told(server, "failed"))
+    assert "data: this key is missing" in told(server, "failed")[0]
+
+
+def test_probe_and_metrics_show_whether_a_scheduler_lives(tmp_path: Path) -> None:
+    days = Days(tmp_path, NIGHTLY | {"on_new_data": True, "poll": "1s"})
+    days.deliver(1)
+    (days.layout.output / "behaviour").write_text("hang")
+    layout = days.layout
+
+    def ailment(*names: str) -> str | None:
+        return find_ailment(layout.scheduler_lock, layout.heartbeat, names or ["days"])
+
+    assert ailment() == f"{layout.output}: no scheduler is at work here"
+    with serving(days) as process:
+        until(lambda: days.events(EventKind.STARTED) and layout.heartbeat.exists())
+        assert ailment() is None, "a run that takes its time is no ailment"
+        assert metrics(days)["scopeline_heartbeat_timestamp_seconds"] > time.time() - 60
+        assert ailment("other") == f"other: process {process.pid} does not look after it"
+        process.send_signal(signal.SIGSTOP)
+        beat = json.loads(layout.heartbeat.read_text())
+        late = beat | {"silent_until": {"days": time.monotonic() - 60}}
+        layout.heartbeat.write_text(json.dumps(late))
+        assert str(ailment()).startswith(f"days: process {process.pid} hangs in a look, 60 s")
+        silent = beat | {"beat": time.monotonic() - SILENT_SECONDS - 1}
+        layout.heartbeat.write_text(json.dumps(silent))
+        assert str(ailment()).endswith("has given no sign of life for 121 s")
+        process.send_signal(signal.SIGCONT)
+    assert ailment() == f"{layout.output}: no scheduler is at work here"

@@ -1,0 +1,90 @@
+"""The exit code of `--once`: what is wrong keeps it at every look until it is mended."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from scheduled_days import OTHER_ROWS, Days, at
+from scheduler_process import RUNNER
+
+from pipeline.records.event_log import EventKind
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import check_once
+
+EAGER = {"on_new_data": True, "settle": "0s", "retry": {"attempts": 1}}
+
+
+class Looks:
+    """Looks at a pipeline, each by a clock of its own; runs are those of `fake_runner.py`."""
+
+    def __init__(self, days: Days, capsys: pytest.CaptureFixture[str]) -> None:
+        self.days = days
+        self._capsys = capsys
+        self._pipelines = load_pipelines([days.file], [], days.layout.output)
+
+    def look(self, now: datetime) -> tuple[int, str]:
+        """The exit code, and the last line that was said."""
+        lock_file = self.days.layout.scheduler_lock
+        code = check_once(self._pipelines, lock_file, RUNNER, lambda: now)
+        return code, self._capsys.readouterr().out.splitlines()[-1]
+
+    def behave(self, behaviour: str) -> None:
+        (self.days.layout.output / "behaviour").write_text(behaviour)
+
+
+@pytest.fixture
+def looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Looks:
+    days = Days(tmp_path, EAGER)
+    days.deliver(1)
+    return Looks(days, capsys)
+
+
+@pytest.mark.parametrize(("behaviour", "code"), [("unusable", 2), ("failed", 1)])
+def test_failed_run_keeps_its_code_until_a_run_ends_well(
+    looks: Looks, behaviour: str, code: int
+) -> None:
+    looks.behave(behaviour)
+    assert looks.look(at(2))[0] == code
+    (failed,) = looks.days.events(EventKind.FAILED)
+    began = datetime.fromisoformat("2027-01-01T00:00:00+00:00")
+    since = failed.at.astimezone(began.tzinfo).strftime("%Y-%m-%d %H:%M")
+    for _ in range(2):
+        found, line = looks.look(began)
+        assert found == code
+        assert f"exit {code} since {since}" in line
+        assert failed.message in line
+    looks.days.deliver(1, rows=OTHER_ROWS, arrives=at(3))
+    looks.behave("not_blessed")
+    # A model that is not blessed is nothing that has to be mended.
+    assert [looks.look(began)[0] for _ in range(2)] == [0, 0]
+
+
+def test_data_without_a_window_keeps_its_code_and_date_until_it_comes(looks: Looks) -> None:
+    looks.behave("not_blessed")
+    assert looks.look(at(2))[0] == 0
+    data = looks.days.raw["data"]
+    nowhere = data | {"path": str(looks.days.folder / "no" / "{SPAN}" / "*.csv")}
+    looks.days.change({"data": nowhere})
+    for hour in (4, 5, 9):
+        code, line = looks.look(at(2, hour))
+        assert (code, line.partition(": ")[2]) == (
+            2,
+            "nothing to do: data.path: there is no span to train on "
+            "(exit 2 since 2026-01-02 04:00)",
+        )
+    looks.days.change({"data": data})
+    assert looks.look(at(3))[0] == 0
+    (over,) = looks.days.events(EventKind.RECOVERED)
+    assert over.message == "over: data.path: there is no span to train on"
+    looks.days.change({"data": nowhere})
+    assert looks.look(at(5))[1].endswith("(exit 2 since 2026-01-05 03:00)")
+
+
+def test_bad_config_keeps_its_code_and_date(looks: Looks) -> None:
+    looks.days.file.write_text("name: days\n")
+    for hour in (4, 5):
+        code, line = looks.look(at(2, hour))
+        assert code == 2
+        assert line.endswith("(exit 2 since 2026-01-02 04:00)")
