@@ -12,8 +12,7 @@ from trainer_module.errors import DiskFullError
 
 MAKE_ROOM = "make room, or give another folder with --output"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_KILO_UNTIL = 100_000
-"""Bytes; what is less is shown in kB."""
+_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def says_full(error: BaseException) -> bool:
@@ -52,7 +51,8 @@ def free_room(path: Path) -> str:
 
 def show_size(size: int) -> str:
     """A number of bytes as people read it: `4.1 MB`."""
-    return f"{size / 1e6:.1f} MB" if size >= _KILO_UNTIL else f"{size / 1e3:.1f} kB"
+    unit = next((unit for unit in _UNITS if size >= unit[1] / 10), _UNITS[-1])
+    return f"{size / unit[1]:.1f} {unit[0]}"
 
 
 def sizes_below(folder: Path) -> Iterator[int]:

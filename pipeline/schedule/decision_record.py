@@ -107,7 +107,8 @@ def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetim
     ]
     if not begun:
         return f"{said} (exit {exit_code})"
-    since = min(begun[0].at, now).astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
+    first = read_history(event_log).believed(begun[0].at, begun[0], now)
+    since = first.astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
     failures = [event.message for event in begun if event.kind is EventKind.FAILED]
     why = f": {failures[-1]}" if failures and failures[-1] not in said else ""
     return f"{said} (exit {exit_code} since {since}{why})"

@@ -86,7 +86,7 @@ def test_full_disk_is_told_with_the_file_and_the_room(cause: OSError) -> None:
     status, message = explain(caused_by(cause))
     assert status is Status.FAILED
     assert re.fullmatch(
-        r"the disk is full \(/out/x: [\d.]+ [kM]B are free\); make room, or give another folder "
+        r"the disk is full \(/out/x: [\d.]+ [kMG]B are free\); make room, or give another folder "
         "with --output",
         message,
     )

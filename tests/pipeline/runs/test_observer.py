@@ -236,5 +236,5 @@ def test_a_summary_that_cannot_be_written_does_not_keep_the_ledger_from_the_end(
     assert not recording.files.summary.exists()
     assert "The summary could not be written" in caplog.text
     failed = recording.last(EventKind.FAILED)
-    assert failed.message.startswith("Trainer: the disk is full (/out/x)")
+    assert failed.message.startswith("Trainer: the disk is full (/out/x: ")
     assert failed.details["exit_code"] == 1

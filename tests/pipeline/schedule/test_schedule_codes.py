@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -48,8 +48,8 @@ def test_failed_run_keeps_its_code_until_a_run_ends_well(
     looks.behave(behaviour)
     assert looks.look(at(2))[0] == code
     (failed,) = looks.days.events(EventKind.FAILED)
-    began = datetime.fromisoformat("2027-01-01T00:00:00+00:00")
-    since = failed.at.astimezone(began.tzinfo).strftime("%Y-%m-%d %H:%M")
+    began = failed.at.astimezone(UTC) + timedelta(minutes=1)
+    since = failed.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
     for _ in range(2):
         found, line = looks.look(began)
         assert found == code
@@ -80,6 +80,13 @@ def test_data_without_a_window_keeps_its_code_and_date_until_it_comes(looks: Loo
     assert over.message == "over: data.path: there is no span to train on"
     looks.days.change({"data": nowhere})
     assert looks.look(at(5))[1].endswith("(exit 2 since 2026-01-05 03:00)")
+
+
+def test_first_date_is_none_of_the_future(looks: Looks) -> None:
+    looks.days.check(at(40))  # The clock was ahead.
+    looks.days.event_log.record(EventKind.FAILED, "it broke", at=at(40), exit_code=1)
+    dates = [looks.look(at(2, hour))[1].partition(" since ")[2][:16] for hour in (4, 5, 6)]
+    assert dates == ["2026-01-02 04:00"] * 3
 
 
 def test_bad_config_keeps_its_code_and_date(looks: Looks) -> None:
