@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from pipeline.exit_codes import EXIT_PUSHED, EXIT_UNUSABLE
 from pipeline.records.event_log import EventKind, LoggedEvent
-from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, Data, Night
+from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, WITHOUT_ROWS, Data, Night
 from tools.replay import NAME, Replay
 
 TOLD = {
@@ -74,24 +75,28 @@ def ask_model(folder: Path) -> dict[str, Any]:
 
 
 def judge(
-    night: Night, code: int, events: list[LoggedEvent], told: list[str], trained: bool
+    before: Sequence[Night], night: Night, code: int, events: list[LoggedEvent], told: list[str]
 ) -> Iterator[str]:
     """What a night that ended undisturbed did otherwise than docs/scheduling.md says.
 
     Args:
+      before: the nights before it.
       night: what it was.
       code: the exit code of its last look.
       events: what its looks added to the history.
       told: the occasions that came to the webhook.
-      trained: whether a night brought rows before that are trained on in this one.
     """
     finished = [event for event in events if event.kind is EventKind.FINISHED]
-    due = night.data in TRAINED_AT_ONCE or trained
-    if len(finished) != due and night.data not in REFUSED:
+    # What came last, of days with rows, decides.
+    came_late = bool(before) and before[-1].data is Data.LATE
+    arrived = [day for day in before if day.data not in WITHOUT_ROWS]
+    arrived += [night] if night.data not in (*WITHOUT_ROWS, Data.LATE) else []
+    is_refused = arrived[-1].data in REFUSED
+    due = not is_refused and (night.data in TRAINED_AT_ONCE or came_late)
+    if len(finished) != due:
         yield f"{len(finished)} runs were finished, expected {int(due)}"
-    expected = {0, 3} if night.data not in REFUSED else {2}
-    if code not in expected:
-        yield f"exit code {code}, expected one of {sorted(expected)}"
+    if code != (expected := EXIT_UNUSABLE if is_refused else EXIT_PUSHED):
+        yield f"exit code {code}, expected {expected}"
     occasion = TOLD.get(night.data)
     if occasion and occasion not in told:
         yield f"nobody was told that it is {occasion}: {told}"

@@ -29,6 +29,7 @@ class Data(StrEnum):
 
 TRAINED_AT_ONCE = (Data.GOOD, Data.CORRECTED, Data.POISONED)
 """Days that are trained on in the night after them."""
+WITHOUT_ROWS = (Data.QUIET, Data.EMPTY, Data.HEADER)
 REFUSED = (Data.SHIFTED, Data.BROKEN)
 """Days that are not trained on."""
 _GOOD_FIRST = 2

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.records.event_log import EventKind, LoggedEvent
 from tools.chaos.checks import find_faults, find_half_artifacts, judge
-from tools.chaos.days import BadDays, Data, Night
+from tools.chaos.days import BadDays, Night
 from tools.chaos.troubles import Receiver, Trouble, full_disk, kill_family
 
 _OCCASIONS = "failed, not_blessed, pushed, drift, stale, skipped, left_out"
@@ -80,7 +80,7 @@ class Player:
         self._start = start
         self._chance = random.Random(seed)  # noqa: S311 - moments, no secret
         self._longest = _FIRST_GUESS
-        self._waits = False
+        self._before: list[Night] = []
 
     def play(self, night: Night) -> Outcome:
         """A day and its night; after a look that was disturbed, another goes on undisturbed."""
@@ -95,8 +95,10 @@ class Player:
         outcome.told = self._receiver.told[told:]
         outcome.faults += find_faults(self.days)
         outcome.faults += find_half_artifacts(self.days)
-        outcome.faults += judge(night, outcome.codes[-1], outcome.events, outcome.told, self._waits)
-        self._waits = night.data is Data.LATE
+        outcome.faults += judge(
+            self._before, night, outcome.codes[-1], outcome.events, outcome.told
+        )
+        self._before.append(night)
         return outcome
 
     def _disturb(self, night: Night, outcome: Outcome) -> None:
