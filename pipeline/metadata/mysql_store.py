@@ -49,7 +49,7 @@ def check_server(server: MetadataServer) -> None:
     Raises:
       ConfigError: the server cannot be used.
     """
-    with _server(server):
+    with logged_in(server):
         pass
 
 
@@ -59,7 +59,11 @@ def copy_server(server: MetadataServer, path: Path) -> None:
     Raises:
       ConfigError: the server cannot be used.
     """
-    with _server(server) as source, closing(sqlite3.connect(path)) as target, source.cursor() as c:
+    with (
+        logged_in(server) as source,
+        closing(sqlite3.connect(path)) as target,
+        source.cursor() as c,
+    ):
         c.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         c.execute("SHOW TABLES")
         there = {name.decode() for (name,) in c.fetchall()}
@@ -96,7 +100,7 @@ def _by_network(server: MetadataServer) -> str:
 
 
 @contextmanager
-def _server(server: MetadataServer) -> Iterator[Any]:
+def logged_in(server: MetadataServer) -> Iterator[Any]:
     """A connection to a server's database, as `pymysql.Connection`; text comes as bytes.
 
     It speaks latin1 as ML Metadata's own client does, so that it sees the same bytes, UTF-8, for

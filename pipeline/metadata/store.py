@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pipeline.config.metadata_url import (
 )
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from pipeline.metadata.forgetting import forget_in_file, forget_on_server
 from pipeline.metadata.mysql_store import check_server, copy_server, server_connection
 from trainer_module.errors import ConfigError, DiskFullError, TryLaterError
 
@@ -147,6 +149,31 @@ def copy_to_sqlite(config: PipelineConfig, layout: Layout, path: Path) -> None:
             closing(sqlite3.connect(path)) as target,
         ):
             source.backup(target)
+
+
+def forget(
+    config: PipelineConfig, layout: Layout, executions: Sequence[int], artifacts: Sequence[int]
+) -> None:
+    """Deletes executions and artifacts from the store, all of them or none.
+
+    A metadata service, which has no call for it either, keeps them.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline; its lock is held.
+      executions: ids, whose events and contexts go with them.
+      artifacts: ids, that only these executions have to do with.
+
+    Raises:
+      ConfigError: the server cannot be used.
+      sqlite3.Error: the file cannot be written.
+    """
+    if config.metadata is None:
+        forget_in_file(layout.metadata, BUSY_SECONDS, executions, artifacts)
+        return
+    server = parse_metadata_url(config.metadata)
+    if isinstance(server, MetadataServer):
+        forget_on_server(server, executions, artifacts)
 
 
 def _check_file(layout: Layout) -> None:
