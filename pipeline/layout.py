@@ -93,6 +93,11 @@ class Layout:
         return self.root / "ledger.db"
 
     @property
+    def deletion(self) -> Path:
+        """What a deletion has begun to delete, until it has ended."""
+        return self.root / ".deleting.json"
+
+    @property
     def scheduler_lock(self) -> Path:
         """Held by the one scheduler that looks after the pipelines of the output folder."""
         return self.output / "scheduler.lock"

@@ -237,16 +237,16 @@ def _age(path: Path) -> float:
         return 0.0
 
 
-def delete_version(version: Path) -> None:
-    """Deletes a version: a server sees it whole, or not at all."""
-    outgoing = version.with_name(f"{OUTGOING_PREFIX}{version.name}")
-    version.rename(outgoing)
-    _flush(version.parent)
+def delete_whole(folder: Path) -> None:
+    """Deletes a version, or another folder: who looks for it sees it whole, or not at all."""
+    outgoing = folder.with_name(f"{OUTGOING_PREFIX}{folder.name}")
+    folder.rename(outgoing)
+    _flush(folder.parent)
     shutil.rmtree(outgoing)
 
 
 def delete_abandoned(base: Path) -> None:
-    """Deletes what a killed `delete_version` has left."""
+    """Deletes what a killed `delete_whole` has left."""
     for outgoing in base.glob(f"{OUTGOING_PREFIX}*"):
         shutil.rmtree(outgoing)
 

@@ -11,6 +11,8 @@ from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
+from pipeline.records.event_log import EventLog
+from pipeline.versions.expiry import find_expired
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
@@ -22,13 +24,18 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         from pipeline.runs.plan import make_plan
         from pipeline.runs.training import training_notes
 
-        runs, notes = 0, []
+        runs, pushes, notes = 0, False, list[str]()
         for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
             console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
             if component.runs and component.name == ComponentId.TRAINER:
-                notes = training_notes(config.train)
+                notes += training_notes(config.train)
+            pushes = component.runs and component.name == ComponentId.PUSHER
+        expired = find_expired(config, layout, EventLog(layout.event_log), 1, int(pushes))
+        if expired:
+            if_pushed = ", if the model is pushed" if pushes and expired.versions else ""
+            notes.append(f"then {expired} will be deleted (schedule.keep){if_pushed}")
         for note in notes:
             console.print(f"note: {escape(note)}")
         if not runs:

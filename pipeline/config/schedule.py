@@ -6,7 +6,7 @@ import difflib
 import re
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -109,13 +109,18 @@ class RetrySettings(Settings):
     """The wait before the second; it doubles each time."""
 
 
+ALL: Literal["all"] = "all"
+"""What `keep` has where nothing is deleted."""
+
+
 class KeepSettings(Settings):
     """What is not deleted; the model in service and what it is compared with always stay."""
 
-    versions: PositiveInt | None = None
-    """The newest pushed versions; default: all."""
-    runs: PositiveInt | None = None
-    """The newest runs, with their artifacts; default: all."""
+    versions: PositiveInt | Literal["all"] = 10
+    """The newest pushed versions; `all` deletes none."""
+    runs: PositiveInt | Literal["all"] = 30
+    """The newest runs, with their artifacts and what the metadata has of them; `all` deletes
+    none."""
 
 
 class ScheduleSettings(Settings):

@@ -228,10 +228,10 @@ def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
             f"found {push!r}, but models are at {root}; leave it out, or give a URI as well",
         )
     keep = config.schedule_or_default.keep
-    if keep.versions is not None or keep.runs is not None:
+    if keep.model_fields_set:
         yield Issue(
             "schedule.keep",
-            f"found {keep.model_dump(exclude_none=True)}, but in an object store nothing is "
+            f"found {keep.model_dump(exclude_unset=True)}, but in an object store nothing is "
             "deleted; leave it out: the bucket has lifecycle rules of its own",
         )
 

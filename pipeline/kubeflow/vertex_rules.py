@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue
 from pipeline.config.kubeflow import KubeflowSettings
-from pipeline.config.schedule import KeepSettings
 from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
 from pipeline.config.span_patterns import has_spans
 
@@ -134,7 +133,7 @@ def _check_training(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def _check_surroundings(config: PipelineConfig) -> Iterator[Issue]:
-    if config.schedule_or_default.keep != KeepSettings():
+    if config.schedule_or_default.keep.model_fields_set:
         yield Issue(
             "schedule.keep",
             f"Vertex AI has no step that would delete old runs or versions, {_INSTEAD}; leave it "

@@ -81,7 +81,7 @@ def execute(
         shutil.rmtree(files.root)
         return 0
     observer.conclude(error)
-    delete_expired(config, layout, event_log, context.connection)
+    observer.note(delete_expired(config, layout, event_log, context.connection))
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
     return observer.summary.status.exit_code
 

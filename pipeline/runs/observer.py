@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
 from components.pusher.versions import restore_version
@@ -122,6 +123,12 @@ class RunObserver:
         self.summary.status, self.summary.error = status, error
         self._write_summary()
         self._run_events.concluded(self.summary, self._model())
+
+    def note(self, notes: Sequence[str]) -> None:
+        """Adds what people should know of what came after the run had ended."""
+        if notes:
+            self.summary.notes += notes
+            self._write_summary()
 
     def _write_summary(self) -> None:
         """Writes the summary as it is now; a disk that is full for it alone fails no run."""

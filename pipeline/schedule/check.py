@@ -34,6 +34,7 @@ from pipeline.schedule.run_end import settle_run
 from pipeline.schedule.run_process import GRACE_SECONDS, run_process
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from pipeline.schedule.staleness import check_staleness, last_push
+from pipeline.versions.retention import finish_deletion
 from trainer_module.errors import ConfigError, ScopelineError
 
 MAX_RUNS_PER_CHECK = 5
@@ -151,6 +152,8 @@ def _decide_and_run(
     event_log, now = EventLog(layout.event_log), context.clock()
     if said := note_clock(config, event_log, now):
         context.report(pipeline.name, said)
+    for line in finish_deletion(config, layout, event_log):
+        context.report(pipeline.name, line)
     decision = decide(config, layout, event_log, now)
     if isinstance(decision, Due) and context.stop.is_set():
         return EXIT_INTERRUPTED

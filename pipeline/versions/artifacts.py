@@ -16,16 +16,7 @@ _CLOCK_MILLISECONDS = 2000
 
 
 @dataclass
-class Freed:
-    """What was deleted."""
-
-    artifacts: int = 0
-    """Those that were retired in the metadata, and those whose files a killed run left."""
-    bytes: int = 0
-
-
-@dataclass
-class _Metadata:
+class ArtifactRecords:
     """The part of the metadata that is about this pipeline's artifacts."""
 
     store: Any
@@ -43,13 +34,21 @@ class _Metadata:
     makers: dict[int, set[int]] = field(default_factory=dict)
     """By an artifact's id, the executions that gave it, anew or from the cache."""
 
+    @property
+    def retired_uris(self) -> set[str]:
+        """Where the files of artifacts are that nothing may take any more."""
+        live = {a.uri for a in self.artifacts.values() if a.state != a.DELETED}
+        return {a.uri for a in self.artifacts.values()} - live
 
-def delete_artifacts(layout: Layout, connection: Any, runs: Set[str], models: Set[str]) -> Freed:
-    """Deletes the artifacts that only other runs have used.
+
+def retire_artifacts(
+    layout: Layout, connection: Any, runs: Set[str], models: Set[str]
+) -> ArtifactRecords:
+    """Takes the artifacts that only other runs have used out of TFX's sight.
 
     Their state in the metadata is DELETED before a file of theirs is: TFX takes only what is LIVE,
     from the cache or for a resolver, so nothing is ever taken whose files are gone. Killed in
-    between, the next call finds state and files, and deletes the files.
+    between, the next call finds state and files, and `delete_files` deletes the files.
 
     Args:
       layout: of the pipeline.
@@ -58,18 +57,20 @@ def delete_artifacts(layout: Layout, connection: Any, runs: Set[str], models: Se
       models: the uris of Model artifacts to keep in any case.
     """
     metadata = _read(layout, connection, runs)
-    kept = _kept(metadata, models)
-    _retire(metadata, kept)
-    live = {a.uri for a in metadata.artifacts.values() if a.state != a.DELETED}
-    freed = Freed()
-    for artifact in metadata.artifacts.values():
-        path = Path(artifact.uri)
-        if artifact.state == artifact.DELETED and artifact.uri not in live and path.exists():
-            freed.artifacts += 1
-            freed.bytes += size_of(path)
-            shutil.rmtree(path)
-    freed.bytes += _delete_traces(layout, metadata)
-    return freed
+    _retire(metadata, _kept(metadata, models))
+    return metadata
+
+
+def delete_files(layout: Layout, metadata: ArtifactRecords) -> int:
+    """Deletes the files of retired artifacts.
+
+    Returns:
+      The bytes of what else there was: what executions leave besides their artifacts.
+    """
+    for uri in metadata.retired_uris:
+        if Path(uri).exists():
+            shutil.rmtree(uri)
+    return _delete_traces(layout, metadata)
 
 
 def size_of(folder: Path) -> int:
@@ -77,7 +78,7 @@ def size_of(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _read(layout: Layout, connection: Any, runs: Set[str]) -> _Metadata:
+def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
@@ -89,7 +90,7 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> _Metadata:
         if any(context.name == run or context.name.startswith(f"{run}.") for run in runs)
         for execution in store.get_executions_by_context(context.id)
     }
-    metadata = _Metadata(
+    metadata = ArtifactRecords(
         store=store,
         artifacts={a.id: a for a in store.get_artifacts() if a.uri.startswith(root)},
         kept_executions=kept,
@@ -112,7 +113,7 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> _Metadata:
     return metadata
 
 
-def _kept(metadata: _Metadata, models: Set[str]) -> set[int]:
+def _kept(metadata: ArtifactRecords, models: Set[str]) -> set[int]:
     """The ids of the artifacts to keep.
 
     What a run to keep has made, taken (also from the cache) or resolved; the models, the latest
@@ -154,7 +155,7 @@ def _property(artifact: Any, name: str) -> int:
     return artifact.custom_properties[name].int_value if found else 0
 
 
-def _retire(metadata: _Metadata, kept: Iterable[int]) -> None:
+def _retire(metadata: ArtifactRecords, kept: Iterable[int]) -> None:
     """Sets the state of all others to DELETED, in one transaction."""
     retired = [
         artifact
@@ -167,7 +168,7 @@ def _retire(metadata: _Metadata, kept: Iterable[int]) -> None:
         metadata.store.put_artifacts(retired)
 
 
-def _delete_traces(layout: Layout, metadata: _Metadata) -> int:
+def _delete_traces(layout: Layout, metadata: ArtifactRecords) -> int:
     """Deletes what executions leave besides their artifacts; returns the bytes.
 
     That is what TFX keeps of each, and the outputs of one that was killed before it told of them.
@@ -185,7 +186,7 @@ def _delete_traces(layout: Layout, metadata: _Metadata) -> int:
     return freed
 
 
-def _is_of_expired(folder: Path, layout: Layout, metadata: _Metadata) -> bool:
+def _is_of_expired(folder: Path, layout: Layout, metadata: ArtifactRecords) -> bool:
     """Whether a folder is that of an execution which this store has recorded, of a run to delete.
 
     Another store, which the pipeline had before, counts its executions from 1 as well: what is

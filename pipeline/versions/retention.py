@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import sqlite3
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import delete_abandoned, delete_version
+from components.pusher.versions import delete_abandoned, delete_whole
+from pipeline.config.schedule import KeepSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from pipeline.lock import one_at_a_time
+from pipeline.metadata.store import check_store, forget
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.summary import Status
-from pipeline.versions.artifacts import Freed, delete_artifacts, size_of
+from pipeline.versions.artifacts import delete_files, retire_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
+from pipeline.versions.deletion import Deletion
+from pipeline.versions.expiry import Expired, find_expired, lineage_of
+from pipeline.versions.lineage import find_forgettable
+from trainer_module.errors import ScopelineError, TryLaterError
 
 logger = logging.getLogger(__name__)
+
+KEYS: Set[str] = KeepSettings.model_fields.keys()
+"""Of `schedule.keep`."""
 
 
 def apply_retention(
@@ -28,7 +38,8 @@ def apply_retention(
     model, the latest run that came to its end, and with it the spans that it was trained on. A
     remote serving folder is left alone: its versions are for the store's own rules to delete.
 
-    Killed at whatever moment, the next call goes on.
+    Killed at whatever moment, the next call goes on, and tells also what the one before deleted.
+    A config that says nothing of `keep` deletes nothing before it has been said once what goes.
 
     Args:
       config: of the pipeline.
@@ -37,99 +48,127 @@ def apply_retention(
       connection: how ML Metadata reaches its store.
 
     Returns:
-      What was deleted, in sentences for people; empty if nothing was.
+      What was deleted, or will be, in sentences for people; empty if nothing was.
     """
-    keep = config.schedule_or_default.keep
-    lines = []
-    if keep.versions is not None and not is_remote(layout.serving):
-        lines += _delete_versions(layout, event_log, keep.versions)
-    if keep.runs is not None:
-        lines += _delete_runs(config, layout, event_log, connection, keep.runs)
-    return lines
+    expired = find_expired(config, layout, event_log)
+    asked = _asked_for(config, event_log)
+    announced = _announce(config, expired.only(KEYS - asked), event_log)
+    expired = expired.only(asked)
+    deletion = Deletion.begin(layout, event_log)
+    delete_abandoned(layout.run("").root)
+    if not is_remote(layout.serving):
+        delete_abandoned(Path(layout.serving))
+    _delete_versions(expired, deletion)
+    if expired.deletes_runs:
+        _delete_runs(config, layout, event_log, connection, expired, deletion)
+    return announced + deletion.end(event_log)
 
 
 def delete_expired(
     config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
-) -> None:
-    """Applies the retention at the end of a run; what cannot be deleted, the next run deletes."""
+) -> list[str]:
+    """Applies the retention at the end of a run; what cannot be deleted, the next run deletes.
+
+    Returns:
+      What people should know: what will be deleted, and what has been for the first time.
+    """
     try:
-        for deleted in apply_retention(config, layout, event_log, connection):
-            logger.info("Deleted: %s", deleted)
+        is_first = event_log.last(EventKind.DELETED) is None
+        lines = apply_retention(config, layout, event_log, connection)
     except Exception:
         logger.exception("Old versions or runs could not be deleted")
-
-
-def _delete_versions(layout: Layout, event_log: EventLog, keep: int) -> list[str]:
-    """Deletes all but the newest versions that a rollback may go to.
-
-    Withdrawn ones do not count, and go with the good ones of their time: what there is to go back
-    to is not pushed out by what went wrong.
-    """
-    delete_abandoned(Path(layout.serving))
-    catalog = read_catalog(layout, event_log)
-    # A copy that a rollback made counts as what it is a copy of.
-    good = {v.identity: v.number for v in catalog if v.is_ours and not v.withdrawn}
-    serving = [version.number for version in catalog if version.serves]
-    oldest = min([*serving, *list(good.values())[:keep]], default=0)
-    old = [version for version in catalog if version.number < oldest and version.is_ours]
-    size = sum(size_of(Path(version.path)) for version in old)
-    for version in old:
-        delete_version(Path(version.path))
-    if not old:
         return []
-    names = ", ".join(str(version.number) for version in old)
-    message = f"{_count(len(old), 'version')} deleted ({names}), {_megabytes(size)}"
-    event_log.record(EventKind.DELETED, message, versions=[v.number for v in old], bytes=size)
+    for line in lines:
+        logger.info("Retention: %s", line)
+    return lines if is_first else []
+
+
+def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog) -> list[str]:
+    """Finishes a deletion that was killed, for a look that starts no run.
+
+    Returns:
+      What was deleted, or why it cannot be, in sentences for people; empty where there is nothing
+      to finish.
+    """
+    if not layout.deletion.exists():
+        return []
+    try:
+        with one_at_a_time(layout):
+            connection = check_store(config, layout)
+            return apply_retention(config, layout, event_log, connection)
+    except TryLaterError:
+        return []  # A run is under way, and does so at its end.
+    except (ScopelineError, OSError, sqlite3.Error) as error:
+        return [f"what a deletion that was killed has left cannot be deleted: {error}"]
+
+
+def _asked_for(config: PipelineConfig, event_log: EventLog) -> Set[str]:
+    """The keys of `schedule.keep` that the config sets itself; all, once it was said what goes."""
+    if config.schedule is None or event_log.last(EventKind.TO_DELETE) is not None:
+        return KEYS
+    return config.schedule.keep.model_fields_set
+
+
+def _announce(config: PipelineConfig, expired: Expired, event_log: EventLog) -> list[str]:
+    """Says what goes by default, before it does."""
+    if not expired:
+        return []
+    keep = config.schedule_or_default.keep
+    message = (
+        f"the next run deletes {expired}, as the newest {keep.versions} versions and {keep.runs} "
+        "runs are kept; to keep all: schedule: {keep: {versions: all, runs: all}}"
+    )
+    event_log.record(
+        EventKind.TO_DELETE,
+        message,
+        versions=[version.number for version in expired.versions],
+        runs=list(expired.runs),
+    )
     return [message]
+
+
+def _delete_versions(expired: Expired, deletion: Deletion) -> None:
+    paths = {version.number: Path(version.path) for version in expired.versions}
+    for version in expired.versions:
+        deletion.versions[version.path] = lineage_of(version) | {
+            "bytes": size_of(paths[version.number])
+        }
+    deletion.save()
+    for path in paths.values():
+        delete_whole(path)
 
 
 def _delete_runs(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any, keep: int
-) -> list[str]:
-    """Deletes all but the newest runs, and the artifacts that only those have used."""
-    folder = layout.run("").root
-    # By time: the ids of runs on Kubeflow say nothing of it.
-    found = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []
-    runs = [path.name for path in found]
-    kept = set(runs[-keep:]) | _last_finished(event_log)
-    models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-    freed = Freed()
-    if config.metadata is not None or layout.metadata.exists():
-        freed = delete_artifacts(layout, connection, kept, models)
-    old = [layout.run(run).root for run in runs if run not in kept]
-    for run in old:
-        freed.bytes += size_of(run)
-        shutil.rmtree(run)
-    if not old and not freed.artifacts:
-        return []
-    message = (
-        f"{_count(len(old), 'run')} and {_count(freed.artifacts, 'artifact')} deleted, "
-        f"{_megabytes(freed.bytes)}"
-    )
-    event_log.record(
-        EventKind.DELETED,
-        message,
-        runs=[run.name for run in old],
-        artifacts=freed.artifacts,
-        bytes=freed.bytes,
-    )
-    return [message]
+    config: PipelineConfig,
+    layout: Layout,
+    event_log: EventLog,
+    connection: Any,
+    expired: Expired,
+    deletion: Deletion,
+) -> None:
+    """Deletes runs, the artifacts that only those have used, and what the metadata has of them."""
+    deletion.runs |= {
+        str(root): size_of(root) for root in (layout.run(run).root for run in expired.runs)
+    }
+    deletion.save()
+    if connection is not None and (config.metadata is not None or layout.metadata.exists()):
+        models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
+        metadata = retire_artifacts(layout, connection, expired.kept_runs, models)
+        deletion.artifacts |= {
+            uri: size_of(Path(uri)) for uri in metadata.retired_uris if Path(uri).exists()
+        }
+        deletion.save()
+        deletion.bytes += delete_files(layout, metadata)
+        _forget_runs(config, layout, event_log, metadata.store, expired.kept_runs)
+    for run in expired.runs:
+        delete_whole(layout.run(run).root)
 
 
-def _last_finished(event_log: EventLog) -> set[str]:
-    """The last run that trained on a window, or found it trained on already.
-
-    What it used is what the next one goes on from, though newer runs may have failed early.
-    """
-    for event in reversed(event_log.events(EventKind.FINISHED)):
-        if event.run is not None and event.details["status"] != Status.VALIDATED:
-            return {event.run}
-    return set()
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "s")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+def _forget_runs(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, store: Any, kept: Set[str]
+) -> None:
+    """Deletes what the metadata has of runs that are not there any more."""
+    own = {event.run for event in event_log.events(EventKind.STARTED) if event.run is not None}
+    executions, artifacts = find_forgettable(store, layout, own, kept)
+    if executions or artifacts:
+        forget(config, layout, executions, artifacts)

@@ -14,6 +14,7 @@ from e2e.conftest import ROOT, SMALL, Project
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 from components.pusher.versions import list_versions, read_provenance
+from components.resolvers.models import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config, sqlite_connection
@@ -58,6 +59,16 @@ def artifacts(layout: Layout, *kinds: str) -> list[pb.Artifact]:
     store = mlmd.MetadataStore(sqlite_connection(layout.metadata))
     found: Iterable[pb.Artifact] = store.get_artifacts()
     return [artifact for artifact in found if not kinds or artifact.type in kinds]
+
+
+def executions(layout: Layout) -> list[pb.Execution]:
+    return list(mlmd.MetadataStore(sqlite_connection(layout.metadata)).get_executions())
+
+
+def models_data(layout: Layout) -> dict[int, set[int]]:
+    """The Examples that each model was trained on."""
+    store = mlmd.MetadataStore(sqlite_connection(layout.metadata))
+    return {a.id: _examples_behind(store, a.id) for a in artifacts(layout, "Model")}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -129,13 +140,17 @@ def test_old_runs_are_deleted_and_the_last_one_stays_cached(
     event_log = EventLog(layout.event_log)
     behind = {v["model"] for v in models(project)}
     before = {a.id: a.uri for a in artifacts(layout)}
+    executed, trained = executions(layout), models_data(layout)
 
     (line,) = apply_retention(config, layout, event_log, connection_config(config, layout))
 
-    deleted = [a for a in artifacts(layout) if a.state == pb.Artifact.DELETED]
     live = [a for a in artifacts(layout) if a.state == pb.Artifact.LIVE]
+    deleted = before.keys() - {a.id for a in live}
     assert deleted
-    assert all(Path(before[a.id]).exists() is False for a in deleted)
+    assert not any(Path(before[number]).exists() for number in deleted)
+    assert deleted - {a.id for a in artifacts(layout)}, "the metadata forgets, too"
+    assert {e.id for e in executions(layout)} < {e.id for e in executed}
+    assert models_data(layout) == trained, "but not where the models come from"
     assert all(Path(a.uri).exists() for a in live)
     assert {a.uri for a in live if a.type == "Model"} == behind
     assert {a.type for a in live} >= {"Examples", "ExampleStatistics", "Schema", "ModelBlessing"}

@@ -65,7 +65,8 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
         error = ErrorSummary(component=component, message=failed.detail, log=log)
         observer.settle(failed.status or Status.FAILED, error)
     if is_alone(compiled_config, layout, run_id):
-        delete_expired(context.config, layout, EventLog(layout.event_log), context.connection)
+        event_log = EventLog(layout.event_log)
+        observer.note(delete_expired(context.config, layout, event_log, context.connection))
     console.conclude(observer.summary, [])
     return observer.summary
 

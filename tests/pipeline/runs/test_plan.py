@@ -15,6 +15,7 @@ from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
 from pipeline import cache_keys, ingestion
+from pipeline.cli.run import show_plan
 from pipeline.graph import create_pipeline
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
@@ -256,3 +257,18 @@ def test_planning_changes_nothing(plans: Plans) -> None:
     plans(train={"epochs": 3})
     assert before
     assert files() == before
+
+
+def test_what_would_be_deleted_is_said(
+    plans: Plans, checked: Checked, capfd: pytest.CaptureFixture[str]
+) -> None:
+    old = checked.files.root.name
+    for keep, words in (
+        ({"runs": 1}, f"note: then 1 run, the oldest {old} will be deleted (schedule.keep)\n"),
+        ({"runs": 30}, ""),
+    ):
+        config = plans.pipeline.config(schedule={"cron": "0 3 * * *", "keep": keep})
+        show_plan(config, plans.pipeline.layout.output, verbose=False)
+        said = capfd.readouterr().out
+        assert ("will be deleted" in said) is bool(words)
+        assert words in said

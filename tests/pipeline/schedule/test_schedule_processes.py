@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -163,6 +164,18 @@ def test_scheduler_runs_what_comes_and_stops_cleanly(days: Days) -> None:
     assert "days: finished: not blessed" in log
     assert log.partition("starts: new or changed: 2026-01-02")[2].count("nothing new") == 1
     assert "heavy: set()" in log
+
+
+def test_a_look_without_news_finishes_a_deletion_that_was_killed(days: Days) -> None:
+    once(days)
+    gone = str(days.layout.run("old").root)
+    killed = {"began": "2026-01-01T03:00:00+00:00", "runs": {gone: 1_500_000}}
+    days.layout.deletion.write_text(json.dumps(killed))
+    assert once(days, 2, 4) == 0
+    (event,) = days.events(EventKind.DELETED)
+    assert event.message == "1 run and 0 artifacts deleted, 1.5 MB"
+    assert not days.layout.deletion.exists()
+    assert count(days, EventKind.STARTED) == 1
 
 
 def test_stopped_scheduler_stops_its_run_and_the_next_goes_on(days: Days) -> None:

@@ -11,7 +11,7 @@ import ml_metadata as mlmd
 from ml_metadata.proto import metadata_store_pb2 as pb
 from pipeline_service import Service
 
-from pipeline.versions.artifacts import delete_artifacts
+from pipeline.versions.artifacts import delete_files, retire_artifacts
 
 
 def put_execution(store: mlmd.MetadataStore, run: str, contexts: Iterable[tuple[str, str]]) -> int:
@@ -58,7 +58,7 @@ def test_only_what_this_store_has_recorded_is_deleted(service: Service) -> None:
         make_folder(trainer / "model" / str(elsewhere)),
         make_folder(trainer / "model" / str(kept)),
     ]
-    freed = delete_artifacts(layout, service.connection, {"new"}, set())
-    assert freed.bytes == len(left) * len(b"graph")
+    freed = delete_files(layout, retire_artifacts(layout, service.connection, {"new"}, set()))
+    assert freed == len(left) * len(b"graph")
     assert [path.exists() for path in left] == [False] * len(left)
     assert [path.exists() for path in others] == [True] * len(others)

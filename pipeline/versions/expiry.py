@@ -1,0 +1,127 @@
+"""What `schedule.keep` no longer keeps; nothing here deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from components.example_gen.paths import is_remote
+from components.pusher.versions import OUTGOING_PREFIX
+from pipeline.config.schedule import ALL
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.summary import Status
+from pipeline.versions.catalog import Version, read_catalog
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What is to go, and what is not."""
+
+    versions: tuple[Version, ...] = ()
+    runs: tuple[str, ...] = ()
+    kept_runs: frozenset[str] = frozenset()
+    deletes_runs: bool = False
+    """False where all runs are kept, whatever `kept_runs` says."""
+
+    def only(self, keys: Set[str]) -> Expired:
+        """The part that some keys of `schedule.keep` are about."""
+        chosen = self if "versions" in keys else replace(self, versions=())
+        return chosen if "runs" in keys else replace(chosen, runs=(), deletes_runs=False)
+
+    def __bool__(self) -> bool:
+        """Whether anything is to go."""
+        return bool(self.versions or self.runs)
+
+    def __str__(self) -> str:
+        """Such as `version 1795277082 and 3 runs, the oldest 2026-01-05T03-00-00.123456`."""
+        numbers = ", ".join(str(version.number) for version in self.versions)
+        parts = [f"version {numbers}"] if self.versions else []
+        if self.runs:
+            parts.append(f"{count(len(self.runs), 'run')}, the oldest {self.runs[0]}")
+        return " and ".join(parts)
+
+
+def find_expired(
+    config: PipelineConfig,
+    layout: Layout,
+    event_log: EventLog,
+    coming_runs: int = 0,
+    coming_versions: int = 0,
+) -> Expired:
+    """Finds what is no longer kept; without a schedule, everything is.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      coming_runs: how many runs there will be besides those that are there.
+      coming_versions: the same of versions.
+    """
+    if config.schedule is None:
+        return Expired()
+    keep = config.schedule.keep
+    versions: list[Version] = []
+    # A store has rules of its own for what is to be deleted.
+    if keep.versions != ALL and not is_remote(layout.serving):
+        catalog = read_catalog(layout, event_log)
+        versions = _expired_versions(catalog, keep.versions - coming_versions)
+    if keep.runs == ALL or layout.remote is not None:
+        return Expired(tuple(versions))
+    runs = _runs(layout)
+    kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
+    old = tuple(run for run in runs if run not in kept)
+    return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
+
+
+def lineage_of(version: Version) -> dict[str, Any]:
+    """What is worth knowing of a version that is no longer there."""
+    return {
+        "version": version.number,
+        "model": version.model,
+        "run": version.provenance.run,
+        "window": version.details.get("window", []),
+        "withdrawn": version.withdrawn,
+        "reason": version.reason,
+    }
+
+
+def count(number: int, thing: str) -> str:
+    """Such as `2 runs`."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
+    """All of ours but the newest good models, what serves, and what was withdrawn lately.
+
+    A version that was withdrawn is none to go back to, so it does not count as one. It stays to be
+    looked into until as many versions are newer as are kept.
+    """
+    ours = [version for version in catalog if version.is_ours]
+    # A copy that a rollback made counts as what it is a copy of.
+    good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
+    kept = {*good[: max(keep, 0)], *(v.identity for v in catalog if v.serves)}
+    lately = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
+    old = [v for v in ours if v.identity not in kept and v.number not in lately]
+    return sorted(old, key=lambda version: version.number)
+
+
+def _runs(layout: Layout) -> list[str]:
+    """The ids of the runs that are there, the oldest first."""
+    folder = layout.run("").root
+    # By time: the ids of runs on Kubeflow say nothing of it.
+    found = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []
+    return [path.name for path in found if not path.name.startswith(OUTGOING_PREFIX)]
+
+
+def _last_finished(event_log: EventLog) -> set[str]:
+    """The last run that trained on a window, or found it trained on already.
+
+    What it used is what the next one goes on from, though newer runs may have failed early.
+    """
+    for event in reversed(event_log.events(EventKind.FINISHED)):
+        if event.run is not None and event.details["status"] != Status.VALIDATED:
+            return {event.run}
+    return set()

@@ -1,0 +1,157 @@
+"""What goes by `schedule.keep`: chosen, said before, and finished after a kill."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_service import DIGITS, Service
+
+from components.pusher.versions import list_versions
+from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
+from pipeline.metadata.store import connection_config
+from pipeline.records.event_log import EventKind
+from pipeline.versions.retention import apply_retention, delete_expired, finish_deletion
+from pipeline.versions.withdrawal import withdraw
+
+
+def keeping(keep: str = "") -> PipelineConfig:
+    return load_config(DIGITS, [f"schedule={{cron: 0 3 * * *, {keep}}}"])
+
+
+def apply(service: Service, config: PipelineConfig) -> list[str]:
+    connection = connection_config(config, service.layout)
+    return apply_retention(config, service.layout, service.event_log, connection)
+
+
+def versions(service: Service) -> list[int]:
+    return [int(path.name) for path in list_versions(Path(service.layout.serving))]
+
+
+def make_runs(service: Service, number: int) -> list[Path]:
+    """Runs that left a log each, the oldest first."""
+    roots = [service.layout.run(f"run-{n:02}").root for n in range(number)]
+    for age, root in enumerate(reversed(roots)):
+        root.mkdir(parents=True)
+        (root / "run.log").write_text("it said something")
+        then = datetime(2026, 1, 5, tzinfo=UTC).timestamp() - age
+        os.utime(root, (then, then))
+    return roots
+
+
+def test_withdrawn_versions_do_not_count_and_do_not_stay(service: Service) -> None:
+    numbers = [service.push(content) for content in "abcdef"]
+    for number in (numbers[1], numbers[3]):
+        withdraw(service.config, service.layout, service.event_log, number, "bad labels")
+    # Two are newer than the fourth, so that it stays as long as a good one would.
+    apply(service, keeping("keep: {versions: 3}"))
+    assert versions(service) == [numbers[2], numbers[3], numbers[4], numbers[5]]
+    event = service.event_log.last(EventKind.DELETED)
+    assert event is not None
+    assert [found["version"] for found in event.details["lineage"]] == numbers[:2]
+    _, bad = event.details["lineage"]
+    assert (bad["withdrawn"], bad["reason"], bad["run"]) == (True, "bad labels", "a-run")
+    assert bad["model"].endswith("/b")
+    service.push("g")
+    apply(service, keeping("keep: {versions: 3}"))
+    assert versions(service) == [*numbers[4:], versions(service)[-1]]
+
+
+def test_nothing_goes_by_default_before_it_was_said(service: Service) -> None:
+    roots = make_runs(service, 33)
+    config = keeping()
+    connection = connection_config(config, service.layout)
+    assert apply(service, service.config) == [], "without a schedule"
+    (said,) = delete_expired(config, service.layout, service.event_log, connection)
+    assert said.startswith("the next run deletes 3 runs, the oldest run-00, as the newest 10")
+    assert said.endswith("to keep all: schedule: {keep: {versions: all, runs: all}}")
+    assert all(root.exists() for root in roots)
+    assert apply(service, keeping("keep: {versions: all, runs: all}")) == []
+
+    (deleted,) = delete_expired(config, service.layout, service.event_log, connection)
+    assert deleted == "3 runs and 0 artifacts deleted, 0.0 MB"
+    assert [root.exists() for root in roots] == [False] * 3 + [True] * 30
+    shutil.copytree(roots[-1], service.layout.run("run-99").root)
+    assert delete_expired(config, service.layout, service.event_log, connection) == []
+    assert not roots[3].exists(), "said in the history alone from then on"
+    assert len(service.event_log.events(EventKind.DELETED)) == 2
+
+
+def test_what_a_config_does_not_ask_for_is_said_before(service: Service) -> None:
+    """As in a folder of the time when `keep: {versions: 1}` kept all runs."""
+    first, second = service.push("a"), service.push("b")
+    roots = make_runs(service, 31)
+    config = keeping("keep: {versions: 1}")
+    said, deleted = apply(service, config)
+    assert said.startswith("the next run deletes 1 run, the oldest run-00, as ")
+    assert deleted.startswith(f"1 version deleted ({first}), ")
+    assert (versions(service), roots[0].exists()) == ([second], True)
+    apply(service, config)
+    assert not roots[0].exists()
+
+
+def _killed(service: Service, config: PipelineConfig, at: int) -> None:
+    """Applies the retention, and kills this process when it deletes a folder for the nth time."""
+    folders = 0
+    rmtree = shutil.rmtree
+
+    def killing(path: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal folders
+        folders += 1
+        if folders == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rmtree(path, *args, **kwargs)
+
+    shutil.rmtree = killing  # type: ignore[assignment]
+    apply(service, config)
+
+
+def _killed_when_told(service: Service, config: PipelineConfig) -> None:
+    """The same, when all has been told."""
+    Path.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore
+    apply(service, config)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5, None])
+def test_killed_deletion_is_finished_and_told_once(service: Service, at: int | None) -> None:
+    numbers = [service.push(content) for content in "abcd"]
+    roots = make_runs(service, 3)
+    config = keeping("keep: {versions: 2, runs: 1}")
+    target: Callable[..., None] = _killed if at else _killed_when_told
+    process = multiprocessing.get_context("fork").Process(
+        target=target, args=(service, config, at) if at else (service, config)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+    finish_deletion(config, service.layout, service.event_log)
+
+    assert versions(service) == numbers[2:]
+    assert [root.exists() for root in roots] == [False, False, True]
+    (event,) = service.event_log.events(EventKind.DELETED)
+    assert event.message.startswith(f"2 versions deleted ({numbers[0]}, {numbers[1]}), 2 runs and ")
+    assert event.details["runs"] == ["run-00", "run-01"]
+    hidden = [*service.layout.root.rglob(".deleted-*"), *service.layout.root.glob(".deleting*")]
+    assert hidden == []
+    assert finish_deletion(config, service.layout, service.event_log) == []
+
+
+def test_what_is_kept_by_now_is_not_deleted_after_a_kill(service: Service) -> None:
+    numbers = [service.push(content) for content in "abcd"]
+    process = multiprocessing.get_context("fork").Process(
+        target=_killed, args=(service, keeping("keep: {versions: 1}"), 1)
+    )
+    process.start()
+    process.join(60)
+    (line,) = finish_deletion(keeping("keep: {versions: 3}"), service.layout, service.event_log)
+    assert line.startswith(f"1 version deleted ({numbers[0]}), ")
+    assert versions(service) == numbers[1:]
