@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pydoc
+import shutil
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +42,9 @@ from trainer_module.errors import ConfigError
 
 NEXT_FIRINGS = 3
 """How many firings to come are shown of each pipeline."""
+_TIME = "2026-01-05 03:00:00"
+_LEAST_ROOM = 20
+"""Characters of a message that are worth a line."""
 NO_TERMINAL_WIDTH = 200
 """Characters in a line where the output is no terminal."""
 
@@ -111,14 +118,14 @@ def history(
         list[EventKind], typer.Option(help="Only events of this kind; may be given several times.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Show what was decided and what came of it, newest last."""
+    """Show what was decided and what came of it, newest last; on a terminal, in a pager."""
     layout = Layout.of(load_config(config, overrides), output)
     events = EventLog(layout.event_log).events(*kind, newest=last)
     if as_json:
         lines = ",\n".join(json.dumps(_as_dict(event)) for event in events)
         typer.echo(f"[\n{lines}\n]" if events else "[]")
     elif events:
-        _console().print(_history_table(events))
+        _show_paged(_history_lines(events))
     else:
         typer.echo(f"{layout.name}: nothing has been decided or run yet")
 
@@ -156,12 +163,31 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _history_table(events: list[LoggedEvent]) -> Table:
-    table = _table("time", "what", "run", "why, and what came of it")
+def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
+    """A line per event, of which a terminal shows what does not fit into it in further lines."""
+    title = ("time", "what", "run", "why, and what came of it")
+    what = max(len(title[1]), *(len(event.kind) for event in events))
+    run = max(len(title[2]), *(len(event.run or "") for event in events))
+    margin = len(_TIME) + what + run + 6
+    room = shutil.get_terminal_size().columns - margin if sys.stdout.isatty() else 0
+    is_folded = room >= _LEAST_ROOM
+    yield f"{title[0]:<{len(_TIME)}}  {title[1]:<{what}}  {title[2]:<{run}}  {title[3]}\n"
     for event in events:
         at = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(at, event.kind.value, event.run or "", escape(event.message))
-    return table
+        lines = textwrap.wrap(event.message, room) if is_folded else event.message.splitlines()
+        message = f"\n{' ' * margin}".join(lines)
+        yield f"{at}  {event.kind:<{what}}  {event.run or '':<{run}}  {message}".rstrip() + "\n"
+
+
+def _show_paged(lines: Iterator[str]) -> None:
+    """Prints lines, on a terminal by `$PAGER` as git does; what is newest is at its end."""
+    text = "".join(lines)
+    if not sys.stdout.isatty():
+        typer.echo(text, nl=False)
+        return
+    # As git has it, and begin at the end: quit if all fits, keep colours and the screen.
+    os.environ.setdefault("LESS", "FRX +G")
+    pydoc.pager(text)
 
 
 def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:

@@ -95,7 +95,7 @@ class RunEvents:
         self._window = [span.number for span in spans]
 
     def ingested(self, span: Span, examples: dict[str, int], settings: str, uri: str) -> None:
-        """A span has been read, counted and checked.
+        """A span has been read, counted and checked; once, though later runs find it so again.
 
         Args:
           span: that was read.
@@ -103,16 +103,16 @@ class RunEvents:
           settings: the fingerprint of what decided how files become examples.
           uri: where the examples are.
         """
-        counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
-        self._record(
-            EventKind.INGESTED,
-            f"span {span}: {counts}",
-            span=span.number,
-            signature=span.signature,
-            settings=settings,
-            examples=examples,
-            uri=uri,
-        )
+        reading = {
+            "span": span.number,
+            "signature": span.signature,
+            "settings": settings,
+            "examples": examples,
+            "uri": uri,
+        }
+        if self._last_of_span(EventKind.INGESTED, span) != reading:
+            counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
+            self._record(EventKind.INGESTED, f"span {span}: {counts}", **reading)
 
     def unusable(self, span: Span, message: str, settings: str) -> None:
         """A span cannot be used by settings with that fingerprint; the run goes on without."""
@@ -133,8 +133,7 @@ class RunEvents:
         """
         if cached := [c.name for c in summary.components if c.state is State.CACHED]:
             self._record(EventKind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
-        for anomaly in summary.anomalies:
-            self._record(EventKind.ANOMALY, anomaly)
+        self._found_anomalies(summary.anomalies)
         self._drifted(summary.drift)
         if summary.blessed is not None:
             kind = EventKind.BLESSED if summary.blessed else EventKind.NOT_BLESSED
@@ -145,6 +144,25 @@ class RunEvents:
             self._tell(Occasion.LEFT_OUT, "; ".join(event.message for event in left_out))
         self._ended(summary)
         wait_for_deliveries()
+
+    def _found_anomalies(self, found: Sequence[str]) -> None:
+        """Records those of all columns of a day at once: rare categories come with every other."""
+        newest = self._data[-1]
+        details = {"span": newest.number, "anomalies": list(found), "columns": len(found)}
+        if found and self._last_of_span(EventKind.ANOMALY, newest) != details:
+            message = "; ".join(found)
+            if len(found) > 1:
+                message = f"{len(found)} columns: {message}"
+            self._record(EventKind.ANOMALY, message, **details)
+
+    def _last_of_span(self, kind: EventKind, span: Span) -> dict[str, Any]:
+        """The details of the last event of a kind that is about a span; empty if there is none."""
+        of_span = (
+            event.details
+            for event in reversed(self._event_log.events(kind))
+            if event.details.get("span") == span.number
+        )
+        return next(of_span, {})
 
     def _drifted(self, found: Sequence[str]) -> None:
         """Records drift once: a run that trains finds again what the run that checked found."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tiny_data import ROWS, Checked, TinyPipeline
 
@@ -114,6 +115,32 @@ def test_only_the_newest_span_is_checked(tmp_path: Path) -> None:
     ingested = run.events[1].details
     assert (ingested["span"], ingested["examples"]) == (2, {"train": 11, "eval": 1})
     assert Path(ingested["uri"]).is_dir()
+
+
+def test_what_is_known_of_a_span_is_told_once(tmp_path: Path) -> None:
+    pipeline = TinyPipeline(tmp_path, "{SPAN}/*.csv")
+    schedule: dict[str, Any] = {"window": {"last": 1}, "cron": "0 3 * * *"}
+    pipeline.write(file="1/rows.csv")
+    pipeline.check(schedule=schedule)
+    header, *rows = ROWS.splitlines()
+    odd = [f"{header},more", *(f"{row.replace('north', 'east')},{n}" for n, row in enumerate(rows))]
+    pipeline.write("\n".join(odd), "2/rows.csv")
+
+    run = pipeline.check(schedule=schedule)
+    started, *told, finished = kinds(run)
+    assert (started, finished) == (EventKind.STARTED, EventKind.FINISHED)
+    assert told == [EventKind.INGESTED, EventKind.ANOMALY]
+    anomaly = run.events[-2]
+    assert anomaly.message == f"2 columns: {'; '.join(anomaly.details['anomalies'])}"
+    assert {"side", "more"} == {
+        a.split(", ")[1].split(":")[0] for a in anomaly.details["anomalies"]
+    }
+    assert (anomaly.details["span"], anomaly.details["columns"]) == (2, 2)
+
+    again = pipeline.check(schedule=schedule)
+    assert again.states["ExampleGen"] == "cached"
+    assert kinds(again) == [EventKind.STARTED, EventKind.CACHED, EventKind.FINISHED]
+    assert again.summary["anomalies"] == run.summary["anomalies"], "of the run itself, all is told"
 
 
 def test_splits_may_have_files_of_their_own(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,34 @@ def test_history_is_a_table_or_json(scopeline: Command) -> None:
     assert events[0]["details"]["because"] == "new or changed: 2026-01-01"
     some = scopeline("history", "--json", "--last", "1", "--kind", "due", "--kind", "started")
     assert [event["kind"] for event in json.loads(some[1])] == ["started"]
+
+
+def test_history_is_paged_on_a_terminal_from_its_end(days: Days) -> None:
+    command = [sys.executable, str(ROOT / "local_runner.py"), "history", "--config", str(days.file)]
+    ours, theirs = pty.openpty()
+    environment = os.environ | {
+        "PAGER": "sh -c 'echo $LESS; cat'",
+        "TERM": "xterm",
+        "COLUMNS": "60",
+    }
+    environment.pop("LESS", None)
+    process = subprocess.Popen(
+        [*command, "--output", str(days.folder / "output")],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
+        env=environment,
+    )
+    os.close(theirs)
+    shown = ""
+    with suppress(OSError):  # As a terminal ends.
+        while read := os.read(ours, 9999):
+            shown += read.decode()
+    os.close(ours)
+    assert process.wait(60) == 0, shown
+    options, header, *lines = shown.splitlines()
+    assert options == "FRX +G"
+    assert header.split()[:3] == ["time", "what", "run"]
+    assert max(map(len, lines)) <= 60
+    assert any(line.startswith(" " * 30) for line in lines), "what does not fit stands below"
 
 
 def test_history_of_nothing_says_so(scopeline: Command) -> None:
