@@ -1,0 +1,91 @@
+"""What a pipeline costs that has retrained every night for years: its commands, and its disk.
+
+A thousand nights are simulated (`tools/simulate_days.py`), all of which are kept, and each command
+is timed without the imports; then the same after retention has kept what it keeps by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+from pipeline.cli.run import show_plan
+from pipeline.cli.schedule import history
+from pipeline.cli.versions import show_models
+from pipeline.config.loading import load_config
+from pipeline.metadata.store import connection_config
+from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.scheduler import check_once
+from pipeline.versions.retention import apply_retention
+from tools.simulate_days import Nights
+
+KEEP_ALL = {"versions": "all", "runs": "all"}
+
+
+def seconds(command: Callable[[], object]) -> float:
+    """How long a command takes whose modules are imported."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        command()
+        began = time.perf_counter()
+        command()
+        return time.perf_counter() - began
+
+
+def measure(nights: Nights) -> dict[str, float]:
+    """The seconds of each command, and the megabytes of each file that grows."""
+    config, output = load_config(nights.file), nights.output
+    pipelines = load_pipelines([nights.file], [], output)
+    lock = nights.layout.scheduler_lock
+
+    def look() -> None:
+        check_once(pipelines, lock, ["nothing", "is", "due"], lambda: nights.now)
+
+    return {
+        "history, s": seconds(lambda: history(nights.file, [], output, False, None, [])),
+        "models, s": seconds(lambda: show_models(config, output, as_json=False)),
+        "plan, s": seconds(lambda: show_plan(config, output, verbose=False)),
+        "look, s": seconds(look),
+        "metadata.db, MB": nights.layout.metadata.stat().st_size / 1e6,
+        "ledger.db, MB": nights.layout.event_log.stat().st_size / 1e6,
+    }
+
+
+def main() -> None:
+    """Simulates the nights that the options ask for, and measures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nights", type=int, default=1000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nights-") as folder:
+        nights = Nights(Path(folder), keep=KEEP_ALL)
+        nights.play(options.nights)
+        everything = measure(nights)
+        settings = yaml.safe_load(nights.file.read_text())
+        settings["schedule"]["keep"] = {"versions": 10, "runs": 30}
+        nights.file.write_text(yaml.safe_dump(settings))
+        config = load_config(nights.file)
+        began = time.perf_counter()
+        connection = connection_config(config, nights.layout)
+        apply_retention(config, nights.layout, nights.event_log, connection)
+        deleted = time.perf_counter() - began
+        kept = measure(nights)
+    table = Table("", "all kept", "the newest 30 runs", title=f"{options.nights:,} nights")
+    for name, value in everything.items():
+        table.add_row(name, f"{value:.2f}", f"{kept[name]:.2f}")
+    console = Console()
+    console.print(table)
+    console.print(f"deleting the others took {deleted:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

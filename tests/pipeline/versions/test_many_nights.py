@@ -1,0 +1,93 @@
+"""Retention after many nights that TFX's launcher and ML Metadata have recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as pb
+
+from components.pusher.versions import list_versions
+from components.resolvers.models import _examples_behind
+from pipeline.config.loading import load_config
+from pipeline.metadata.store import check_store
+from pipeline.records.event_log import EventKind
+from pipeline.runs.plan import PlannedComponent, make_plan
+from pipeline.versions.catalog import read_catalog
+from pipeline.versions.retention import apply_retention
+from tools.simulate_days import WINDOW, Nights
+
+NIGHTS = 30
+KEPT_VERSIONS, KEPT_RUNS = 4, 3
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    keep = {"versions": KEPT_VERSIONS, "runs": KEPT_RUNS}
+    nights = Nights(tmp_path_factory.mktemp("nights"), keep=keep)
+    nights.play(NIGHTS - 1)
+    nights.play(1, launched=True)
+    return nights
+
+
+def plan(nights: Nights) -> list[PlannedComponent]:
+    return list(make_plan(load_config(nights.file), nights.layout))
+
+
+def state(nights: Nights) -> dict[str, Any]:
+    """What is in the metadata."""
+    store = nights.store
+    executions = store.get_executions()
+    return {
+        "executions": len(executions),
+        "artifacts": len(store.get_artifacts()),
+        "events": len(store.get_events_by_execution_ids([e.id for e in executions])),
+        "contexts": len(store.get_contexts()),
+    }
+
+
+def test_what_stays_is_used_as_before(nights: Nights) -> None:
+    before, size = state(nights), nights.layout.metadata.stat().st_size
+    planned = plan(nights)
+    assert not any(component.runs for component in planned)
+    behind = {
+        a.uri: _examples_behind(nights.store, a.id)
+        for a in nights.store.get_artifacts_by_type("Model")
+    }
+    assert len(behind) == NIGHTS
+
+    connection = check_store(nights.config, nights.layout)
+    (line,) = apply_retention(nights.config, nights.layout, nights.event_log, connection)
+
+    gone = NIGHTS - KEPT_VERSIONS
+    assert line.startswith(f"{gone} versions deleted (")
+    assert f"{NIGHTS - KEPT_RUNS} runs and " in line
+    assert plan(nights) == planned, "the next run is cached, and resolves what it did"
+    after = state(nights)
+    assert all(after[kind] < before[kind] / 2 for kind in before), (before, after)
+    assert nights.layout.metadata.stat().st_size < size / 1.5
+
+    catalog = read_catalog(nights.layout, nights.event_log)
+    assert len(catalog) == KEPT_VERSIONS
+    live = {a.uri: a for a in nights.store.get_artifacts() if a.state == pb.Artifact.LIVE}
+    assert all(Path(uri).is_dir() for uri in live)
+    for version in catalog:
+        assert version.model is not None
+        examples = _examples_behind(nights.store, live[version.model].id)
+        assert examples == behind[version.model]
+        assert len(examples) == WINDOW
+        known = nights.store.get_artifacts_by_id(list(examples))
+        assert len(known) == WINDOW, "though the files of some are gone"
+
+
+def test_the_store_grows_no_more(nights: Nights) -> None:
+    connection = check_store(nights.config, nights.layout)
+    sizes = []
+    for _ in range(3):
+        nights.play(WINDOW, launched=False)
+        apply_retention(nights.config, nights.layout, nights.event_log, connection)
+        sizes.append(state(nights))
+    assert sizes[1] == sizes[2]
+    assert len(list_versions(Path(nights.layout.serving))) == KEPT_VERSIONS
+    assert nights.event_log.events(EventKind.DELETED)[-1].details["artifacts"] > 0

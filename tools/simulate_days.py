@@ -1,0 +1,316 @@
+"""Nights of retraining as they are recorded, without training: ledger, metadata, versions.
+
+The first nights go through TFX's own launcher, with executors that make their output folders and no
+more. Each later night is the last of these again, a day on: the same executions, artifacts and
+contexts, written by ML Metadata's own client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ml_metadata import MetadataStore
+from ml_metadata.proto import metadata_store_pb2 as pb
+from tfx.components.evaluator import constants
+from tfx.dsl.compiler import compiler
+from tfx.orchestration.portable import base_executor_operator, data_types
+from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+
+from components.pusher.versions import PROVENANCE_FILE, Provenance
+from pipeline.config.loading import load_config
+from pipeline.graph import create_pipeline
+from pipeline.layout import Layout
+from pipeline.metadata.store import sqlite_connection
+from pipeline.records.event_log import EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.records.summary import ComponentSummary, MetricSummary, RunSummary, State, Status
+from pipeline.run_context import RunContext, RunRequest, resolve_run
+from pipeline.runs.local import compiled_nodes, launch
+from pipeline.runs.window_reader import make_spans
+from pipeline.schedule.check import record_decision
+from pipeline.schedule.decision import Due, decide
+
+FIRST_DAY = date(2024, 1, 1)
+ARRIVAL, CHECK = time(1, tzinfo=UTC), time(3, 10, tzinfo=UTC)
+"""When the data of a day arrives in the night after it, and when the scheduler looks."""
+WINDOW = 3
+LAUNCHED = WINDOW + 2
+"""So many nights go through TFX: the last of them has a whole window, and all to resolve."""
+ROWS = "size,side,label\n" + "".join(
+    f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12)
+)
+CONFIG: dict[str, Any] = {
+    "name": "nights",
+    "data": {"format": "csv", "label": "label"},
+    "task": "binary",
+    "evaluate": {"thresholds": {"auc": {"min": 0.8}}},
+    "drift": {"columns": {"size": {"jensen_shannon": 0.2}}},
+    "schedule": {"cron": "0 3 * * *", "window": {"last": WINDOW}, "warm_start": True},
+}
+ODD = "train split, side: expected one of 'north', 'south'; found 'east' in 1 of 11 rows"
+
+
+class _OutputFolders(base_executor_operator.BaseExecutorOperator):
+    """Stands where an executor would run: all models are good."""
+
+    SUPPORTED_EXECUTOR_SPEC_TYPE = [
+        executable_spec_pb2.PythonClassExecutableSpec,
+        executable_spec_pb2.BeamExecutableSpec,
+    ]
+    SUPPORTED_PLATFORM_CONFIG_TYPE = None
+
+    def run_executor(
+        self, execution_info: data_types.ExecutionInfo
+    ) -> execution_result_pb2.ExecutorOutput:
+        for artifacts in execution_info.output_dict.values():
+            for artifact in artifacts:
+                (Path(artifact.uri) / "content").write_bytes(b"content")
+        for blessing in execution_info.output_dict.get("blessing", []):
+            (model,) = execution_info.input_dict["model"]
+            blessing.set_int_custom_property(
+                constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.BLESSED_VALUE
+            )
+            blessing.set_int_custom_property(
+                constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id
+            )
+        return execution_result_pb2.ExecutorOutput()
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What an artifact is to a night: of which node, and of how many nights before."""
+
+    node: str
+    key: str
+    nights_ago: int
+
+
+class Nights:
+    """A pipeline whose nights have been."""
+
+    def __init__(self, folder: Path, **schedule: Any) -> None:
+        """Writes the config; `schedule` has more of its keys."""
+        self.folder = folder
+        self.file = folder / "nights.yaml"
+        data = CONFIG["data"] | {"path": str(folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv")}
+        settings = CONFIG | {"data": data, "schedule": CONFIG["schedule"] | schedule}
+        self.file.write_text(yaml.safe_dump(settings))
+        self.config = load_config(self.file)
+        self.output = folder / "output"
+        self.layout = Layout.of(self.config, self.output)
+        self.layout.root.mkdir(parents=True)
+        self.event_log = EventLog(self.layout.event_log)
+        self.nights = 0
+        self._last = _Recorded({}, {})
+
+    @property
+    def now(self) -> datetime:
+        """When the scheduler looks after the last night's data."""
+        return self._night(self.nights, CHECK)
+
+    @property
+    def store(self) -> MetadataStore:
+        """The metadata."""
+        return MetadataStore(sqlite_connection(self.layout.metadata))
+
+    def play(self, nights: int, launched: bool = False) -> None:
+        """Records further nights; `launched` has all of them go through TFX."""
+        store = self.store
+        for _ in range(nights):
+            self.nights += 1
+            self._deliver()
+            self._record_night(store, launched or self.nights <= LAUNCHED)
+
+    def _night(self, number: int, at: time) -> datetime:
+        return datetime.combine(FIRST_DAY + timedelta(days=number), at)
+
+    def _deliver(self) -> None:
+        day = FIRST_DAY + timedelta(days=self.nights - 1)
+        path = self.folder / "days" / day.isoformat() / "rows.csv"
+        path.parent.mkdir(parents=True)
+        path.write_text(ROWS)
+        arrived = self._night(self.nights, ARRIVAL).timestamp()
+        os.utime(path, (arrived, arrived))
+
+    def _record_night(self, store: MetadataStore, launched: bool) -> None:
+        """A decision, a run and its push."""
+        config, run = self.config, self.now.strftime("%Y-%m-%dT%H-%M-%S.%f")
+        decision = decide(config, self.layout, self.event_log, self.now)
+        if not isinstance(decision, Due):
+            raise RuntimeError(decision.reason)
+        record_decision(decision, self.event_log, self.now)
+        context = resolve_run(config, self.layout, RunRequest())
+        events = RunEvents(self.event_log, config, run, list(context.data), decision.reason)
+        events.started()
+        if launched:
+            self._launch(context, run)
+            self._last = _Recorded.of(store, run, self._last)
+        else:
+            self._last = self._last.again(store, run)
+        newest, examples = context.data[-1], self._last.made["ExampleGen", "examples"].uri
+        events.ingested(newest, {"train": 11, "eval": 1}, "settings", examples)
+        model = self._last.made["Trainer", "model"]
+        version = Path(self.layout.serving) / str(int(self.now.timestamp()))
+        self._push(model, version, run)
+        events.concluded(self._summary(run, version), model.uri)
+
+    def _launch(self, context: RunContext, run: str) -> None:
+        operators = dict.fromkeys(_OutputFolders.SUPPORTED_EXECUTOR_SPEC_TYPE, _OutputFolders)
+        spans = make_spans(context.data, self.event_log)
+        compiled = compiler.Compiler().compile(create_pipeline(context, spans))
+        for node in compiled_nodes(compiled, run):
+            launch(node, custom_executor_operators=operators)
+
+    def _push(self, model: pb.Artifact, version: Path, run: str) -> None:
+        folder = self.layout.run(run).root
+        folder.mkdir(parents=True)
+        at = self.now.timestamp()
+        (folder / "run.log").write_text("it said something\n" * 100)
+        os.utime(folder, (at, at))
+        shutil.copytree(model.uri, version)
+        told = Provenance(
+            model.uri, model.id, model.create_time_since_epoch, run, self.now.isoformat()
+        )
+        (version / PROVENANCE_FILE).parent.mkdir()
+        (version / PROVENANCE_FILE).write_text(json.dumps(asdict(told)))
+
+    def _summary(self, run: str, version: Path) -> RunSummary:
+        components = [
+            ComponentSummary(name=name, state=state, seconds=1)
+            for name, state in (("SchemaGen", State.CACHED), ("Trainer", State.RAN))
+        ]
+        metric = MetricSummary(value=0.9, in_service=0.89, needs="at least 0.8", ok=True)
+        return RunSummary(
+            run_id=run,
+            pipeline=self.config.name,
+            started=self.now.isoformat(),
+            strategy="default",
+            status=Status.PUSHED,
+            components=components,
+            anomalies=[ODD] * (self.nights % 3 == 0),
+            metrics={"auc": metric},
+            blessed=True,
+            reason="auc is 0.9, and 0.89 in service",
+            pushed=str(version),
+        )
+
+
+@dataclass
+class _Recorded:
+    """The executions of a night, and what they made."""
+
+    executions: dict[str, tuple[pb.Execution, list[tuple[_Role, pb.Event]], list[pb.Context]]]
+    """By node, in their order, with what they took and gave."""
+    made: dict[tuple[str, str], pb.Artifact]
+    """By node and key."""
+    before: _Recorded | None = None
+
+    @classmethod
+    def of(cls, store: MetadataStore, run: str, before: _Recorded) -> _Recorded:
+        """What the launcher has recorded of a run."""
+        context = store.get_context_by_type_and_name("pipeline_run", f"{run}")
+        found = cls({}, {}, before)
+        for execution in sorted(
+            store.get_executions_by_context(context.id), key=lambda execution: execution.id
+        ):
+            contexts = store.get_contexts_by_execution(execution.id)
+            node = next(c.name.partition(".")[2] for c in contexts if c.type == "node")
+            events = store.get_events_by_execution_ids([execution.id])
+            artifacts = {
+                a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])
+            }
+            for event in events:
+                if event.type == pb.Event.OUTPUT:
+                    key = event.path.steps[0].key
+                    found.made[node, key] = artifacts[event.artifact_id]
+            told = [(found.role_of(event.artifact_id), event) for event in events]
+            found.executions[node] = execution, told, contexts
+        return found
+
+    def nights(self) -> Iterator[_Recorded]:
+        """This night and those before it."""
+        night: _Recorded | None = self
+        while night is not None:
+            yield night
+            night = night.before
+
+    def role_of(self, artifact: int) -> _Role:
+        """What an artifact is to this night."""
+        for ago, night in enumerate(self.nights()):
+            for (node, key), made in night.made.items():
+                if made.id == artifact:
+                    return _Role(node, key, ago)
+        raise LookupError(artifact)
+
+    def again(self, store: MetadataStore, run: str) -> _Recorded:
+        """Records the same a day on."""
+        new = _Recorded({}, {}, self)
+        history = [*new.nights()][: WINDOW + 2]
+        history[-1].before = None  # So that a thousand nights do not hang on each other.
+        for node, (execution, told, contexts) in self.executions.items():
+            copy = pb.Execution()
+            copy.CopyFrom(execution)
+            for field in ("id", "name", "create_time_since_epoch", "last_update_time_since_epoch"):
+                copy.ClearField(field)
+            pairs = [(_artifact(role, history, node, run), _event(event)) for role, event in told]
+            done, ids, _ = store.put_execution(
+                copy,
+                pairs,
+                [_context(context, run) for context in contexts],
+                reuse_context_if_already_exist=True,
+            )
+            copy.id = done
+            for (role, event), (_, _), number in zip(told, pairs, ids, strict=True):
+                if event.type == pb.Event.OUTPUT and role.nights_ago == 0:
+                    (new.made[node, role.key],) = store.get_artifacts_by_id([number])
+            new.executions[node] = copy, told, contexts
+        for key, artifact in self.made.items():
+            new.made.setdefault(key, artifact)  # From the cache.
+        return new
+
+
+def _artifact(role: _Role, nights: list[_Recorded], node: str, run: str) -> pb.Artifact:
+    """What stands for an artifact a day later: one that was made, or is made now."""
+    night = nights[role.nights_ago]
+    if (role.node, role.key) in night.made:
+        return night.made[role.node, role.key]
+    before = nights[role.nights_ago + 1].made[role.node, role.key]
+    made = pb.Artifact()
+    made.CopyFrom(before)
+    for field in ("id", "name", "create_time_since_epoch", "last_update_time_since_epoch"):
+        made.ClearField(field)
+    folder = Path(before.uri).with_name(run)
+    folder.mkdir(parents=True)
+    (folder / "content").write_bytes(b"content")
+    made.uri = str(folder)
+    if "span" in made.custom_properties:
+        made.custom_properties["span"].int_value += 1
+    if constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY in made.custom_properties:
+        model = nights[0].made["Trainer", "model"].id
+        made.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY].int_value = model
+    return made
+
+
+def _event(event: pb.Event) -> pb.Event:
+    copy = pb.Event(type=event.type)
+    copy.path.CopyFrom(event.path)
+    return copy
+
+
+def _context(context: pb.Context, run: str) -> pb.Context:
+    """The pipeline's or the node's own; of a run and a cache key, new ones."""
+    if context.type in ("pipeline", "node"):
+        return context
+    copy = pb.Context(type_id=context.type_id)
+    copy.name = run if context.type == "pipeline_run" else f"{context.name[:32]}{run}"
+    for name, value in context.custom_properties.items():
+        copy.custom_properties[name].CopyFrom(value)
+    return copy
