@@ -162,16 +162,13 @@ def _why(node: Node, signal: _WouldRunError) -> str:
     """What differs from the last successful execution of the node."""
     with node.launcher_arguments["mlmd_connection"] as handle:
         store = handle.store
-        kind = node.launcher_arguments["pipeline_node"].node_info.type.name
         # Of this pipeline: a server's database may hold others as well.
-        pipeline = node.launcher_arguments["pipeline_info"].id
-        context = store.get_context_by_type_and_name(constants.PIPELINE_CONTEXT_TYPE_NAME, pipeline)
+        name = f"{node.launcher_arguments['pipeline_info'].id}.{node.id}"
+        context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, name)
         done = [
             execution
             for execution in store.get_executions_by_context(context.id)
-            if execution.type == kind
-            and execution.id != signal.execution_id
-            and execution.last_known_state in _DONE
+            if execution.id != signal.execution_id and execution.last_known_state in _DONE
         ]
         if not done:
             return "it has not run yet"
