@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,7 +10,7 @@ from typing import TypeAlias
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.rows import show_value
+from components.example_validator.moves import SHOWN_MOVES, describe_move, find_column
 from components.example_validator.wording import Finding
 from trainer_module.errors import DataError
 
@@ -27,6 +26,9 @@ _MEASURES = {
     ),
 }
 """By kind of anomaly: TFDV's measurement, the config's key for it, and what it is of."""
+
+_NOTICEABLE = 0.02
+"""The Jensen-Shannon divergence that some hundred rows of the same kind hardly reach by chance."""
 
 DRIFT = {
     _Type.COMPARATOR_L_INFTY_HIGH,
@@ -101,21 +103,64 @@ class Drift:
         return changed
 
 
+def most_moved(
+    before: statistics_pb2.DatasetFeatureStatisticsList,
+    now: statistics_pb2.DatasetFeatureStatisticsList,
+) -> list[str]:
+    """The columns whose distributions diverged most, each with figures, the furthest first.
+
+    Args:
+      before: statistics of one split of older data.
+      now: of the same split of other data.
+    """
+    schema = tfdv.infer_schema(now)
+    every = Drift({f.name: {"jensen_shannon": _NOTICEABLE} for f in schema.feature})
+    measured = {
+        info.path.step[0]: max(m.value for m in info.drift_measurements)
+        for info in every.validate(now, schema, before).drift_skew_info
+        if info.drift_measurements
+    }
+    moved = [name for name, value in measured.items() if value > _NOTICEABLE]
+    furthest = sorted(moved, key=lambda name: -measured[name])[:SHOWN_MOVES]
+    moves = {n: describe_move(find_column(before, n), find_column(now, n)) for n in furthest}
+    return [f"{name}: {move}" for name, move in moves.items() if move]
+
+
+@dataclass(frozen=True)
+class Older:
+    """Statistics of older data, which drift is measured from."""
+
+    statistics: statistics_pb2.DatasetFeatureStatisticsList
+    name: str
+    """What people call that data, such as `span 2026-01-05`; may be empty."""
+
+
 def describe_drift(
-    reason: anomalies_pb2.AnomalyInfo.Reason, measured: Mapping[int, _Measured]
+    reason: anomalies_pb2.AnomalyInfo.Reason,
+    measured: Mapping[int, _Measured],
+    column: str,
+    now: statistics_pb2.DatasetFeatureStatisticsList,
+    older: Older | None,
 ) -> str:
-    """How far a column's values moved, and how far they may.
+    """How far a column's values moved, how far they may, and from what to what.
 
     Args:
       reason: TFDV's.
       measured: of the column, by the type of the measurement.
+      column: its name.
+      now: the statistics in which it was found.
+      older: what they were compared with.
     """
     kind, key, what = _MEASURES.get(reason.type, (None, "", ""))
     if kind not in measured:
         return Finding.in_tfdvs_words(reason.description).found
     value, threshold = measured[kind].value, measured[kind].threshold
-    most = re.search(r"maximum difference is: (.*)$", reason.description.strip(), re.DOTALL)
+    found = f"{value:.3g}"
+    if older is not None:
+        found += f" compared with {older.name}" if older.name else ""
+        move = describe_move(find_column(older.statistics, column), find_column(now, column))
+        found += f": {move}" if move else ""
     return (
         f"expected the {what} of its values to move by no more than {threshold:g} ({key}); found "
-        f"{value:.3g}" + (f", most of all for {show_value(most[1])}" if most else "")
+        f"{found}"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Annotated
 
 import psutil
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -23,6 +21,7 @@ from pipeline.cli.options import (
     find_modules_here,
     flag,
 )
+from pipeline.cli.tables import plain_table, wide_console
 from pipeline.clock import system_clock
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
@@ -38,8 +37,6 @@ from trainer_module.errors import ConfigError
 
 NEXT_FIRINGS = 3
 """How many firings to come are shown of each pipeline."""
-NO_TERMINAL_WIDTH = 200
-"""Characters in a line where the output is no terminal."""
 
 
 def schedule(
@@ -80,7 +77,7 @@ def schedule(
     find_modules_here()
     pipelines = load_pipelines(configs, overrides, output, verbose)
     if lists:
-        _console().print(_schedule_table(pipelines, system_clock()))
+        wide_console().print(_schedule_table(pipelines, system_clock()))
         return
     layout = Layout(output.resolve(), pipelines[0].name)
     lock_file = layout.scheduler_lock
@@ -118,7 +115,7 @@ def history(
         lines = ",\n".join(json.dumps(_as_dict(event)) for event in events)
         typer.echo(f"[\n{lines}\n]" if events else "[]")
     elif events:
-        _console().print(_history_table(events))
+        wide_console().print(_history_table(events))
     else:
         typer.echo(f"{layout.name}: nothing has been decided or run yet")
 
@@ -144,20 +141,8 @@ def _as_dict(event: LoggedEvent) -> dict[str, object]:
     }
 
 
-def _console() -> Console:
-    """As wide as the terminal; wide enough for a sentence where there is none."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _history_table(events: list[LoggedEvent]) -> Table:
-    table = _table("time", "what", "run", "why, and what came of it")
+    table = plain_table("time", "what", "run", "why, and what came of it")
     for event in events:
         at = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(at, event.kind.value, event.run or "", escape(event.message))
@@ -165,7 +150,7 @@ def _history_table(events: list[LoggedEvent]) -> Table:
 
 
 def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
-    table = _table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
+    table = plain_table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
     for pipeline in pipelines:
         settings = pipeline.load_config().schedule_or_default
         layout = Layout(pipeline.output, pipeline.name)

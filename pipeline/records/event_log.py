@@ -48,9 +48,16 @@ class EventKind(StrEnum):
     INGESTED = "ingested"
     """A span was read; details: `span`, `examples`."""
     UNUSABLE_SPAN = "unusable span"
-    """A span cannot be read, or has no examples; details: `span`."""
+    """A span was refused: it cannot be read, breaks the schema or has drifted; details: `span`,
+    `signature`, `has_drifted`."""
+    EMPTY_SPAN = "empty span"
+    """A span holds no row, and is waited for; details: `span`, `signature`."""
+    SPAN_ACCEPTED = "span accepted"
+    """Somebody accepted a span that had drifted; details: `span`, `signature`, `digest`,
+    `reason`."""
     ANOMALY = "anomaly"
     DRIFT = "drift"
+    """A span has drifted and is used all the same; details: `span`, `signature`."""
     BLESSED = "blessed"
     NOT_BLESSED = "not blessed"
     PUSHED = "pushed"

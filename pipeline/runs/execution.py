@@ -12,6 +12,7 @@ from components.example_validator.verdict import ACCEPT
 from pipeline.component_ids import ComponentId
 from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.layout import Layout, RunLayout
+from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
@@ -59,12 +60,13 @@ def execute(
             observer.summary.notes.append(note)
         spans = None
         if window is not None:
+            tell_empty_spans(config, window.empty, event_log, run_id)
             reader = WindowReader(context, event_log, run_events, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, console)
             observer.summary.notes += reader.notes
-            spans = make_spans(usable, event_log)
+            spans = make_spans(usable, config, event_log)
             if not request.validate_only:
-                observer.summary.notes += left_out(window, usable)
+                observer.summary.notes += left_out(window, usable, event_log)
         create = create_ingestion if request.validate_only else create_pipeline
         # Without arguments Beam works in this process, and programs of others are left alone.
         with shared_module_path() if config.beam.args else nullcontext():

@@ -44,7 +44,7 @@ class _Metadata:
     """By an artifact's id, the executions that gave it, anew or from the cache."""
 
 
-def delete_artifacts(layout: Layout, connection: Any, runs: Set[str], models: Set[str]) -> Freed:
+def delete_artifacts(layout: Layout, connection: Any, runs: Set[str], needed: Set[str]) -> Freed:
     """Deletes the artifacts that only other runs have used.
 
     Their state in the metadata is DELETED before a file of theirs is: TFX takes only what is LIVE,
@@ -55,10 +55,10 @@ def delete_artifacts(layout: Layout, connection: Any, runs: Set[str], models: Se
       layout: of the pipeline.
       connection: how ML Metadata reaches its store.
       runs: the ids of the runs to keep.
-      models: the uris of Model artifacts to keep in any case.
+      needed: the uris of artifacts to keep in any case, such as models.
     """
     metadata = _read(layout, connection, runs)
-    kept = _kept(metadata, models)
+    kept = _kept(metadata, needed)
     _retire(metadata, kept)
     live = {a.uri for a in metadata.artifacts.values() if a.state != a.DELETED}
     freed = Freed()
@@ -112,12 +112,12 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> _Metadata:
     return metadata
 
 
-def _kept(metadata: _Metadata, models: Set[str]) -> set[int]:
+def _kept(metadata: _Metadata, needed: Set[str]) -> set[int]:
     """The ids of the artifacts to keep.
 
-    What a run to keep has made, taken (also from the cache) or resolved; the models, the latest
-    blessed one and their blessings; the statistics of the examples, which a later run compares its
-    own with.
+    What a run to keep has made, taken (also from the cache) or resolved; what is needed, the latest
+    blessed model and their blessings; the statistics of the examples, which a later run compares
+    its own with.
     """
     kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
@@ -131,7 +131,7 @@ def _kept(metadata: _Metadata, models: Set[str]) -> set[int]:
         for a in live
         if a.type == "Model" and a.id in blessings and not _property(a, WITHDRAWN_PROPERTY)
     ]
-    kept |= {a.id for a in live if a.type == "Model" and a.uri in models}
+    kept |= {a.id for a in live if a.uri in needed}
     kept |= set(sorted(blessed)[-1:])
     kept |= {blessing for model, blessing in blessings.items() if model in kept}
     examples = {a.id for a in live if a.type == "Examples" and a.id in kept}

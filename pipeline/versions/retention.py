@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from components.pusher.versions import delete_abandoned, delete_version
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import Status
 from pipeline.versions.artifacts import Freed, delete_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
@@ -25,8 +27,9 @@ def apply_retention(
     """Deletes what a pipeline need not keep; what was deleted is in the event log.
 
     The version that serves stays, the models behind versions that are there, the latest blessed
-    model, the latest run that came to its end, and with it the spans that it was trained on. A
-    remote serving folder is left alone: its versions are for the store's own rules to delete.
+    model, the latest run that came to its end, and with it the spans that it was trained on, and
+    the one that drift is measured from. A remote serving folder is left alone: its versions are for
+    the store's own rules to delete.
 
     Killed at whatever moment, the next call goes on.
 
@@ -92,10 +95,11 @@ def _delete_runs(
     found = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []
     runs = [path.name for path in found]
     kept = set(runs[-keep:]) | _last_finished(event_log)
-    models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
+    needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
+    needed |= _last_passed(config, event_log)
     freed = Freed()
     if config.metadata is not None or layout.metadata.exists():
-        freed = delete_artifacts(layout, connection, kept, models)
+        freed = delete_artifacts(layout, connection, kept, needed)
     old = [layout.run(run).root for run in runs if run not in kept]
     for run in old:
         freed.bytes += size_of(run)
@@ -125,6 +129,16 @@ def _last_finished(event_log: EventLog) -> set[str]:
         if event.run is not None and event.details["status"] != Status.VALIDATED:
             return {event.run}
     return set()
+
+
+def _last_passed(config: PipelineConfig, event_log: EventLog) -> set[str]:
+    """The uri of the examples that the next span's drift is measured from, however old they are."""
+    if not config.drift.columns:
+        return set()
+    records = SpanRecords(event_log)
+    number = records.compared_with(sys.maxsize, config.drift.on_drift)
+    reading = None if number is None else records.reading(number)
+    return set() if reading is None else {reading.details["uri"]}
 
 
 def _count(number: int, thing: str) -> str:

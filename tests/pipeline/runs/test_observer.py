@@ -16,7 +16,8 @@ from small_components import Break, checks, play, training
 from components.pusher.versions import list_versions, read_provenance
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import DataLocation
-from pipeline.data.spans import File, Span, Window
+from pipeline.data.span_files import File
+from pipeline.data.spans import Span, Window
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
