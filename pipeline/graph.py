@@ -32,7 +32,7 @@ from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import EVAL_SPLIT
 from pipeline.config.span_patterns import is_dated, show_span
-from pipeline.evaluation import constant_metric, make_eval_config
+from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
 from pipeline.ingestion import make_example_gen
 from pipeline.run_context import RunContext
 from trainer_module.settings import IgnoredFeature, ImageFeature
@@ -140,7 +140,8 @@ def create_pipeline(
         label=config.data.label,
         task=config.task,
         split=EVAL_SPLIT,
-        constant_metric=constant_metric(config),
+        constant_metric=reference_metric(config),
+        constant_decides=constant_metric(config) is not None,
     ).with_id(ComponentId.EVALUATOR.value)
     code = (
         "components/evaluator",

@@ -21,7 +21,7 @@ from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.results.artifact_reader import ArtifactResults
+from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
@@ -50,7 +50,7 @@ def execute(
     config, layout, window = context.config, context.layout, context.window
     event_log, run_id = EventLog(layout.event_log), files.root.name
     run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
-    results = ArtifactResults(context.connection, config)
+    results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)

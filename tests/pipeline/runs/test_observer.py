@@ -26,7 +26,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.results.artifact_reader import ArtifactResults
+from pipeline.runs.results.artifact_results import ArtifactResults
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 
@@ -55,7 +55,7 @@ class Recording:
             self.files,
             RunConsole(self.stream),
             RunEvents(self.event_log, config, "run 1", found, "test"),
-            ArtifactResults(context.connection, config),
+            ArtifactResults(context.connection, config, self.event_log),
         )
 
     @property
