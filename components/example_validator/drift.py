@@ -10,7 +10,7 @@ from typing import TypeAlias
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.moves import SHOWN_MOVES, describe_move, find_column
+from components.example_validator.moves import describe_move, find_column
 from components.example_validator.wording import Finding
 from trainer_module.errors import DataError
 
@@ -26,9 +26,6 @@ _MEASURES = {
     ),
 }
 """By kind of anomaly: TFDV's measurement, the config's key for it, and what it is of."""
-
-_NOTICEABLE = 0.02
-"""The Jensen-Shannon divergence that some hundred rows of the same kind hardly reach by chance."""
 
 DRIFT = {
     _Type.COMPARATOR_L_INFTY_HIGH,
@@ -101,29 +98,6 @@ class Drift:
             if (jensen_shannon := threshold.get("jensen_shannon")) is not None:
                 comparator.jensen_shannon_divergence.threshold = jensen_shannon
         return changed
-
-
-def most_moved(
-    before: statistics_pb2.DatasetFeatureStatisticsList,
-    now: statistics_pb2.DatasetFeatureStatisticsList,
-) -> list[str]:
-    """The columns whose distributions diverged most, each with figures, the furthest first.
-
-    Args:
-      before: statistics of one split of older data.
-      now: of the same split of other data.
-    """
-    schema = tfdv.infer_schema(now)
-    every = Drift({f.name: {"jensen_shannon": _NOTICEABLE} for f in schema.feature})
-    measured = {
-        info.path.step[0]: max(m.value for m in info.drift_measurements)
-        for info in every.validate(now, schema, before).drift_skew_info
-        if info.drift_measurements
-    }
-    moved = [name for name, value in measured.items() if value > _NOTICEABLE]
-    furthest = sorted(moved, key=lambda name: -measured[name])[:SHOWN_MOVES]
-    moves = {n: describe_move(find_column(before, n), find_column(now, n)) for n in furthest}
-    return [f"{name}: {move}" for name, move in moves.items() if move]
 
 
 @dataclass(frozen=True)

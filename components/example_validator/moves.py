@@ -16,6 +16,12 @@ SHOWN_MOVES = 3
 """So many values of a column, or columns, are named: those that moved most."""
 _LEAST_SHARE = 0.005
 """A share that moved by less looks the same, written out."""
+_LEAST_DISTANCE = 0.05
+"""What moved by less is no explanation."""
+_CHANCE = 1.95
+"""Times the root of 1/n + 1/m: what the distance of two samples of one distribution exceeds once
+in a thousand times (Smirnov, 1948)."""
+_LEAST_SHRINKING = 0.5
 _LEAST_SPREAD = 1.25
 """A standard deviation that grew or shrank by less is not told."""
 
@@ -41,6 +47,50 @@ def describe_move(before: Column | None, now: Column | None) -> str:
     else:
         parts = ["its values are of another type"] if kinds[0] != kinds[1] else []
     return ", ".join([*parts, *_move_of_missing(before, now)])
+
+
+def most_moved(before: Statistics, now: Statistics) -> list[str]:
+    """The columns that moved most, and more than by chance, each with figures, the furthest first.
+
+    Args:
+      before: of one split of older data.
+      now: of the same split of other data.
+    """
+    names = [feature.path.step[0] for feature in now.datasets[0].features]
+    pairs = {name: (find_column(before, name), find_column(now, name)) for name in names}
+    distances = {name: _distance(*pair) for name, pair in pairs.items()}
+    chance = _CHANCE * math.sqrt(sum(1 / max(s.datasets[0].num_examples, 1) for s in (before, now)))
+    moved = [name for name, far in distances.items() if far > max(chance, _LEAST_DISTANCE)]
+    furthest = sorted(moved, key=lambda name: -distances[name])[:SHOWN_MOVES]
+    return [f"{name}: {move}" for name in furthest if (move := describe_move(*pairs[name]))]
+
+
+def _distance(before: Column | None, now: Column | None) -> float:
+    """From 0 to 1: the share of rows that a value, a gap or the middle of the numbers moved by."""
+    if before is None or now is None or before.WhichOneof("stats") != now.WhichOneof("stats"):
+        return 1.0
+    distances = [abs(_missing(now) - _missing(before))]
+    if now.WhichOneof("stats") == "string_stats":
+        old, new = _shares(before), _shares(now)
+        distances += [abs(new.get(v, 0.0) - old.get(v, 0.0)) for v in {**old, **new}]
+    elif now.WhichOneof("stats") == "num_stats":
+        distances += _distances_of_numbers(before.num_stats, now.num_stats)
+    return max(distances)
+
+
+def _distances_of_numbers(
+    before: statistics_pb2.NumericStatistics, now: statistics_pb2.NumericStatistics
+) -> list[float]:
+    """By the means, as of two normal distributions (Kolmogorov and Smirnov), and by the spreads.
+
+    A spread counts from half or double on: an outlier changes it by less.
+    """
+    spread = math.hypot(before.std_dev, now.std_dev) / math.sqrt(2)
+    if not spread:
+        return [float(before.mean != now.mean)]
+    far = math.erf(abs(now.mean - before.mean) / spread / math.sqrt(8))
+    shrunk = 1 - min(before.std_dev, now.std_dev) / max(before.std_dev, now.std_dev)
+    return [far, shrunk if shrunk > _LEAST_SHRINKING else 0.0]
 
 
 def _moves_of_values(before: Column, now: Column) -> list[str]:
@@ -73,7 +123,8 @@ def _shares(column: Column) -> dict[str, float]:
 def _moves_of_numbers(
     before: statistics_pb2.NumericStatistics, now: statistics_pb2.NumericStatistics
 ) -> list[str]:
-    parts = [f"mean {before.mean:.4g} to {now.mean:.4g}"]
+    means = [f"{one.mean:.4g}" for one in (before, now)]
+    parts = [f"mean {means[0]} to {means[1]}"] if means[0] != means[1] else []
     spreads = sorted([before.std_dev, now.std_dev])
     if spreads[1] > spreads[0] * _LEAST_SPREAD:
         parts.append(f"standard deviation {before.std_dev:.4g} to {now.std_dev:.4g}")

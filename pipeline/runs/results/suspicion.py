@@ -17,7 +17,7 @@ from tfx.types import Artifact
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
 from components.example_validator.component import DRIFT_SPLIT
-from components.example_validator.drift import most_moved
+from components.example_validator.moves import most_moved
 from pipeline.component_ids import ComponentId
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import PipelineConfig

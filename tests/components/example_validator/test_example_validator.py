@@ -15,7 +15,6 @@ from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.component import ExampleValidator, Executor
-from components.example_validator.drift import most_moved
 from pipeline.config.schedule import DriftSettings
 from trainer_module.errors import DataError, DriftError
 from trainer_module.settings import Task
@@ -225,14 +224,6 @@ def test_comparators_of_a_curated_schema_hold_for_other_columns(validation: Vali
     (anomaly,) = validation.run(count(fare=2.0), infinity_norm(0.5))
     assert (anomaly.column, anomaly.is_drift) == ("fare", True)
     assert validation.run(count(fare=2.0), jensen_shannon("fare", 0.99)) == []
-
-
-def test_columns_that_moved_most_are_found_without_thresholds() -> None:
-    assert most_moved(BEFORE, BEFORE) == []
-    assert most_moved(BEFORE, count(fare=2.0, cash=0.9)) == [
-        "fare: mean -0.03995 to 1.96",
-        "payment: 'card' from 50 % to 10 %, 'cash' from 50 % to 90 %",
-    ]
 
 
 @pytest.mark.parametrize(
