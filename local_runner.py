@@ -28,6 +28,7 @@ from pipeline.cli.options import (
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
+from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import roll_back_model, show_models, withdraw_model
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(schema_app, name="schema")
+app.add_typer(spans_app, name="spans")
 app.command()(schedule)
 app.command()(history)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trainer_module import errors
-from trainer_module.errors import ScopelineError
+from trainer_module.errors import DriftError, ScopelineError
 
 # Beam appends the step to the message.
 _STEP = r" \[while running '[^\n]*"
@@ -28,6 +28,11 @@ def find_user_error(exception: BaseException) -> ScopelineError | None:
             if isinstance(kind, type) and issubclass(kind, ScopelineError):
                 return kind(message)
     return None
+
+
+def is_drift(error: BaseException) -> bool:
+    """Whether an error says that data has drifted, and that nothing else is wrong with it."""
+    return isinstance(error, Exception) and isinstance(find_user_error(error), DriftError)
 
 
 def _chain(exception: BaseException) -> list[BaseException]:

@@ -31,16 +31,23 @@ def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
 def constant_metric(config: PipelineConfig) -> str | None:
     """The metric in which a model must be better than a constant prediction.
 
-    Where no thresholds are set it is the first metric for which that is known; else None, as a
-    person has decided what is good enough. The constant is that of the raw labels, which count
-    alike: weighed metrics, or those of a number that a function of the user's transforms, are not
-    to be compared with it.
+    Where thresholds are set it is None, as a person has decided what is good enough.
+    """
+    return None if config.evaluate.thresholds else reference_metric(config)
+
+
+def reference_metric(config: PipelineConfig) -> str | None:
+    """The first metric that decides and of which a constant prediction's is known.
+
+    The constant is that of the raw labels, which count alike: weighed metrics, or those of a number
+    that a function of the user's transforms, are not to be compared with it.
     """
     is_other = config.preprocessing is not None and config.task is Task.REGRESSION
-    if config.evaluate.thresholds or config.data.weight or is_other:
+    if config.data.weight or is_other:
         return None
     names = metric_names(config.evaluate, config.task)
-    return next((name for name in names if name in FORMULAS), None)
+    decide = config.evaluate.thresholds or names
+    return next((name for name in names if name in decide and name in FORMULAS), None)
 
 
 def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:

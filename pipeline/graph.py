@@ -31,7 +31,8 @@ from pipeline.cache_keys import add_code, trainer_config, transform_config
 from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import EVAL_SPLIT
-from pipeline.evaluation import constant_metric, make_eval_config
+from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
 from pipeline.ingestion import make_example_gen
 from pipeline.run_context import RunContext
 from trainer_module.settings import IgnoredFeature, ImageFeature
@@ -54,8 +55,8 @@ class Spans:
     """The one that is read in this run, and evaluated on."""
     window: tuple[int, ...] = ()
     """Those that are trained on; the older ones have been read before."""
-    trained: int | None = None
-    """The one before the newest that was trained on last: what drift is measured from."""
+    compared_with: int | None = None
+    """The one before the newest that its drift is measured from."""
 
 
 def create_pipeline(
@@ -139,7 +140,8 @@ def create_pipeline(
         label=config.data.label,
         task=config.task,
         split=EVAL_SPLIT,
-        constant_metric=constant_metric(config),
+        constant_metric=reference_metric(config),
+        constant_decides=constant_metric(config) is not None,
     ).with_id(ComponentId.EVALUATOR.value)
     code = (
         "components/evaluator",
@@ -202,10 +204,11 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     add_code(schema_gen, "components/schema_gen")
     schema = schema_gen.outputs["schema"]
 
-    # Finds what the data looked like when a model was trained last.
-    previous = None
-    if spans is not None and spans.trained is not None and config.drift.columns:
-        previous = _resolve_statistics(spans.trained, example_gen, statistics_gen)
+    # Finds what the data looked like before.
+    previous, compared_with = None, ""
+    if spans is not None and spans.compared_with is not None and config.drift.columns:
+        previous = _resolve_statistics(spans.compared_with, example_gen, statistics_gen)
+        compared_with = f"span {show_span(spans.compared_with, is_dated(config.data))}"
 
     # Compares; stops the run before a model learns from broken data.
     example_validator = ExampleValidator(
@@ -220,6 +223,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         named=named_columns(config),
         drift=config.drift.model_dump_json() if config.drift.columns else "",
         previous_statistics=previous.outputs["statistics"] if previous else None,
+        compared_with=compared_with,
         examples=examples,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     code = ("example_validator", "examples_reader.py", "named_columns.py")

@@ -106,4 +106,5 @@ def _find_window(config: PipelineConfig, location: DataLocation, request: RunReq
                 f"{span_kind(config.data)}"
             ) from None
     spans = list_spans(config.data, location)
-    return choose_window(spans, config.schedule_or_default, system_clock(), through)
+    now = system_clock()
+    return choose_window(spans, config.data, config.schedule_or_default, now, through)

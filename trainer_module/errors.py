@@ -27,6 +27,10 @@ class DataError(ScopelineError):
     """The data cannot be used: names the file, row or column, what was found and what is right."""
 
 
+class DriftError(DataError):
+    """The data keeps its schema, but is not like older data any more: somebody has to accept it."""
+
+
 class TrainingError(ScopelineError):
     """Training cannot go on: names what was asked and what would work."""
 

@@ -29,6 +29,7 @@ class Evaluator(StockEvaluator):
         task: Task,
         split: str,
         constant_metric: str | None,
+        constant_decides: bool,
     ) -> None:
         """Constructs the component.
 
@@ -41,8 +42,9 @@ class Evaluator(StockEvaluator):
           label: the label's raw column.
           task: what is predicted.
           split: the split that is measured on.
-          constant_metric: the metric, among those with a threshold, in which the model must be
-            better than a constant prediction; None if it need not be.
+          constant_metric: the metric, among those with a threshold, of which a constant
+            prediction's is looked at; None if it is not known of any.
+          constant_decides: whether the model must be better than that.
         """
         super().__init__(
             examples=examples,
@@ -55,6 +57,7 @@ class Evaluator(StockEvaluator):
         if constant_metric is not None:
             # Beside the spec's parameters, which are stock's.
             named = {
+                "decides": constant_decides,
                 "metric": constant_metric,
                 "label": label,
                 "task": task.value,

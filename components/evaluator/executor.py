@@ -39,16 +39,14 @@ class Executor(BaselineTolerantExecutor):
     ) -> None:
         """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
-        if named:
+        # Else it only says how far a model in service has fallen.
+        if named and (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             labels = _read_labels(input_dict, named["label"], named["split"], Task(named["task"]))
             constant = predict_constant(named["metric"], labels)
+            if constant is not None and named["decides"]:
+                bound = _with_bound(exec_properties[specs.EVAL_CONFIG_KEY], constant)
+                exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
             if constant is not None:
-                exec_properties = {
-                    **exec_properties,
-                    specs.EVAL_CONFIG_KEY: _with_bound(
-                        exec_properties[specs.EVAL_CONFIG_KEY], constant
-                    ),
-                }
                 folder = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
                 fileio.makedirs(folder)
                 with fileio.open(posixpath.join(folder, CONSTANT_FILE), "w") as opened:
@@ -57,7 +55,7 @@ class Executor(BaselineTolerantExecutor):
 
 
 def read_constant_prediction(uri: str) -> ConstantPrediction | None:
-    """The constant prediction that an evaluation was compared with; None if it was not.
+    """The constant prediction on the data of an evaluation; None if it was not looked at.
 
     Args:
       uri: the folder of the artifact.

@@ -36,14 +36,22 @@ class FormatSpec:
     first_look: str = ""
     """Import path of what looks at local files before TFX is imported; takes settings and files,
     and gives the names of the columns."""
+    holds_rows: str = ""
+    """Import path of what finds out whether a file that is not empty holds a row; takes its path
+    and how CSV files are written."""
 
 
 _SOURCES = "components.example_gen.sources"
 _TABLE = "components.example_gen.first_look.tables.look_at_table"
 _IMAGES = "components.example_gen.first_look.images.look_at_images"
+_EMPTINESS = "components.example_gen.first_look.emptiness"
 FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
-        f"{_SOURCES}.csv_source.CsvSource", "*.csv*", guesses_types=True, first_look=_TABLE
+        f"{_SOURCES}.csv_source.CsvSource",
+        "*.csv*",
+        guesses_types=True,
+        first_look=_TABLE,
+        holds_rows=f"{_EMPTINESS}.csv_holds_rows",
     ),
     "jsonl": FormatSpec(
         f"{_SOURCES}.jsonl_source.JsonlSource",
@@ -51,9 +59,13 @@ FORMATS: dict[str, FormatSpec] = {
         guesses_types=True,
         may_lack_columns=True,
         first_look=_TABLE,
+        holds_rows=f"{_EMPTINESS}.text_holds_lines",
     ),
     "parquet": FormatSpec(
-        f"{_SOURCES}.parquet_source.ParquetSource", "*.parquet", first_look=_TABLE
+        f"{_SOURCES}.parquet_source.ParquetSource",
+        "*.parquet",
+        first_look=_TABLE,
+        holds_rows=f"{_EMPTINESS}.parquet_holds_rows",
     ),
     "images": FormatSpec(
         f"{_SOURCES}.images_source.ImagesSource",
@@ -63,7 +75,9 @@ FORMATS: dict[str, FormatSpec] = {
         first_look=_IMAGES,
     ),
     "idx": FormatSpec(f"{_SOURCES}.idx_source.IdxSource", holds_images=True),
-    "tfrecord": FormatSpec(f"{_SOURCES}.tfrecord_source.TFRecordSource"),
+    "tfrecord": FormatSpec(
+        f"{_SOURCES}.tfrecord_source.TFRecordSource", holds_rows=f"{_EMPTINESS}.holds_bytes"
+    ),
 }
 """The formats that examples are read from, by the name in `data.format`."""
 

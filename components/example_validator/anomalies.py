@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx import types
 from tfx.dsl.io import fileio
 
-from components.example_validator.drift import DRIFT, describe_drift
+from components.example_validator.drift import DRIFT, Older, describe_drift
 from components.example_validator.rows import find_rows
 from components.example_validator.wording import Column, Finding, findings
 
@@ -91,6 +91,8 @@ class Checked:
 
     statistics: statistics_pb2.DatasetFeatureStatisticsList
     anomalies: anomalies_pb2.Anomalies
+    older: Older | None = None
+    """What they were compared with, if with anything."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Ano
         for name, info in one.anomalies.anomaly_info.items():
             reasons = [reason for reason in info.reason if reason.type in DRIFT]
             if reasons:
-                texts = [describe_drift(r, measured.get(name, {})) for r in reasons]
+                found_in = (name, one.statistics, one.older)
+                texts = [describe_drift(r, measured.get(name, {}), *found_in) for r in reasons]
                 found.append(Anomaly((split,), name, "; ".join(texts), is_severe, is_drift=True))
     return found

@@ -26,7 +26,7 @@ from tfx.types.standard_component_specs import (
 from tfx.utils import io_utils, writer_utils
 
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
-from components.example_validator.drift import Drift
+from components.example_validator.drift import Drift, Older
 from components.example_validator.review import review_examples, write_findings
 from components.example_validator.verdict import raise_for
 from components.named_columns import check_named_columns
@@ -41,7 +41,7 @@ class Executor(stock.Executor):
     """Validates as TFX does and measures drift, then stops at severe anomalies."""
 
     _drift = Drift({})
-    _previous: statistics_pb2.DatasetFeatureStatisticsList | None = None
+    _older: Older | None = None
     _checked: dict[str, Checked]
 
     def Do(  # noqa: N802 - TFX's name
@@ -64,7 +64,8 @@ class Executor(stock.Executor):
         check_columns(json.loads(exec_properties["named"]) | self._drift.named, schema)
         self._drift.check_measures(schema)
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY)
-        self._previous = _load_statistics(previous) if previous else None
+        name = exec_properties["compared_with"]
+        self._older = Older(_load_statistics(previous), name) if previous else None
         self._checked = {}
         output = super().Do(input_dict, output_dict, exec_properties)
         examples = input_dict.get(EXAMPLES_KEY)
@@ -101,12 +102,13 @@ class Executor(stock.Executor):
         folder = outputs[labels.SCHEMA_DIFF_PATH]
         split = Path(folder).name.removeprefix("Split-")
         statistics, schema = inputs[STATISTICS_KEY], inputs[SCHEMA_KEY]
-        if self._previous is None or not self._drift.columns or split != DRIFT_SPLIT:
+        older = self._older if self._drift.columns and split == DRIFT_SPLIT else None
+        if older is None:
             anomalies = super()._Validate(inputs, outputs)
         else:
-            anomalies = self._drift.validate(statistics, schema, self._previous)
+            anomalies = self._drift.validate(statistics, schema, older.statistics)
             writer_utils.write_anomalies(os.path.join(folder, stock.DEFAULT_FILE_NAME), anomalies)
-        self._checked[split] = Checked(statistics, anomalies)
+        self._checked[split] = Checked(statistics, anomalies, older)
         return anomalies
 
 
@@ -115,7 +117,10 @@ class ExampleValidatorSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
-        for name in ("label", "task", "declared", "ignored", "on_anomaly", "named", "drift")
+        for name in (
+            *("label", "task", "declared", "ignored", "on_anomaly", "named", "drift"),
+            "compared_with",
+        )
     }
     INPUTS = {
         STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
@@ -150,6 +155,7 @@ class ExampleValidator(base_component.BaseComponent):
         named: Mapping[str, str],
         drift: str = "",
         previous_statistics: types.BaseChannel | None = None,
+        compared_with: str = "",
         examples: types.BaseChannel | None = None,
     ) -> None:
         """Constructs the component.
@@ -167,6 +173,7 @@ class ExampleValidator(base_component.BaseComponent):
           drift: the config's `drift` section as JSON: thresholds by column, what passing one does.
           previous_statistics: a channel of ExampleStatistics, which drift is measured from; it may
             be empty.
+          compared_with: what people call the data of those, such as `span 2026-01-05`.
           examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
         """
         spec = ExampleValidatorSpec(
@@ -180,6 +187,7 @@ class ExampleValidator(base_component.BaseComponent):
             named=json.dumps(dict(named), sort_keys=True),
             drift=drift,
             previous_statistics=previous_statistics,
+            compared_with=compared_with,
             examples=examples,
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,7 +10,7 @@ from typing import TypeAlias
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.rows import show_value
+from components.example_validator.moves import describe_move, find_column
 from components.example_validator.wording import Finding
 from trainer_module.errors import DataError
 
@@ -101,21 +100,41 @@ class Drift:
         return changed
 
 
+@dataclass(frozen=True)
+class Older:
+    """Statistics of older data, which drift is measured from."""
+
+    statistics: statistics_pb2.DatasetFeatureStatisticsList
+    name: str
+    """What people call that data, such as `span 2026-01-05`; may be empty."""
+
+
 def describe_drift(
-    reason: anomalies_pb2.AnomalyInfo.Reason, measured: Mapping[int, _Measured]
+    reason: anomalies_pb2.AnomalyInfo.Reason,
+    measured: Mapping[int, _Measured],
+    column: str,
+    now: statistics_pb2.DatasetFeatureStatisticsList,
+    older: Older | None,
 ) -> str:
-    """How far a column's values moved, and how far they may.
+    """How far a column's values moved, how far they may, and from what to what.
 
     Args:
       reason: TFDV's.
       measured: of the column, by the type of the measurement.
+      column: its name.
+      now: the statistics in which it was found.
+      older: what they were compared with.
     """
     kind, key, what = _MEASURES.get(reason.type, (None, "", ""))
     if kind not in measured:
         return Finding.in_tfdvs_words(reason.description).found
     value, threshold = measured[kind].value, measured[kind].threshold
-    most = re.search(r"maximum difference is: (.*)$", reason.description.strip(), re.DOTALL)
+    found = f"{value:.3g}"
+    if older is not None:
+        found += f" compared with {older.name}" if older.name else ""
+        move = describe_move(find_column(older.statistics, column), find_column(now, column))
+        found += f": {move}" if move else ""
     return (
         f"expected the {what} of its values to move by no more than {threshold:g} ({key}); found "
-        f"{value:.3g}" + (f", most of all for {show_value(most[1])}" if most else "")
+        f"{found}"
     )

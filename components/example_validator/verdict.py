@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from components.example_validator.anomalies import Anomaly
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, DriftError
 
 ACCEPT = "local_runner.py schema accept --config FILE"
 """The command that makes right what the last run found wrong."""
+ACCEPT_SPAN = "local_runner.py spans accept SPAN --reason TEXT --config FILE"
+"""The command by which a span that drifted is used all the same."""
 
 
 def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
-    """Raises DataError for severe anomalies: for drift, and if it `stops` the run for others."""
+    """Raises DataError for severe anomalies: for drift, and if it `stops` the run for others.
+
+    Raises:
+      DriftError: there is drift and nothing else.
+      DataError: the data contradicts the schema.
+    """
     severe = [anomaly for anomaly in anomalies if anomaly.severe and not anomaly.is_drift]
     drift = [anomaly for anomaly in anomalies if anomaly.severe and anomaly.is_drift]
     problems = []
@@ -24,11 +31,11 @@ def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:
         )
     if drift:
         problems.append(
-            f"the data drifted from what was trained on: {_listed(drift)}. Mend the data, raise "
-            "the thresholds of drift.columns, or set drift.on_drift: warn to go on regardless"
+            f"the data drifted: {_listed(drift)}. Mend the data; or, if it is right, accept it by "
+            f"`{ACCEPT_SPAN}`; or set drift.on_drift: warn to go on regardless"
         )
     if problems:
-        raise DataError("; ".join(problems))
+        raise (DataError if severe and stops else DriftError)("; ".join(problems))
 
 
 def _listed(anomalies: Iterable[Anomaly]) -> str:

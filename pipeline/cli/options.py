@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import find_modules_in
@@ -52,6 +53,19 @@ OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
 ]
 VerboseOption = Annotated[bool, flag("--verbose", "Show everything that components say as well.")]
+
+
+def group_with_default(name: str) -> type[TyperGroup]:
+    """The class of a group in which one command is meant where none is named."""
+
+    class _Group(TyperGroup):
+        def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
+            named = arguments[:1]
+            if not named or named[0] not in (*self.commands, *context.help_option_names):
+                arguments = [name, *arguments]
+            return super().parse_args(context, arguments)
+
+    return _Group
 
 
 def run_app(app: typer.Typer) -> None:

@@ -15,7 +15,6 @@ from typing import Annotated
 
 import psutil
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,6 +26,7 @@ from pipeline.cli.options import (
     find_modules_here,
     flag,
 )
+from pipeline.cli.tables import plain_table, wide_console
 from pipeline.clock import system_clock
 from pipeline.config.loading import load_config
 from pipeline.config.schedule import show_duration
@@ -45,8 +45,6 @@ NEXT_FIRINGS = 3
 _TIME = "2026-01-05 03:00:00"
 _LEAST_ROOM = 20
 """Characters of a message that are worth a line."""
-NO_TERMINAL_WIDTH = 200
-"""Characters in a line where the output is no terminal."""
 
 
 def schedule(
@@ -87,7 +85,7 @@ def schedule(
     find_modules_here()
     pipelines = load_pipelines(configs, overrides, output, verbose)
     if lists:
-        _console().print(_schedule_table(pipelines, system_clock()))
+        wide_console().print(_schedule_table(pipelines, system_clock()))
         return
     layout = Layout(output.resolve(), pipelines[0].name)
     lock_file = layout.scheduler_lock
@@ -151,18 +149,6 @@ def _as_dict(event: LoggedEvent) -> dict[str, object]:
     }
 
 
-def _console() -> Console:
-    """As wide as the terminal; wide enough for a sentence where there is none."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else NO_TERMINAL_WIDTH)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _history_lines(events: list[LoggedEvent]) -> Iterator[str]:
     """A line per event, of which a terminal shows what does not fit into it in further lines."""
     title = ("time", "what", "run", "why, and what came of it")
@@ -191,7 +177,7 @@ def _show_paged(lines: Iterator[str]) -> None:
 
 
 def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
-    table = _table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
+    table = plain_table("pipeline", "when", "next firings", "the last run, and why", "how it ended")
     for pipeline in pipelines:
         settings = pipeline.load_config().schedule_or_default
         layout = Layout(pipeline.output, pipeline.name)

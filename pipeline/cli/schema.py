@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from pipeline.cli.options import (
     OUTPUT,
@@ -16,6 +15,7 @@ from pipeline.cli.options import (
     VerboseOption,
     find_modules_here,
     flag,
+    group_with_default,
     quiet_console,
 )
 from pipeline.config.loading import load_config
@@ -29,19 +29,8 @@ from trainer_module.errors import ConfigError
 WRITE = "write"
 """The command that is meant where none is named."""
 
-
-class _WriteByDefault(TyperGroup):
-    """`schema FILE` is `schema write FILE`."""
-
-    def parse_args(self, context: Any, arguments: list[str]) -> list[str]:
-        named = arguments[:1]
-        if not named or named[0] not in (*self.commands, *context.help_option_names):
-            arguments = [WRITE, *arguments]
-        return super().parse_args(context, arguments)
-
-
 app = typer.Typer(
-    cls=_WriteByDefault,
+    cls=group_with_default(WRITE),
     help="Write the JSON Schema of configs (`schema FILE`), or accept what the last run found odd "
     "in its data (`schema accept`).",
 )

@@ -178,12 +178,13 @@ class ScheduleSettings(Settings):
 
 
 class OnDrift(StrEnum):
-    """What drift between the newest span and the last one trained on does."""
+    """What drift between a span and the last one before it that passed does."""
 
     RETRAIN = "retrain"
     """A run is due, also where neither the clock nor `on_new_data` asks for one."""
     WARN = "warn"
     FAIL = "fail"
+    """The span is refused, as one that breaks the schema, until somebody accepts it."""
 
 
 class DriftThreshold(Settings):
@@ -202,9 +203,9 @@ class DriftThreshold(Settings):
 
 
 class DriftSettings(Settings):
-    """Whether the newest span still looks like what the model was trained on."""
+    """Whether a span still looks like the last one before it that passed."""
 
     columns: dict[str, DriftThreshold] = {}
     """Thresholds by column: {payment_type: {infinity_norm: 0.1}}."""
     on_drift: OnDrift = OnDrift.WARN
-    """What happens when a threshold is passed."""
+    """What happens when a threshold is passed; fail leaves the span out until it is accepted."""

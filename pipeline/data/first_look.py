@@ -10,7 +10,8 @@ from components.named_columns import check_named_columns
 from pipeline.config.named_columns import all_named_columns
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
-from pipeline.data.spans import File, Span
+from pipeline.data.span_files import File
+from pipeline.data.spans import Span
 from pipeline.layout import Layout
 from trainer_module.sections import import_registered
 

@@ -8,36 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 
-from components.example_gen.paths import is_hidden, is_remote
+from components.example_gen.paths import is_remote
 from pipeline.clock import is_future
 from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings, show_duration
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
 from pipeline.data.location import DataLocation
+from pipeline.data.rows import are_empty
+from pipeline.data.span_files import File, keyed, list_empty_folders, list_files, span_folder
 from trainer_module.errors import DataError
 
-_PLACEHOLDERS = re.compile(r"\\\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\\\}")
-_DIGITS = {"YYYY": r"\d{4}", "MM": r"\d{2}", "DD": r"\d{2}"}
 _SHOWN = 5
 """So many spans are named in a message."""
-
-
-@dataclass(frozen=True)
-class File:
-    """A file of a span."""
-
-    path: str
-    size: int
-    """Bytes."""
-    modified: float
-    """Seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +53,6 @@ class Span:
         return max(file.modified for file in self.files)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether its files hold nothing."""
-        return not any(file.size for file in self.files)
-
-    @property
     def signature(self) -> str:
         """Changes when a file is added, removed or written again; nothing is read."""
         seen = ((file.path, file.size, file.modified) for file in self.files)
@@ -93,6 +76,8 @@ class Window:
 
     spans: tuple[Span, ...]
     notes: tuple[str, ...] = ()
+    empty: tuple[Span, ...] = ()
+    """Those that would be among them, if they held a row."""
 
     @property
     def newest(self) -> Span:
@@ -114,7 +99,8 @@ class Window:
 def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     """The spans at the data path, oldest first, each in its latest version.
 
-    A span in which one of the input splits has no file is not there yet.
+    A span in which one of the input splits has no file is not there yet; one of which there is an
+    empty folder alone holds nothing.
 
     Raises:
       DataError: the path has no {SPAN} and no date.
@@ -123,17 +109,23 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
         raise DataError(f"data.path: {data.path!r} has no {{SPAN}} and no {{YYYY}}-{{MM}}-{{DD}}")
     found: dict[tuple[int, int | None], dict[str, list[File]]] = {}
     for split, pattern in location.patterns.items():
-        regex = _regex(posixpath.join(location.base, pattern))
-        for file in _list_files(location.base, pattern):
-            match = regex.fullmatch(file.path)
-            if match and (key := _span_and_version(match.groupdict())):
-                found.setdefault(key, {}).setdefault(split, []).append(file)
+        files = list_files(location.base, pattern)
+        for key, file in keyed(files, posixpath.join(location.base, pattern)):
+            found.setdefault(key, {}).setdefault(split, []).append(file)
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
     # In ascending order, so that the latest version of a span stays.
     latest = {
         number: Span(number, version, _sorted(whole[number, version]), is_dated(data))
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
     }
+    begun = {number for number, _ in found}
+    for pattern in location.patterns.values():
+        folder = span_folder(pattern)
+        for (number, _), file in keyed(
+            list_empty_folders(location.base, folder), posixpath.join(location.base, folder)
+        ):
+            if number not in begun:
+                latest[number] = Span(number, None, (file,), is_dated(data))
     return [latest[number] for number in sorted(latest)]
 
 
@@ -145,7 +137,7 @@ def whole_data(location: DataLocation) -> Span:
     """
     location.check()
     files = {
-        split: _list_files(location.base, pattern) for split, pattern in location.patterns.items()
+        split: list_files(location.base, pattern) for split, pattern in location.patterns.items()
     }
     return Span(NO_SPAN, None, _sorted(files))
 
@@ -156,14 +148,16 @@ def _sorted(splits: Mapping[str, list[File]]) -> tuple[File, ...]:
 
 def choose_window(
     spans: Iterable[Span],
+    data: DataSettings,
     settings: ScheduleSettings,
     now: datetime,
     through: int | None = None,
 ) -> Window:
-    """The window that ends at the newest span that is whole.
+    """The window that ends at the newest span that is whole and holds a row.
 
     Args:
       spans: those there are, oldest first.
+      data: how their files are read.
       settings: the window, what a gap does, and when a file is no longer being written.
       now: with its time zone.
       through: the span to end at; default: the newest that is whole.
@@ -172,12 +166,16 @@ def choose_window(
       DataError: there is no span, one of the window is missing and `missing_span` is `fail`, or
         one of them is still being written.
     """
-    notes = []
+    notes: list[str] = []
+    waiting: list[Span] = []
     spans = [span for span in spans if through is None or span.number <= through]
-    while spans and (unsettled(spans[-1], settings, now) or spans[-1].is_empty):
+    while spans and (
+        (why := unsettled(spans[-1], settings, now)) or are_empty(spans[-1].files, data)
+    ):
         span = spans.pop()
-        why = f"span {span} is empty" if span.is_empty else unsettled(span, settings, now)
-        notes.append(f"{why}, and waits")
+        if why is None:
+            waiting.insert(0, span)
+        notes.append(f"{why or f'span {span} is empty'}, and waits")
     if not spans or (through is not None and spans[-1].number != through):
         wanted = "no span" if through is None else f"no span {through}"
         raise DataError(
@@ -191,25 +189,36 @@ def choose_window(
             f"data.path: there is no span to train on; the window begins at {begins}, after the "
             f"newest span, {spans[-1]}"
         )
-    if waiting := [why for span in chosen if (why := unsettled(span, settings, now))]:
-        more = f" (and {len(waiting) - 1} more)" if len(waiting) > 1 else ""
-        raise DataError(f"data.path: in the window, {waiting[0]}{more}")
-    usable = {span.number: span for span in chosen if not span.is_empty}
-    known_from = max(first, spans[0].number)
-    numbers = range(known_from, spans[-1].number)
+    if unready := [why for span in chosen if (why := unsettled(span, settings, now))]:
+        more = f" (and {len(unready) - 1} more)" if len(unready) > 1 else ""
+        raise DataError(f"data.path: in the window, {unready[0]}{more}")
+    empty = [span for span in chosen if are_empty(span.files, data)]
+    usable = [span for span in chosen if span not in empty]
+    notes += _note_gaps(usable, max(first, spans[0].number), settings)
+    return Window(tuple(usable), tuple(notes), (*empty, *waiting))
+
+
+def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> list[str]:
+    """Notes the spans that a window lacks.
+
+    Raises:
+      DataError: it lacks some, and `missing_span` is `fail`.
+    """
+    known = {span.number for span in usable}
+    numbers = range(first, usable[-1].number)
     # Numbers may be far apart: no more of them than are named.
-    missing = list(islice((n for n in numbers if n not in usable), _SHOWN + 1))
-    if missing:
-        dated = spans[-1].has_date
-        shown = ", ".join(show_span(n, dated) for n in missing[:_SHOWN])
-        gap = f"{shown}{' and more' if len(missing) > _SHOWN else ''}"
-        if settings.missing_span is MissingSpan.FAIL:
-            raise DataError(
-                f"data.path: the window lacks span {gap}, or its files are empty; deliver it, or "
-                "set schedule.missing_span: skip to train without"
-            )
-        notes.append(f"the window lacks span {gap}")
-    return Window(tuple(usable.values()), tuple(notes))
+    missing = list(islice((n for n in numbers if n not in known), _SHOWN + 1))
+    if not missing:
+        return []
+    dated = usable[-1].has_date
+    shown = ", ".join(show_span(n, dated) for n in missing[:_SHOWN])
+    gap = f"{shown}{' and more' if len(missing) > _SHOWN else ''}"
+    if settings.missing_span is MissingSpan.FAIL:
+        raise DataError(
+            f"data.path: the window lacks span {gap}, or its files are empty; deliver it, or "
+            "set schedule.missing_span: skip to train without"
+        )
+    return [f"the window lacks span {gap}"]
 
 
 def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | None:
@@ -252,56 +261,3 @@ def _first_number(spans: list[Span], window: WindowSettings) -> int:
         since = window.since
         return (since - EPOCH).days if isinstance(since, date) else since
     return spans[0].number
-
-
-def _regex(pattern: str) -> re.Pattern[str]:
-    """Matches the paths of a glob with placeholders, which become groups."""
-    text = re.escape(pattern)
-    text = re.sub(r"\\\[(!?)(.*?)\\\]", _character_class, text)
-    text = text.replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-    seen: set[str] = set()
-
-    def group(match: re.Match[str]) -> str:
-        name, width = match[1], match[2]
-        if name in seen:
-            return f"(?P={name})"
-        seen.add(name)
-        number = rf"\d{{{width}}}" if width else r"\d+"
-        return f"(?P<{name}>{_DIGITS.get(name, number)})"
-
-    return re.compile(_PLACEHOLDERS.sub(group, text))
-
-
-def _character_class(match: re.Match[str]) -> str:
-    """A glob's [!a-c], of which the rest has been escaped."""
-    return f"[{'^' if match[1] else ''}{match[2].replace(chr(92) + '-', '-')}]"
-
-
-def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None] | None:
-    """None for digits that are no date, such as 2026-02-30."""
-    version = groups.get("VERSION")
-    if span := groups.get("SPAN"):
-        number = int(span)
-    else:
-        try:
-            day = date(*(int(groups[part] or 0) for part in ("YYYY", "MM", "DD")))
-        except ValueError:
-            return None
-        number = (day - EPOCH).days
-    return number, None if version is None else int(version)
-
-
-def _list_files(base: str, pattern: str) -> list[File]:
-    """The files that match a glob with placeholders, but for hidden ones."""
-    glob = re.sub(r"\{(?:SPAN|VERSION|YYYY|MM|DD)(?::\d+)?\}", "*", pattern)
-    if is_remote(base):
-        # Beam knows the object stores; it is imported for them alone, as it takes a second.
-        from apache_beam.io.filesystems import FileSystems
-
-        (result,) = FileSystems.match([posixpath.join(base, glob)])
-        found = result.metadata_list
-        files = [File(m.path, m.size_in_bytes, m.last_updated_in_seconds) for m in found]
-    else:
-        paths = [path for path in Path(base).glob(glob) if path.is_file()]
-        files = [File(str(p), (s := p.stat()).st_size, s.st_mtime) for p in paths]
-    return [file for file in files if not is_hidden(file.path)]

@@ -86,6 +86,8 @@ class StepReport(BaseModel):
     """Whether people are shown it: resolvers are not."""
     status: Status | None = None
     """What the run's status becomes, if it failed."""
+    has_drifted: bool = False
+    """Whether it failed for drift of the data and nothing else."""
     execution: int | None = None
     """Its execution's id in the metadata."""
     found: Found = Found()

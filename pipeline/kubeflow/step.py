@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from pydantic import ValidationError
 
 from components.trainer.cluster.local.fork_server import serving
+from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
@@ -208,7 +209,14 @@ def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -
         from pipeline.runs.failures import explain
 
         status, message = explain(error, own_sources(config))
-    return StepReport(step=name, state=State.FAILED, seconds=0, detail=message, status=status)
+    return StepReport(
+        step=name,
+        state=State.FAILED,
+        seconds=0,
+        detail=message,
+        status=status,
+        has_drifted=is_drift(error),
+    )
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def logged_in(server: MetadataServer) -> Iterator[Any]:
     Raises:
       ConfigError: the server cannot be used.
     """
-    import pymysql  # type: ignore[import-untyped]
+    import pymysql
 
     try:
         connection = pymysql.connect(

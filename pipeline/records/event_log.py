@@ -48,10 +48,17 @@ class EventKind(StrEnum):
     INGESTED = "ingested"
     """A span was read, not taken from the cache; details: `span`, `examples`."""
     UNUSABLE_SPAN = "unusable span"
-    """A span cannot be read, or has no examples; details: `span`."""
+    """A span was refused: it cannot be read, breaks the schema or has drifted; details: `span`,
+    `signature`, `has_drifted`."""
+    EMPTY_SPAN = "empty span"
+    """A span holds no row, and is waited for; details: `span`, `signature`."""
+    SPAN_ACCEPTED = "span accepted"
+    """Somebody accepted a span that had drifted; details: `span`, `signature`, `digest`,
+    `reason`."""
     ANOMALY = "anomaly"
     """What is odd about a span; details: `span`, `anomalies` by column, how many `columns`."""
     DRIFT = "drift"
+    """A span has drifted and is used all the same; details: `span`, `signature`."""
     BLESSED = "blessed"
     NOT_BLESSED = "not blessed"
     PUSHED = "pushed"

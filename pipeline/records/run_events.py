@@ -9,10 +9,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline.config.fingerprint import config_fingerprint
+from pipeline.config.schedule import MissingSpan
 from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.span_patterns import NO_SPAN, is_dated, show_span
 from pipeline.data.spans import Span
-from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify, wait_for_deliveries
+from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import RunSummary, State, Status
 
 ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
@@ -114,15 +117,40 @@ class RunEvents:
             counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
             self._record(EventKind.INGESTED, f"span {span}: {counts}", **reading)
 
-    def unusable(self, span: Span, message: str, settings: str) -> None:
-        """A span cannot be used by settings with that fingerprint; the run goes on without."""
-        self._record(
-            EventKind.UNUSABLE_SPAN,
-            f"span {span}: {message}",
-            span=span.number,
-            signature=span.signature,
-            settings=settings,
-        )
+    def unusable(self, span: Span, message: str, settings: str, has_drifted: bool) -> None:
+        """A span was refused, which is recorded once.
+
+        Args:
+          span: that cannot be used.
+          message: why.
+          settings: the fingerprint of what decides whether it can be; empty where it is to be
+            judged again whatever that is.
+          has_drifted: whether nothing else is wrong with it.
+        """
+        told = f"span {span}: {message}"
+        known = SpanRecords(self._event_log).refusal(span)
+        if known is None or (known.message, known.details["settings"]) != (told, settings):
+            self._record(
+                EventKind.UNUSABLE_SPAN,
+                told,
+                span=span.number,
+                signature=span.signature,
+                settings=settings,
+                has_drifted=has_drifted,
+            )
+
+    def drifted(self, span: Span, found: Sequence[str]) -> None:
+        """A span has drifted and is used all the same; the end of the run tells of it.
+
+        It is recorded once: a run that trains finds again what the run that checked found.
+        """
+        known = {
+            (e.details["span"], e.details.get("signature", span.signature), e.message)
+            for e in self._event_log.events(EventKind.DRIFT)
+        }
+        for drift in found:
+            if (span.number, span.signature, drift) not in known:
+                self._record(EventKind.DRIFT, drift, span=span.number, signature=span.signature)
 
     def concluded(self, summary: RunSummary, model: str | None) -> None:
         """The run ended, well or not.
@@ -134,14 +162,16 @@ class RunEvents:
         if cached := [c.name for c in summary.components if c.state is State.CACHED]:
             self._record(EventKind.CACHED, f"{', '.join(cached)}: nothing new", components=cached)
         self._found_anomalies(summary.anomalies)
-        self._drifted(summary.drift)
+        self.drifted(self._data[-1], summary.drift)
+        if new := self._event_log.events(EventKind.DRIFT, run=self._run):
+            self._tell(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
         if summary.blessed is not None:
             kind = EventKind.BLESSED if summary.blessed else EventKind.NOT_BLESSED
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
             self._pushed(summary, summary.pushed, model)
-        if left_out := self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run):
-            self._tell(Occasion.LEFT_OUT, "; ".join(event.message for event in left_out))
+        if left_out := self._left_out():
+            self._tell(Occasion.LEFT_OUT, "; ".join(left_out))
         self._ended(summary)
         wait_for_deliveries()
 
@@ -164,15 +194,20 @@ class RunEvents:
         )
         return next(of_span, {})
 
-    def _drifted(self, found: Sequence[str]) -> None:
-        """Records drift once: a run that trains finds again what the run that checked found."""
-        span = self._data[-1].number
-        known = {(e.details["span"], e.message) for e in self._event_log.events(EventKind.DRIFT)}
-        new = [drift for drift in found if (span, drift) not in known]
-        for drift in new:
-            self._record(EventKind.DRIFT, drift, span=span)
-        if new:
-            self._tell(Occasion.DRIFT, "; ".join(new))
+    def _with_span(self, event: LoggedEvent) -> str:
+        """What an event says, with the span that it is about, where the data comes in spans."""
+        number = event.details["span"]
+        if number == NO_SPAN:
+            return event.message
+        return f"span {show_span(number, is_dated(self._config.data))}: {event.message}"
+
+    def _left_out(self) -> list[str]:
+        """Why spans were refused that the run went on without; not of those that ended it."""
+        if self._config.schedule_or_default.missing_span is MissingSpan.FAIL:
+            return []
+        refused = self._event_log.events(EventKind.UNUSABLE_SPAN, run=self._run)
+        # What is to be judged again whatever the settings are is the newest.
+        return [event.message for event in refused if event.details["settings"]]
 
     def _pushed(self, summary: RunSummary, path: str, model: str | None) -> None:
         """Records a version, unless the run that this one continues had recorded it."""

@@ -122,6 +122,8 @@ class RunConsole(logging.Handler):
         self._terminal.print()
         for note in _notes(summary):
             self._terminal.print(f"note: {escape(note)}")
+        for drift in summary.drift:
+            self._terminal.print(f"drift: {escape(drift)}")
         self._terminal.print(_decision(summary))
         for hint in hints:
             self._terminal.print(escape(hint))

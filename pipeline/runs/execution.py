@@ -12,6 +12,7 @@ from components.example_validator.verdict import ACCEPT
 from pipeline.component_ids import ComponentId
 from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.layout import Layout, RunLayout
+from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
@@ -20,7 +21,7 @@ from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
-from pipeline.runs.results.artifact_reader import ArtifactResults
+from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
@@ -49,7 +50,7 @@ def execute(
     config, layout, window = context.config, context.layout, context.window
     event_log, run_id = EventLog(layout.event_log), files.root.name
     run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
-    results = ArtifactResults(context.connection, config)
+    results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
     progress.addHandler(console)
@@ -59,12 +60,13 @@ def execute(
             observer.summary.notes.append(note)
         spans = None
         if window is not None:
+            tell_empty_spans(config, window.empty, event_log, run_id)
             reader = WindowReader(context, event_log, run_events, run_id)
             usable = [window.newest] if request.validate_only else reader.read(window, console)
             observer.summary.notes += reader.notes
-            spans = make_spans(usable, event_log)
+            spans = make_spans(usable, config, event_log)
             if not request.validate_only:
-                observer.summary.notes += left_out(window, usable)
+                observer.summary.notes += left_out(window, usable, event_log)
         create = create_ingestion if request.validate_only else create_pipeline
         # Without arguments Beam works in this process, and programs of others are left alone.
         with shared_module_path() if config.beam.args else nullcontext():

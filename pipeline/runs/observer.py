@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from components.pusher.versions import restore_version
+from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import own_sources
 from pipeline.layout import RunLayout
@@ -25,6 +26,9 @@ from pipeline.runs.console import RunConsole
 from pipeline.runs.results.run_results import RunResults
 
 logger = logging.getLogger(__name__)
+
+_JUDGES = (ComponentId.EXAMPLE_GEN, ComponentId.EXAMPLE_VALIDATOR)
+"""The components that refuse data."""
 
 
 class RunObserver:
@@ -116,12 +120,23 @@ class RunObserver:
 
             status, message = explain(error, own_sources(self._context.config))
             log = str(self._files.log)
-            self.settle(status, ErrorSummary(component=self._current, message=message, log=log))
+            summary = ErrorSummary(component=self._current, message=message, log=log)
+            self.settle(status, summary, is_drift(error))
 
-    def settle(self, status: Status, error: ErrorSummary | None = None) -> None:
-        """Writes down how the run ended."""
+    def settle(
+        self, status: Status, error: ErrorSummary | None = None, has_drifted: bool = False
+    ) -> None:
+        """Writes down how the run ended.
+
+        Args:
+          status: how.
+          error: why, if it ended early.
+          has_drifted: whether that is drift and nothing else.
+        """
         self.summary.status, self.summary.error = status, error
         self._write_summary()
+        if error is not None and status is Status.UNUSABLE:
+            self._note_refusal(error, has_drifted)
         self._run_events.concluded(self.summary, self._model())
 
     def note(self, notes: Sequence[str]) -> None:
@@ -129,6 +144,13 @@ class RunObserver:
         if notes:
             self.summary.notes += notes
             self._write_summary()
+
+    def _note_refusal(self, error: ErrorSummary, has_drifted: bool) -> None:
+        """Writes down that the newest span was refused, if that is why the run has ended."""
+        window = self._context.window
+        if window is not None and error.component in _JUDGES:
+            # As an older span of a later window it is judged again, whatever the settings are.
+            self._run_events.unusable(window.newest, error.message, "", has_drifted)
 
     def _write_summary(self) -> None:
         """Writes the summary as it is now; a disk that is full for it alone fails no run."""

@@ -130,7 +130,8 @@ def _spans(context: RunContext) -> Spans | None:
     if context.window is None:
         return None
     event_log = EventLog(context.layout.event_log)
-    return make_spans(usable_spans(context.window, context, event_log), event_log)
+    usable = usable_spans(context.window, context, event_log)
+    return make_spans(usable, context.config, event_log)
 
 
 def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:

@@ -10,13 +10,17 @@ from collections.abc import Sequence
 from ml_metadata.proto import metadata_store_pb2
 from tfx.orchestration import metadata
 
+from components.example_validator.verdict import ACCEPT_SPAN
 from components.schema_gen.files import schema_content
+from components.user_errors import is_drift
 from pipeline.config.fingerprint import config_fingerprint
-from pipeline.config.schedule import MissingSpan
+from pipeline.config.schedule import MissingSpan, OnDrift
+from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span, Window
 from pipeline.graph import Spans, create_ingestion
-from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.event_log import EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
+from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import State, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
@@ -25,10 +29,6 @@ from pipeline.runs.local import LocalRunner
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 
 logger = logging.getLogger(__name__)
-
-
-Reading = tuple[str, str]
-"""How a span was read: the signature of its files, and the fingerprint of the settings."""
 
 
 def usability_fingerprint(context: RunContext) -> str:
@@ -40,49 +40,54 @@ def usability_fingerprint(context: RunContext) -> str:
 
 
 def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> list[Span]:
-    """The spans of a window but for those that earlier runs could not use, and may leave out."""
-    settings = usability_fingerprint(context)
+    """The spans of a window but for those that earlier runs refused, and may leave out."""
     if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
-    broken = _last_readings(event_log, EventKind.UNUSABLE_SPAN)
-    older = [
-        span for span in window.spans[:-1] if broken.get(span.number) != (span.signature, settings)
-    ]
-    return [*older, window.newest]
+    settings, records = usability_fingerprint(context), SpanRecords(event_log)
+    refused = {span.number: records.refusal(span) for span in window.spans[:-1]}
+    # With other settings, or another schema, they may do.
+    left_out = {
+        n for n, event in refused.items() if event and event.details["settings"] == settings
+    }
+    return [span for span in window.spans if span.number not in left_out]
 
 
-def make_spans(usable: Sequence[Span], event_log: EventLog) -> Spans:
+def make_spans(usable: Sequence[Span], config: PipelineConfig, event_log: EventLog) -> Spans:
     """What the graph is told of the spans to train on, oldest first.
 
     Args:
       usable: spans of the window.
-      event_log: knows what was trained on before.
+      config: of the run.
+      event_log: knows what was read before.
     """
-    newest = usable[-1].number
-    # Of earlier nights alone: a rerun of this one has to find the same.
-    trained = [
-        event.details["window"][-1]
-        for event in event_log.events(EventKind.FINISHED)
-        if event.details["status"] != Status.VALIDATED and event.details["window"][-1] < newest
-    ]
-    return Spans(newest, tuple(span.number for span in usable), max(trained, default=None))
+    numbers = tuple(span.number for span in usable)
+    return Spans(numbers[-1], numbers, _compared_with(usable[-1], config, event_log))
 
 
-def _last_readings(event_log: EventLog, kind: EventKind) -> dict[int, Reading]:
-    """By span, what the last event of a kind was about."""
-    return {
-        event.details["span"]: (event.details["signature"], event.details["settings"])
-        for event in event_log.events(kind)
-    }
+def _compared_with(span: Span, config: PipelineConfig, event_log: EventLog) -> int | None:
+    """The span that drift is measured from; None where it is not measured."""
+    if not config.drift.columns:
+        return None
+    records = SpanRecords(event_log)
+    if records.acceptance(span):
+        return None
+    return records.compared_with(span.number, config.drift.on_drift)
 
 
-def left_out(window: Window, usable: Sequence[Span]) -> list[str]:
+def left_out(window: Window, usable: Sequence[Span], event_log: EventLog) -> list[str]:
     """What people should know of the spans of a window that are not among those to train on."""
+    records = SpanRecords(event_log)
     return [
-        f"span {span} is left out: it could not be used"
+        f"span {span} is left out: {_why(records.refusal(span))}"
         for span in window.spans
         if span not in usable
     ]
+
+
+def _why(refusal: LoggedEvent | None) -> str:
+    if refusal is not None and refusal.details.get("has_drifted"):
+        return f"it has drifted; if it is right, accept it by `{ACCEPT_SPAN}`"
+    return "it could not be used; `local_runner.py spans` says why"
 
 
 class WindowReader:
@@ -104,7 +109,7 @@ class WindowReader:
         self._run_events = run_events
         self._run_id = run_id
         self.notes: list[str] = []
-        """What ExampleGen has said of the spans that were read."""
+        """What is to be said of the spans that were read."""
 
     def read(self, window: Window, console: RunConsole) -> list[Span]:
         """Reads what is new but for the newest span, which the run itself begins with.
@@ -120,17 +125,19 @@ class WindowReader:
           ComponentFailedError: a span cannot be used and `missing_span` is `fail`, or reading
             failed for another reason than the data.
         """
-        ingested = _last_readings(self._event_log, EventKind.INGESTED)
-        uris = {
-            e.details["span"]: e.details["uri"] for e in self._event_log.events(EventKind.INGESTED)
+        records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
+        older = usable_spans(window, self._context, self._event_log)[:-1]
+        readings = {span.number: event for span in older if (event := records.read(span))}
+        present = self._live_examples() if readings else set()
+        is_read = {
+            number
+            for number, event in readings.items()
+            if event.details["settings"] == fingerprint and event.details["uri"] in present
         }
-        present = self._live_examples() if ingested else set()
-        usable = []
-        for span in usable_spans(window, self._context, self._event_log)[:-1]:
-            reading = (span.signature, self._context.ingestion.fingerprint)
-            is_read = ingested.get(span.number) == reading and uris[span.number] in present
-            if is_read or self._ingest(span, console):
-                usable.append(span)
+        if self._context.config.drift.on_drift is OnDrift.FAIL:
+            # Those that drifted while it was only a warning are judged anew.
+            is_read -= {s.number for s in older if records.drift(s) and not records.acceptance(s)}
+        usable = [span for span in older if span.number in is_read or self._ingest(span, console)]
         usable.append(window.newest)
         self._run_events.trains_on(usable)
         return usable
@@ -143,26 +150,31 @@ class WindowReader:
         had_schema = context.layout.schema.exists()
         self._run_events.started()
         console.started(title)
-        pipeline = create_ingestion(context, Spans(span.number))
+        compared_with = _compared_with(span, context.config, self._event_log)
+        pipeline = create_ingestion(context, Spans(span.number, compared_with=compared_with))
         try:
             LocalRunner(f"{self._run_id}.{span.name}", observer).run(pipeline)
         except Exception as error:
             status, message = explain(error)
             console.finished(title, State.FAILED, time.monotonic() - began, message)
-            skips = context.config.schedule_or_default.missing_span is MissingSpan.SKIP
-            if status is not Status.UNUSABLE or not skips:
+            if status is not Status.UNUSABLE:
                 raise
-            logger.warning("Span %s is left out: %s", span, message)
             if not had_schema:
                 # A schema inferred from such data would make all that follows unusable, too.
                 context.layout.schema.unlink(missing_ok=True)
-            self._run_events.unusable(span, message, usability_fingerprint(context))
+            settings = usability_fingerprint(context)
+            self._run_events.unusable(span, message, settings, is_drift(error))
+            if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
+                raise
+            logger.warning("Span %s is left out: %s", span, message)
             return False
         reader = observer.reader
         examples = reader.examples_per_split()
         fingerprint = context.ingestion.fingerprint
         self._run_events.ingested(span, examples, fingerprint, reader.examples_uri())
-        notes = reader.notes()
+        drift = [str(anomaly) for anomaly in reader.anomalies() if anomaly.is_drift]
+        self._run_events.drifted(span, drift)
+        notes = [*reader.notes(), *(f"drift: {found}" for found in drift)]
         self.notes += [f"{title}: {note}" for note in notes]
         counts = ", ".join(f"{split} {n:,}" for split, n in examples.items())
         detail = "; ".join(filter(None, (counts, gist(notes))))

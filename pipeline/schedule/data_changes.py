@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -76,7 +76,9 @@ def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> Data
     try:
         location = locate_data(config.data, layout)
         spans = list_spans(config.data, location) if in_spans else [whole_data(location)]
-        window = choose_window(spans, settings, now) if in_spans else Window(tuple(spans))
+        window = (
+            choose_window(spans, config.data, settings, now) if in_spans else Window(tuple(spans))
+        )
     except DataError as error:
         problem = str(error)
     writing = any(is_being_written(span, settings, now) for span in spans)
@@ -91,6 +93,7 @@ def compare_with_trained(
     trained: Mapping[str, Mapping[str, str]],
     decided_at: datetime | None,
     in_spans: bool,
+    accepted: Collection[int] = (),
 ) -> DataChanges:
     """Finds what is new in a snapshot.
 
@@ -99,6 +102,7 @@ def compare_with_trained(
       trained: signature and digest of the spans that the last run trained on, by number.
       decided_at: when the last run was decided on.
       in_spans: whether the data comes in spans.
+      accepted: spans that had been refused, and may be trained on now.
     """
     window = snapshot.window
     if window is None:
@@ -106,9 +110,11 @@ def compare_with_trained(
     changed, notes = [], list(window.notes)
     for span in window.spans:
         known = trained.get(str(span.number))
-        if known is not None and known["signature"] == span.signature:
+        if span.number in accepted:
+            changed.append(span)
+        elif known is not None and known["signature"] == span.signature:
             continue
-        if known is not None and known["digest"] == _digest(span):
+        elif known is not None and known["digest"] == _digest(span):
             delivered = f"span {span}" if in_spans else "the data"
             notes.append(f"{delivered} was delivered again with the same content")
         else:

@@ -49,7 +49,9 @@ def decide(
         return NotDue(reason, {}, EXIT_FAILED, is_problem=True)
     decision = decide_after_failure(inputs) or decide_by_triggers(inputs, event_log)
     reason = "; ".join([decision.reason, *inputs.changes.notes])
-    decision = replace(decision, reason=reason, left_out=inputs.snapshot.left_out)
+    empty = inputs.snapshot.window.empty if inputs.snapshot.window else ()
+    left_out = inputs.snapshot.left_out
+    decision = replace(decision, reason=reason, left_out=left_out, empty_spans=empty)
     if isinstance(decision, NotDue) and decision.exit_code == EXIT_PUSHED and history.failure_code:
         # Whatever keeps the next run from starting, the last one failed, and that is not mended.
         is_stopped = history.failure_code == EXIT_INTERRUPTED

@@ -12,6 +12,7 @@ from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
+from pipeline.data.spans import Span
 from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.schedule.cron import firings_between, show_time
@@ -40,6 +41,8 @@ class Due:
     """For the event log; later decisions read them there."""
     left_out: tuple[str, ...] = ()
     """Why spans wait until somebody does something about them, a sentence each."""
+    empty_spans: tuple[Span, ...] = ()
+    """Those that the run goes on without, as they hold no row."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class NotDue:
     """Whether to tell of it; the run that failed has done so itself."""
     left_out: tuple[str, ...] = ()
     """As of a decision to run."""
+    empty_spans: tuple[Span, ...] = ()
+    """Those that are waited for, as they hold no row."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,9 @@ class DecisionInputs:
         trained = history.trained.details["spans"] if history.trained else {}
         due = history.due
         decided_at = history.believed(due.at, due, now) if due else None
-        changes = compare_with_trained(snapshot, trained, decided_at, has_spans(config.data))
+        accepted = {event.details["span"] for event in history.accepted}
+        in_spans = has_spans(config.data)
+        changes = compare_with_trained(snapshot, trained, decided_at, in_spans, accepted)
         handled = history.firings_handled_until(_clock_id(settings), now)
         after = now - FIRST_CHECK_LOOKS_BACK if handled is None else handled
         firings = firings_between(settings, after, now)
@@ -103,12 +110,16 @@ class DecisionInputs:
 
     @property
     def has_changed(self) -> bool:
-        """Whether data, config or schema have changed since the last decision to run."""
+        """Whether data, config or schema have changed since the last decision to run.
+
+        Nor is data what it was once somebody has accepted a span.
+        """
         decided = self.history.decision
         return self.snapshot.problem is None and (
             decided.get("spans") != self.snapshot.signatures
             or decided.get("config") != self.fingerprint
             or decided.get("schema") != self.schema_hash
+            or bool(self.history.accepted)
         )
 
     @property

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
+from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.schedule.cron import show_time
@@ -39,10 +40,11 @@ def note_decision(
     _note_recovery(decision, event_log, now)
     before = event_log.last(EventKind.DUE, EventKind.SKIPPED)
     is_new = record_decision(decision, event_log, now)
+    is_told = tell_empty_spans(config, decision.empty_spans, event_log)
     if is_new and isinstance(decision, NotDue):
         if decision.is_problem:
             notify(config, Occasion.FAILED, decision.reason, {}, event_log)
-        elif _is_told_as_skipped(decision, before):
+        elif not is_told and _is_told_as_skipped(decision, before):
             notify(config, Occasion.SKIPPED, decision.reason, {}, event_log)
     _note_left_out(config, decision, event_log, now)
 

@@ -34,6 +34,8 @@ class History:
     """The newest decisions that go by the clock, newest first: to run, or what a firing came to."""
     set_backs: tuple[LoggedEvent, ...] = ()
     """Where looks found that the clock had been set back, oldest first."""
+    accepted: tuple[LoggedEvent, ...] = ()
+    """The spans that were accepted since a run was last decided on or began."""
 
     @property
     def decision(self) -> dict[str, Any]:
@@ -159,11 +161,14 @@ def read_history(event_log: EventLog) -> History:
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
     # Others that skip are of runs, which know the machine's clock and not that of a replay.
     by_clock = (e for e in decided if e.kind is EventKind.DUE or "handled" in e.details)
+    since = max((event.id for event in (due, started) if event), default=0)
+    accepted = event_log.events(EventKind.SPAN_ACCEPTED, newest=_RECENT_EVENTS)
     return History(
         due=due,
         started=started,
         end=end,
         is_unfinished=started is not None and started.run not in ended,
+        accepted=tuple(event for event in accepted if event.id > since),
         trained=next((e for e in finished if e.details["status"] != Status.VALIDATED), None),
         decisions=tuple(by_clock),
         set_backs=tuple(event_log.events(EventKind.CLOCK_SET_BACK, newest=_RECENT_EVENTS)),

@@ -42,7 +42,7 @@ class ArtifactRecords:
 
 
 def retire_artifacts(
-    layout: Layout, connection: Any, runs: Set[str], models: Set[str]
+    layout: Layout, connection: Any, runs: Set[str], needed: Set[str]
 ) -> ArtifactRecords:
     """Takes the artifacts that only other runs have used out of TFX's sight.
 
@@ -54,10 +54,10 @@ def retire_artifacts(
       layout: of the pipeline.
       connection: how ML Metadata reaches its store.
       runs: the ids of the runs to keep.
-      models: the uris of Model artifacts to keep in any case.
+      needed: the uris of artifacts to keep in any case, such as models.
     """
     metadata = _read(layout, connection, runs)
-    _retire(metadata, _kept(metadata, models))
+    _retire(metadata, _kept(metadata, needed))
     return metadata
 
 
@@ -113,12 +113,12 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
     return metadata
 
 
-def _kept(metadata: ArtifactRecords, models: Set[str]) -> set[int]:
+def _kept(metadata: ArtifactRecords, needed: Set[str]) -> set[int]:
     """The ids of the artifacts to keep.
 
-    What a run to keep has made, taken (also from the cache) or resolved; the models, the latest
-    blessed one and their blessings; the statistics of the examples, which a later run compares its
-    own with.
+    What a run to keep has made, taken (also from the cache) or resolved; what is needed, the latest
+    blessed model and their blessings; the statistics of the examples, which a later run compares
+    its own with.
     """
     kept = {a for a, users in metadata.users.items() if users & metadata.kept_executions}
     live = [a for a in metadata.artifacts.values() if a.state == a.LIVE]
@@ -132,7 +132,7 @@ def _kept(metadata: ArtifactRecords, models: Set[str]) -> set[int]:
         for a in live
         if a.type == "Model" and a.id in blessings and not _property(a, WITHDRAWN_PROPERTY)
     ]
-    kept |= {a.id for a in live if a.type == "Model" and a.uri in models}
+    kept |= {a.id for a in live if a.uri in needed}
     kept |= set(sorted(blessed)[-1:])
     kept |= {blessing for model, blessing in blessings.items() if model in kept}
     examples = {a.id for a in live if a.type == "Examples" and a.id in kept}

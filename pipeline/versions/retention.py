@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 from collections.abc import Set
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.metadata.store import check_store, forget
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.span_records import SpanRecords
 from pipeline.versions.artifacts import delete_files, retire_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
 from pipeline.versions.deletion import Deletion
@@ -35,8 +37,9 @@ def apply_retention(
     """Deletes what a pipeline need not keep; what was deleted is in the event log.
 
     The version that serves stays, the models behind versions that are there, the latest blessed
-    model, the latest run that came to its end, and with it the spans that it was trained on. A
-    remote serving folder is left alone: its versions are for the store's own rules to delete.
+    model, the latest run that came to its end, and with it the spans that it was trained on, and
+    the one that drift is measured from. A remote serving folder is left alone: its versions are for
+    the store's own rules to delete.
 
     Killed at whatever moment, the next call goes on, and tells also what the one before deleted.
     A config that says nothing of `keep` deletes nothing before it has been said once what goes.
@@ -152,8 +155,9 @@ def _delete_runs(
     }
     deletion.save()
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
-        models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-        metadata = retire_artifacts(layout, connection, expired.kept_runs, models)
+        needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
+        needed |= _last_passed(config, event_log)
+        metadata = retire_artifacts(layout, connection, expired.kept_runs, needed)
         deletion.artifacts |= {
             uri: size_of(Path(uri)) for uri in metadata.retired_uris if Path(uri).exists()
         }
@@ -172,3 +176,13 @@ def _forget_runs(
     executions, artifacts = find_forgettable(store, layout, own, kept)
     if executions or artifacts:
         forget(config, layout, executions, artifacts)
+
+
+def _last_passed(config: PipelineConfig, event_log: EventLog) -> set[str]:
+    """The uri of the examples that the next span's drift is measured from, however old they are."""
+    if not config.drift.columns:
+        return set()
+    records = SpanRecords(event_log)
+    number = records.compared_with(sys.maxsize, config.drift.on_drift)
+    reading = None if number is None else records.reading(number)
+    return set() if reading is None else {reading.details["uri"]}

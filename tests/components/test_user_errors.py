@@ -7,8 +7,8 @@ import traceback
 import apache_beam as beam
 import pytest
 
-from components.user_errors import find_user_error
-from trainer_module.errors import ConfigError, DataError, TrainingError
+from components.user_errors import find_user_error, is_drift
+from trainer_module.errors import ConfigError, DataError, DriftError, TrainingError
 
 MESSAGE = "Row 3 of data.csv has 4 columns: quote the value 'a: b [c]'."
 
@@ -81,3 +81,10 @@ def test_a_circle_of_causes_ends():
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
     assert find_user_error(one) is None
+
+
+def test_drift_is_told_from_other_errors_of_data():
+    assert is_drift(DriftError(MESSAGE))
+    assert is_drift(RuntimeError(f"trainer_module.errors.DriftError: {MESSAGE} [while running 'x'"))
+    assert not is_drift(DataError(MESSAGE))
+    assert not is_drift(KeyboardInterrupt())

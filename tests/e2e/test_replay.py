@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,13 @@ def test_a_poisoned_day_does_not_reach_service(played: Played, store: mlmd.Metad
     assert EventKind.NOT_BLESSED in played.kinds(POISONED)
     assert EventKind.PUSHED not in played.kinds(POISONED)
     assert played.served[POISONED - 1] == played.served[POISONED - 2]
+    reason = played.summaries[POISONED - 1]["reason"]
+    assert re.search(
+        r"below the threshold of 0.8; the model in service has 0\.\d+ in auc here, where it had "
+        r"0\.[89]\d* when it was pushed: the data is the likelier cause; no column by itself has "
+        r"moved since span 2024-01-02: look at the labels",
+        reason,
+    ), reason
     of_day_2 = played.details(2, EventKind.PUSHED)[0]["model"]
     evaluator = executions(store, "components.evaluator.component.Evaluator")[-1]
     assert [a.uri for a in artifacts(store, evaluator, "baseline_model")] == [of_day_2]

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,10 @@ def runs(project: Project) -> Runs:
 
 
 def test_a_span_without_rows_is_left_out(runs: Runs) -> None:
-    (event,) = runs.history("unusable span")
-    assert event["details"]["span"] == 2
-    assert "customers.csv" in event["message"]
+    (event,) = runs.history("empty span")
+    assert event["message"].startswith("span 2 holds no row")
     (started,) = runs.history("started")
-    assert started["details"]["window"] == [1, 2, 3]
+    assert started["details"]["window"] == [1, 3]
     assert runs.project.summary(NAME)["training"]["examples"]["train"] < 2 * 200
 
 
@@ -106,7 +106,8 @@ def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
     write_span(runs.project.folder, 4, gold=1.0)
     code, said, summary = runs.run("--validate-only")
     assert code == 2
-    assert "price plan" in said
+    assert "compared with span 3: 'basic' gone, had 5" in said
+    assert "spans accept SPAN --reason TEXT" in said
     assert summary["status"] == "unusable"
     assert [c["name"] for c in summary["components"]][-1] == "ExampleValidator"
 
@@ -116,6 +117,46 @@ def test_drift_can_be_a_warning(runs: Runs) -> None:
     code, said, summary = runs.run("--validate-only", "--set", "drift.on_drift=warn")
     assert code == 0
     assert summary["status"] == "validated"
-    assert "price plan" in summary["drift"][0]
+    (drift,) = summary["drift"]
+    assert re.search(r"price plan: .* compared with span 3: 'basic' gone, had 5\d %", drift)
+    assert f"drift: {drift}" in said
     assert "validated: the data was read and checked" in said
     assert runs.history("drift")[-1]["details"]["span"] == 4
+
+
+def test_a_span_that_drifted_stays_out_and_the_next_is_no_alarm(runs: Runs) -> None:
+    write_span(runs.project.folder, 5)
+    write_span(runs.project.folder, 6, rows=0)
+    code, said, summary = runs.run()
+    assert code in (0, 3), said
+    assert "span 6 is empty, and waits" in said
+    assert "span 4 is left out: it has drifted; if it is right, accept it by" in said
+    assert summary["drift"] == []
+    assert runs.history("finished")[-1]["details"]["window"] == [3, 5]
+    assert runs.history("empty span")[-1]["details"]["span"] == 6
+
+
+def test_spans_are_listed_and_one_that_drifted_is_accepted(runs: Runs) -> None:
+    options = ("--config", "spans.yaml")
+    done = runs.project.scopeline("spans", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    listed = {one["span"]: one for one in json.loads(done.stdout)}
+    states = {name: one["state"] for name, one in listed.items()}
+    trained, out = "trained on", "left out"
+    assert states == {
+        "1": trained,
+        "2": "empty",
+        "3": trained,
+        "4": out,
+        "5": trained,
+        "6": "empty",
+    }
+    assert (listed["5"]["rows"], listed["6"]["rows"]) == (200, None)
+    assert "price plan: expected the shares" in listed["4"]["why"]
+    done = runs.project.scopeline("spans", "accept", "4", *options, "--reason", "no more basic")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("span 4 is accepted: the next run whose window holds it")
+    done = runs.project.scopeline("spans", *options)
+    assert re.search(r"^4 +accepted +\S+ \S+ +no more basic *$", done.stdout, re.M), done.stdout
+    done = runs.project.scopeline("spans", "accept", "3", *options, "--reason", "x")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

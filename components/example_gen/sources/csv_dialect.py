@@ -68,7 +68,7 @@ def find_dialect(file: str, settings: ExampleGenSettings) -> Dialect:
       DataError: the file cannot be read.
     """
     stated = settings.csv
-    encoding = stated.encoding or _find_encoding(file)
+    encoding = stated.encoding or find_encoding(file)
     delimiter = stated.delimiter or _find_delimiter(file, encoding, settings)
     return Dialect(delimiter, encoding, stated.quote)
 
@@ -97,7 +97,12 @@ def encoding_error(file: str, encoding: str) -> DataError:
     )
 
 
-def _find_encoding(file: str) -> str:
+def find_encoding(file: str) -> str:
+    """The encoding of a file: by its byte order mark, else UTF-8 if it is that, else the likeliest.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
     decoder, before = codecs.getincrementaldecoder(UTF8)(), b""
     try:
         with open_stream(file) as stream:

@@ -33,10 +33,10 @@ def compile_graph(context: RunContext, spans: Spans | None = None) -> pipeline_p
     """
     if has_spans(context.config.data):
         known = spans or Spans(newest=0, window=(0,))
-        # With a number in place of None the first run, before which nothing was trained on, has the
-        # same nodes as later ones.
-        trained = NO_SPAN if known.trained is None else known.trained
-        spans = Spans(known.newest, known.window, trained)
+        # With a number in place of None the first run, which is compared with nothing, has the same
+        # nodes as later ones.
+        older = NO_SPAN if known.compared_with is None else known.compared_with
+        spans = Spans(known.newest, known.window, older)
     created: pipeline_module.Pipeline = create_pipeline(context, spans)
     # It holds the password of the metadata.
     created.metadata_connection_config = None

@@ -63,7 +63,7 @@ def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConso
             log = str(layout.run(run_id).log_of(failed.step))
         component = None if failed.step == SETUP else failed.step
         error = ErrorSummary(component=component, message=failed.detail, log=log)
-        observer.settle(failed.status or Status.FAILED, error)
+        observer.settle(failed.status or Status.FAILED, error, failed.has_drifted)
     if is_alone(compiled_config, layout, run_id):
         event_log = EventLog(layout.event_log)
         observer.note(delete_expired(context.config, layout, event_log, context.connection))

@@ -18,11 +18,12 @@ from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.steps.progress import ProgressLines
 from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.kubeflow.steps.run_record import RunRecord
+from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
-from pipeline.runs.results.artifact_reader import ArtifactResults
+from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.progress import PROGRESS_LOGGER
@@ -104,7 +105,7 @@ def _summarize(
     """The state of a component, what it found in one line, and all of it."""
     config = context.config
     folder = RunFolder(run_root(context.layout), run_id)
-    results = ArtifactResults(context.connection, config)
+    results = ArtifactResults(context.connection, config, EventLog(context.layout.event_log))
     executions = {
         shown: report.execution
         for shown in record.shown

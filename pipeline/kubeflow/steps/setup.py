@@ -19,6 +19,7 @@ from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
+from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
@@ -80,10 +81,12 @@ def _make_record(
     run_events.started()
     spans, usable = None, data
     if window is not None:
+        tell_empty_spans(config, window.empty, event_log, run_id)
         reader = WindowReader(context, event_log, run_events, run_id)
         usable = reader.read(window, console)
-        spans = make_spans(usable, event_log)
-        notes = [*notes, *window.notes, *reader.notes, *left_out(window, usable)]
+        spans = make_spans(usable, config, event_log)
+        told = left_out(window, usable, event_log)
+        notes = [*notes, *window.notes, *reader.notes, *told]
     graph = compile_graph(context, spans)
     deployment = runner_utils.extract_local_deployment_config(graph)
     nodes = values_of(graph)

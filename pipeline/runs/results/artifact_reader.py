@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,8 @@ from tfx.types import Artifact, artifact_utils
 from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
-from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.records.summary import MetricSummary, RunSummary, State
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
 from pipeline.runs.results.run_results import PushedVersion
 from trainer_module.record import RECORD_FILE
@@ -47,22 +45,43 @@ class ArtifactReader:
 
     def outputs(self, component: str, key: str) -> list[Artifact]:
         """The output artifacts of a component; empty if it did not come to them."""
+        return self._artifacts(component, key, metadata_store_pb2.Event.OUTPUT)
+
+    def inputs(self, component: str, key: str) -> list[Artifact]:
+        """The input artifacts of a component; empty if it did not come to them."""
+        return self._artifacts(component, key, metadata_store_pb2.Event.INPUT)
+
+    def _artifacts(self, component: str, key: str, direction: int) -> list[Artifact]:
         if component not in self._executions:
             return []
         with metadata.Metadata(self._connection) as handle:
-            store = handle.store
-            events = store.get_events_by_execution_ids([self._executions[component]])
+            events = handle.store.get_events_by_execution_ids([self._executions[component]])
             ids = [
                 event.artifact_id
                 for event in events
-                if event.type == metadata_store_pb2.Event.OUTPUT and event.path.steps[0].key == key
+                if event.type == direction and event.path.steps[0].key == key
             ]
-            artifacts = store.get_artifacts_by_id(ids)
-            types = store.get_artifact_types_by_id([a.type_id for a in artifacts])
-        return [
-            artifact_utils.deserialize_artifact(kind, artifact)
-            for kind, artifact in zip(types, artifacts, strict=True)
-        ]
+            return _read_artifacts(handle.store, ids)
+
+    def made_of(self, uri: str, kind: str) -> list[Artifact]:
+        """What executions of any run have made of an artifact and is still there, oldest first.
+
+        Args:
+          uri: of the artifact.
+          kind: the type of what was made.
+        """
+        with metadata.Metadata(self._connection) as handle:
+            store = handle.store
+            sources = [artifact.id for artifact in store.get_artifacts_by_uri(uri)]
+            if not sources:
+                return []
+            taken = store.get_events_by_artifact_ids(sources)
+            takers = {e.execution_id for e in taken if e.type == metadata_store_pb2.Event.INPUT}
+            given = store.get_events_by_execution_ids(sorted(takers)) if takers else []
+            outputs = {e.artifact_id for e in given if e.type == metadata_store_pb2.Event.OUTPUT}
+            made = _read_artifacts(store, sorted(outputs))
+        live = metadata_store_pb2.Artifact.LIVE
+        return [a for a in made if a.type_name == kind and a.mlmd_artifact.state == live]
 
     def examples_per_split(self) -> dict[str, int]:
         """How many examples each split holds."""
@@ -148,113 +167,10 @@ def gist(findings: Sequence[str]) -> str:
     return f"warning: {findings[0]}" + (f" (and {more} more)" if more else "")
 
 
-class ArtifactResults(ArtifactReader):
-    """Reads the results of each component from its artifacts as soon as it has ended."""
-
-    def read(
-        self, component: str, state: State, execution: int | None, summary: RunSummary
-    ) -> tuple[State, str]:
-        """Adds a component's results to the summary, as `RunResults` says."""
-        if execution is not None and state is not State.FAILED:
-            self.add(component, execution)
-        return SummaryBuilder(self._config, self, summary).of(component, state)
-
-
-class SummaryBuilder:
-    """Reads what components left behind into a summary."""
-
-    def __init__(self, config: PipelineConfig, reader: ArtifactReader, summary: RunSummary) -> None:
-        """Reads nothing yet.
-
-        Args:
-          config: of the run.
-          reader: of the run, as far as it came.
-          summary: is filled.
-        """
-        self._config = config
-        self._reader = reader
-        self._summary = summary
-
-    def of(self, component: str, state: State) -> tuple[State, str]:
-        """Adds a component's results to the summary.
-
-        Args:
-          component: that ended.
-          state: as TFX has it.
-
-        Returns:
-          The state as people have it, and the gist of the results.
-        """
-        detail = self._read(component)
-        if (
-            component == ComponentId.PUSHER
-            and state is not State.FAILED
-            and not self._summary.pushed
-        ):
-            return State.SKIPPED, detail or "the model is not blessed"
-        return state, detail
-
-    def _read(self, component: str) -> str:
-        readers: dict[str, Callable[[], str]] = {
-            ComponentId.EXAMPLE_GEN: self._read_notes,
-            ComponentId.STATISTICS_GEN: self._read_statistics,
-            ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
-            ComponentId.TRAINER: self._read_training,
-            ComponentId.EVALUATOR: self._read_evaluation,
-            ComponentId.PUSHER: self._read_push,
-        }
-        return readers[component]() if component in readers else ""
-
-    def _read_notes(self) -> str:
-        notes = self._reader.notes()
-        self._summary.notes += notes
-        return gist(notes)
-
-    def _read_statistics(self) -> str:
-        self._summary.examples = self._reader.examples_per_split()
-        return ", ".join(f"{split} {n:,}" for split, n in self._summary.examples.items())
-
-    def _read_anomalies(self) -> str:
-        anomalies = self._reader.anomalies()
-        self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
-        self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
-        findings = self._reader.column_findings()
-        self._summary.notes += findings
-        return gist([str(anomaly) for anomaly in anomalies])
-
-    def _read_training(self) -> str:
-        training = self._summary.training = self._reader.training()
-        if not training:
-            return ""
-        self._summary.strategy = training["strategy"]
-        self._summary.replicas = training["replicas"]
-        replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
-        if training["workers"] > 1:
-            replicas = f"{training['workers']} workers, {replicas}"
-        return (
-            f"{training['epochs']} epochs, best {training['best_epoch']}; "
-            f"{training['strategy']}, {replicas}; {training['examples_per_second']:,.0f} examples/s"
-        )
-
-    def _read_evaluation(self) -> str:
-        evaluation = self._reader.evaluation()
-        if evaluation is None:
-            return ""
-        self._summary.blessed, self._summary.reason = evaluation.blessed, evaluation.reason
-        self._summary.metrics = {
-            m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
-            for m in evaluation.metrics
-        }
-        self._summary.slices = evaluation.slices
-        return "blessed" if evaluation.blessed else "not blessed"
-
-    def _read_push(self) -> str:
-        models = self._reader.outputs(ComponentId.TRAINER, "model")
-        if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
-            self._summary.reason = "the model was withdrawn"
-            return self._summary.reason
-        pushed = self._reader.pushed_version()
-        if pushed is None:
-            return ""
-        self._summary.pushed = pushed.destination
-        return ""
+def _read_artifacts(store: Any, ids: Sequence[int]) -> list[Artifact]:
+    artifacts = store.get_artifacts_by_id(ids)
+    types = store.get_artifact_types_by_id([artifact.type_id for artifact in artifacts])
+    return [
+        artifact_utils.deserialize_artifact(kind, artifact)
+        for kind, artifact in zip(types, artifacts, strict=True)
+    ]

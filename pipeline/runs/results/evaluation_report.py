@@ -11,7 +11,13 @@ import tensorflow_model_analysis as tfma
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
 from pipeline.config.settings import PipelineConfig, Threshold
-from pipeline.evaluation import BASELINE, CANDIDATE, effective_thresholds, metric_names
+from pipeline.evaluation import (
+    BASELINE,
+    CANDIDATE,
+    constant_metric,
+    effective_thresholds,
+    metric_names,
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     """
     by_slice = _candidate_and_baseline(uri)
     values = by_slice.pop("", {})
-    failed, constant = _failed_metrics(uri), read_constant_prediction(uri)
+    failed = _failed_metrics(uri)
+    constant = read_constant_prediction(uri) if constant_metric(config) else None
     candidate, baseline = values.get(CANDIDATE, {}), values.get(BASELINE)
     results = tuple(
         MetricResult(

@@ -16,7 +16,7 @@ from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.component import ExampleValidator, Executor
 from pipeline.config.schedule import DriftSettings
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, DriftError
 from trainer_module.settings import Task
 
 Statistics = statistics_pb2.DatasetFeatureStatisticsList
@@ -85,6 +85,7 @@ class Validation:
                 "on_anomaly": on_anomaly,
                 "named": "{}",
                 "drift": DriftSettings.model_validate(drift).model_dump_json() if drift else "",
+                "compared_with": "span 6",
             },
         )
         return read_anomalies(anomalies)
@@ -128,7 +129,8 @@ def test_a_share_that_moved_further_than_the_infinity_norm(validation: Validatio
     assert anomaly.splits == ("train",)
     assert str(anomaly) == (
         "train split, payment: expected the shares of its values to move by no more than 0.1 "
-        "(infinity_norm); found 0.15, most of all for 'cash'"
+        "(infinity_norm); found 0.15 compared with span 6: 'card' from 50 % to 35 %, 'cash' from "
+        "50 % to 65 %"
     )
 
 
@@ -142,6 +144,8 @@ def test_a_distribution_that_diverged(
     (anomaly,) = validation.run(count(**moved), jensen_shannon(column, 0.1))
     assert (anomaly.column, anomaly.is_drift) == (column, True)
     assert "expected the distribution of its values to move by no more than 0.1" in str(anomaly)
+    words = {"fare": ": mean -0.03995 to 1.96", "payment": ": 'card' from 50 % to 5.0 %, 'cash'"}
+    assert words[column] in str(anomaly)
 
 
 def test_data_that_stayed_is_no_drift(validation: Validation) -> None:
@@ -164,13 +168,13 @@ def test_nothing_is_compared_without_older_statistics_or_thresholds(validation: 
 def test_on_drift_fail_stops_the_run_whatever_anomalies_do(
     on_anomaly: str, validation: Validation
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DriftError) as caught:
         validation.run(count(cash=0.9), infinity_norm(0.1, "fail"), on_anomaly=on_anomaly)
     message = str(caught.value)
     assert message.startswith(
-        "the data drifted from what was trained on: train split, payment: expected the shares of"
+        "the data drifted: train split, payment: expected the shares of its values"
     )
-    assert "set drift.on_drift: warn to go on" in message
+    assert "accept it by `local_runner.py spans accept SPAN --reason TEXT --config FILE`" in message
     assert "schema" not in message
 
 
@@ -191,7 +195,7 @@ def test_drift_is_told_from_what_else_is_odd_about_the_column(validation: Valida
     assert "shells" in shown[False]
     assert "expected one of 'card', 'cash'; found 'shells' in 20 of 2,000 rows" in shown[False]
     assert "expected the shares" in shown[True]
-    assert "shells" not in shown[True]
+    assert "in 20 of 2,000 rows" not in shown[True]
 
 
 def test_drift_and_broken_data_are_both_told(validation: Validation) -> None:
@@ -199,8 +203,9 @@ def test_drift_and_broken_data_are_both_told(validation: Validation) -> None:
     with pytest.raises(DataError) as caught:
         validation.run(now, infinity_norm(0.1, "fail"))
     message = str(caught.value)
+    assert type(caught.value) is DataError, "accepting the drift would not do"
     assert "the data contradicts the schema: train split, tipped: expected whole" in message
-    assert "; the data drifted from what was trained on: train split, payment" in message
+    assert "; the data drifted: train split, payment" in message
 
 
 def test_numbers_beyond_curated_bounds_stop_the_run(validation: Validation) -> None:

@@ -47,7 +47,8 @@ def days(folder: Path, *numbers: int) -> list[Span]:
 
 
 def window(spans: list[Span], through: int | None = None, **schedule: Any) -> Window:
-    return choose_window(spans, ScheduleSettings.model_validate(schedule), NOW, through)
+    data = settings_of("{SPAN}")
+    return choose_window(spans, data, ScheduleSettings.model_validate(schedule), NOW, through)
 
 
 def offsets(chosen: Window) -> list[int]:

@@ -16,7 +16,7 @@ from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.evaluator.executor import CONSTANT_KEY, Executor
 from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import constant_metric, make_eval_config
+from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.export import (
     EVAL_LABEL,
@@ -148,9 +148,9 @@ def measure(
 
 
 def _constant(config: PipelineConfig) -> str:
-    metric = constant_metric(config)
+    metric, decides = reference_metric(config), constant_metric(config) is not None
     named = {"metric": metric, "label": "label", "task": config.task.value, "split": "eval"}
-    return json.dumps(named) if metric else ""
+    return json.dumps(named | {"decides": decides}) if metric else ""
 
 
 def _artifact(kind: type[Artifact], path: Path) -> Artifact:

@@ -20,7 +20,8 @@ from pipeline.ingestion import make_example_gen, resolve_ingestion
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config
 from pipeline.records.summary import RunSummary, State
-from pipeline.runs.results.artifact_reader import ArtifactReader, SummaryBuilder
+from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.runs.results.artifact_results import SummaryBuilder
 
 DRIFT = {"columns": {"side": {"infinity_norm": 0.2}}}
 

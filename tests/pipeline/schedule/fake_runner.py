@@ -56,7 +56,9 @@ def main() -> None:
             list_spans(config.data, locate_data(config.data, layout)),
             datetime.now().astimezone(),
         )
-        data = list(choose_window(spans, config.schedule_or_default, now, through).spans)
+        data = list(
+            choose_window(spans, config.data, config.schedule_or_default, now, through).spans
+        )
         run = new_run_id()
         run_events = RunEvents(EventLog(layout.event_log), config, run, data, given.because)
         run_events.started()

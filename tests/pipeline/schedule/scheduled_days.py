@@ -127,7 +127,7 @@ class Days:
         if not has_spans(config.data):
             return [whole_data(location)]
         spans = list_spans(config.data, location)
-        window: Window = choose_window(spans, config.schedule_or_default, now, through)
+        window: Window = choose_window(spans, config.data, config.schedule_or_default, now, through)
         return list(window.spans)
 
 

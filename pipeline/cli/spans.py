@@ -1,0 +1,106 @@
+"""`local_runner.py spans`: what became of every span, and what has drifted and is right."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from pipeline.cli.options import (
+    OUTPUT,
+    ConfigOption,
+    OutputOption,
+    SetOption,
+    find_modules_here,
+    flag,
+    group_with_default,
+)
+from pipeline.cli.tables import plain_table, wide_console
+from pipeline.config.loading import load_config
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
+from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
+
+LIST = "list"
+"""The command that is meant where none is named."""
+
+app = typer.Typer(
+    cls=group_with_default(LIST),
+    help="List all spans with what became of each (`spans`), or use one that drifted (`spans "
+    "accept SPAN`).",
+)
+
+
+@app.command(LIST)
+def list_all(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: OutputOption = OUTPUT,
+    as_json: Annotated[bool, flag("--json", "Show them for programs.")] = False,
+) -> None:
+    """List all spans, oldest first: which were read, trained on, left out and why.
+
+    `spans` does so as well.
+    """
+    find_modules_here()
+    loaded = load_config(config, overrides)
+    layout = Layout.of(loaded, output)
+    event_log, now = EventLog(layout.event_log), datetime.now().astimezone()
+    listed = list_states(loaded, layout, event_log, now)
+    if as_json:
+        typer.echo(json.dumps([_fields(one) for one in listed], indent=2))
+        return
+    table = plain_table("span", "state", "rows", "written", "read", "why")
+    for one in listed:
+        rows = "" if one.rows is None else f"{one.rows:,}"
+        written, read = _time(_written(one)), _time(one.read)
+        table.add_row(str(one.span), one.state.value, rows, written, read, escape(one.why))
+    if listed:
+        wide_console().print(table)
+    else:
+        typer.echo(f"{layout.name}: there is no span at data.path yet")
+
+
+@app.command()
+def accept(
+    span: Annotated[str, typer.Argument(metavar="SPAN", help="A date or a number.")],
+    config: ConfigOption,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why it is right, for the history.")
+    ],
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Use a span that drifted: the next run trains on it, and later spans are compared with it.
+
+    Should its files change afterwards, it is judged anew.
+    """
+    find_modules_here()
+    loaded = load_config(config, overrides)
+    layout = Layout.of(loaded, output)
+    typer.echo(accept_span(loaded, layout, EventLog(layout.event_log), span, reason))
+
+
+def _fields(one: ListedSpan) -> dict[str, Any]:
+    """A span for programs."""
+    return {
+        "span": one.span.name,
+        "version": one.span.version,
+        "state": one.state.value,
+        "why": one.why,
+        "rows": one.rows,
+        "written": _written(one).isoformat(timespec="seconds"),
+        "read": None if one.read is None else one.read.isoformat(timespec="seconds"),
+        "files": [file.path for file in one.span.files],
+    }
+
+
+def _written(one: ListedSpan) -> datetime:
+    return datetime.fromtimestamp(one.span.modified).astimezone()
+
+
+def _time(moment: datetime | None) -> str:
+    return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,110 @@
+"""The files and folders at a data path, and which span each belongs to."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from components.example_gen.paths import is_hidden, is_remote
+from pipeline.config.span_patterns import EPOCH
+
+_PLACEHOLDERS = re.compile(r"\\\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\\\}")
+_DIGITS = {"YYYY": r"\d{4}", "MM": r"\d{2}", "DD": r"\d{2}"}
+_PLACEHOLDER = re.compile(r"\{(?:SPAN|VERSION|YYYY|MM|DD)(?::\d+)?\}")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a span."""
+
+    path: str
+    size: int
+    """Bytes."""
+    modified: float
+    """Seconds since 1970."""
+
+
+def keyed(files: Iterable[File], pattern: str) -> Iterator[tuple[tuple[int, int | None], File]]:
+    """Files with the numbers of their span and version; not those that have none."""
+    regex = _regex(pattern)
+    for file in files:
+        match = regex.fullmatch(file.path)
+        if match and (key := _span_and_version(match.groupdict())):
+            yield key, file
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Matches the paths of a glob with placeholders, which become groups."""
+    text = re.escape(pattern)
+    text = re.sub(r"\\\[(!?)(.*?)\\\]", _character_class, text)
+    text = text.replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    seen: set[str] = set()
+
+    def group(match: re.Match[str]) -> str:
+        name, width = match[1], match[2]
+        if name in seen:
+            return f"(?P={name})"
+        seen.add(name)
+        number = rf"\d{{{width}}}" if width else r"\d+"
+        return f"(?P<{name}>{_DIGITS.get(name, number)})"
+
+    return re.compile(_PLACEHOLDERS.sub(group, text))
+
+
+def _character_class(match: re.Match[str]) -> str:
+    """A glob's [!a-c], of which the rest has been escaped."""
+    return f"[{'^' if match[1] else ''}{match[2].replace(chr(92) + '-', '-')}]"
+
+
+def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None] | None:
+    """None for digits that are no date, such as 2026-02-30."""
+    version = groups.get("VERSION")
+    if span := groups.get("SPAN"):
+        number = int(span)
+    else:
+        try:
+            day = date(*(int(groups[part] or 0) for part in ("YYYY", "MM", "DD")))
+        except ValueError:
+            return None
+        number = (day - EPOCH).days
+    return number, None if version is None else int(version)
+
+
+def list_files(base: str, pattern: str) -> list[File]:
+    """The files that match a glob with placeholders, but for hidden ones."""
+    glob = _PLACEHOLDER.sub("*", pattern)
+    if is_remote(base):
+        # Beam knows the object stores; it is imported for them alone, as it takes a second.
+        from apache_beam.io.filesystems import FileSystems
+
+        (result,) = FileSystems.match([posixpath.join(base, glob)])
+        found = result.metadata_list
+        files = [File(m.path, m.size_in_bytes, m.last_updated_in_seconds) for m in found]
+    else:
+        paths = [path for path in Path(base).glob(glob) if path.is_file()]
+        files = [File(str(p), (s := p.stat()).st_size, s.st_mtime) for p in paths]
+    return [file for file in files if not is_hidden(file.path)]
+
+
+def span_folder(pattern: str) -> str:
+    """The beginning of a pattern that names a span's folder; empty where the files' names do."""
+    parts = posixpath.dirname(pattern).split("/")
+    named = [number for number, part in enumerate(parts, 1) if _PLACEHOLDER.search(part)]
+    is_whole = len(_PLACEHOLDER.findall(pattern)) == len(_PLACEHOLDER.findall("/".join(parts)))
+    return "/".join(parts[: named[-1]]) if named and is_whole else ""
+
+
+def list_empty_folders(base: str, folder: str) -> list[File]:
+    """The local folders that match a glob with placeholders and hold no file, as files of no bytes.
+
+    Object stores have no such folders.
+    """
+    if is_remote(base) or not folder:
+        return []
+    paths = [path for path in Path(base).glob(_PLACEHOLDER.sub("*", folder)) if path.is_dir()]
+    empty = [path for path in paths if not any(below.is_file() for below in path.rglob("*"))]
+    return [File(str(path), 0, path.stat().st_mtime) for path in empty]

@@ -1,0 +1,38 @@
+"""Tells of spans that hold no row, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.data.spans import Span
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import notify
+from pipeline.records.span_records import SpanRecords
+
+
+def tell_empty_spans(
+    config: PipelineConfig, spans: Iterable[Span], event_log: EventLog, run: str | None = None
+) -> bool:
+    """Records spans without a row, and notifies of them, but for those that are known.
+
+    Args:
+      config: of the pipeline.
+      spans: that were found to be empty.
+      event_log: of the pipeline.
+      run: the id of the run that found them, if one did.
+
+    Returns:
+      Whether there was anything to tell.
+    """
+    is_told = False
+    for span in spans:
+        if SpanRecords(event_log).is_told_empty(span):
+            continue
+        message = f"span {span} holds no row; it waits for some, and the others go on without"
+        event_log.record(
+            EventKind.EMPTY_SPAN, message, run=run, span=span.number, signature=span.signature
+        )
+        notify(config, Occasion.SKIPPED, message, {"span": span.name}, event_log, run=run)
+        is_told = True
+    return is_told

@@ -1,0 +1,107 @@
+"""What the event log knows of each span: how it was read, refused, drifted, and was accepted."""
+
+from __future__ import annotations
+
+from pipeline.config.schedule import OnDrift
+from pipeline.data.spans import Span
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.summary import Status
+
+_KINDS = (
+    EventKind.INGESTED,
+    EventKind.UNUSABLE_SPAN,
+    EventKind.DRIFT,
+    EventKind.EMPTY_SPAN,
+    EventKind.SPAN_ACCEPTED,
+)
+
+
+class SpanRecords:
+    """The last event of each kind of every span, as of now."""
+
+    def __init__(self, event_log: EventLog) -> None:
+        """Reads the event log once."""
+        self._event_log = event_log
+        self._last: dict[EventKind, dict[int, LoggedEvent]] = {kind: {} for kind in _KINDS}
+        for event in event_log.events(*_KINDS):
+            self._last[event.kind][event.details["span"]] = event
+
+    def reading(self, number: int) -> LoggedEvent | None:
+        """How a span was read last."""
+        return self._last[EventKind.INGESTED].get(number)
+
+    def read(self, span: Span) -> LoggedEvent | None:
+        """How a span was read, if its files are still those and it was not refused since."""
+        event = self._of(EventKind.INGESTED, span)
+        refused = self._last[EventKind.UNUSABLE_SPAN].get(span.number)
+        return None if event and refused and refused.id > event.id else event
+
+    def refusal(self, span: Span) -> LoggedEvent | None:
+        """Why a span could not be used, unless its files are others now or it was accepted since.
+
+        What was read again since could be used.
+        """
+        event = self._of(EventKind.UNUSABLE_SPAN, span)
+        overruled = (self.acceptance(span), self.reading(span.number))
+        return None if event and any(e and e.id > event.id for e in overruled) else event
+
+    def drift(self, span: Span) -> LoggedEvent | None:
+        """How the span as it is now has drifted."""
+        return self._of(EventKind.DRIFT, span)
+
+    def acceptance(self, span: Span) -> LoggedEvent | None:
+        """Who accepted the span as it is now, though it had drifted.
+
+        The same content in other files is accepted as well.
+        """
+        event = self._last[EventKind.SPAN_ACCEPTED].get(span.number)
+        if event is None or event.details["signature"] == span.signature:
+            return event
+        return event if event.details["digest"] == span.digest() else None
+
+    def is_told_empty(self, span: Span) -> bool:
+        """Whether it is known already that the span as it is now holds no row."""
+        return self._of(EventKind.EMPTY_SPAN, span) is not None
+
+    def compared_with(self, number: int, on_drift: OnDrift) -> int | None:
+        """The span that a span's drift is measured from; None if there is none yet.
+
+        It is the last one before it that passed: was read and had not drifted, or was accepted.
+        Where drift is answered by a run, it is the last one that was trained on.
+        """
+        if on_drift is OnDrift.RETRAIN:
+            return self._trained_before(number)
+        older = (n for n in self._last[EventKind.INGESTED] if n < number and self._passed(n))
+        return max(older, default=None)
+
+    def _of(self, kind: EventKind, span: Span) -> LoggedEvent | None:
+        event = self._last[kind].get(span.number)
+        # Earlier versions did not write down which state of its files had drifted.
+        is_same = event and event.details.get("signature", span.signature) == span.signature
+        return event if is_same else None
+
+    def _passed(self, number: int) -> bool:
+        read, refused, drifted, accepted = (
+            self._last[kind].get(number)
+            for kind in (
+                EventKind.INGESTED,
+                EventKind.UNUSABLE_SPAN,
+                EventKind.DRIFT,
+                EventKind.SPAN_ACCEPTED,
+            )
+        )
+        if read is None or (refused is not None and refused.id > read.id):
+            return False
+        signature = read.details["signature"]
+        if drifted is None or drifted.details.get("signature", signature) != signature:
+            return True
+        return accepted is not None and accepted.details["signature"] == signature
+
+    def _trained_before(self, number: int) -> int | None:
+        # Of earlier nights alone: a rerun of this one has to find the same.
+        trained = [
+            event.details["window"][-1]
+            for event in self._event_log.events(EventKind.FINISHED)
+            if event.details["status"] != Status.VALIDATED and event.details["window"][-1] < number
+        ]
+        return max(trained, default=None)

@@ -1,0 +1,147 @@
+"""Puts what components left behind into a run's summary, as soon as each has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ml_metadata.proto import metadata_store_pb2
+
+from components.pusher.versions import WITHDRAWN_PROPERTY
+from pipeline.component_ids import ComponentId
+from pipeline.config.settings import PipelineConfig
+from pipeline.records.event_log import EventLog
+from pipeline.records.summary import MetricSummary, RunSummary, State
+from pipeline.runs.results.artifact_reader import ArtifactReader, gist
+from pipeline.runs.results.suspicion import DataSuspicion
+
+
+class ArtifactResults(ArtifactReader):
+    """Reads the results of each component from its artifacts as soon as it has ended."""
+
+    def __init__(
+        self,
+        connection: metadata_store_pb2.ConnectionConfig,
+        config: PipelineConfig,
+        event_log: EventLog,
+    ):
+        """Reads nothing yet.
+
+        Args:
+          connection: of the metadata store.
+          config: of the run.
+          event_log: of the pipeline, which knows what models in service were like.
+        """
+        super().__init__(connection, config)
+        self._event_log = event_log
+
+    def read(
+        self, component: str, state: State, execution: int | None, summary: RunSummary
+    ) -> tuple[State, str]:
+        """Adds a component's results to the summary, as `RunResults` says."""
+        if execution is not None and state is not State.FAILED:
+            self.add(component, execution)
+        found = SummaryBuilder(self._config, self, summary).of(component, state)
+        if component == ComponentId.EVALUATOR and summary.blessed is False:
+            suspicion = DataSuspicion(self, self._config, self._event_log).in_words()
+            summary.reason = "; ".join(filter(None, (summary.reason, suspicion)))
+        return found
+
+
+class SummaryBuilder:
+    """Reads what components left behind into a summary."""
+
+    def __init__(self, config: PipelineConfig, reader: ArtifactReader, summary: RunSummary) -> None:
+        """Reads nothing yet.
+
+        Args:
+          config: of the run.
+          reader: of the run, as far as it came.
+          summary: is filled.
+        """
+        self._config = config
+        self._reader = reader
+        self._summary = summary
+
+    def of(self, component: str, state: State) -> tuple[State, str]:
+        """Adds a component's results to the summary.
+
+        Args:
+          component: that ended.
+          state: as TFX has it.
+
+        Returns:
+          The state as people have it, and the gist of the results.
+        """
+        detail = self._read(component)
+        if (
+            component == ComponentId.PUSHER
+            and state is not State.FAILED
+            and not self._summary.pushed
+        ):
+            return State.SKIPPED, detail or "the model is not blessed"
+        return state, detail
+
+    def _read(self, component: str) -> str:
+        readers: dict[str, Callable[[], str]] = {
+            ComponentId.EXAMPLE_GEN: self._read_notes,
+            ComponentId.STATISTICS_GEN: self._read_statistics,
+            ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
+            ComponentId.TRAINER: self._read_training,
+            ComponentId.EVALUATOR: self._read_evaluation,
+            ComponentId.PUSHER: self._read_push,
+        }
+        return readers[component]() if component in readers else ""
+
+    def _read_notes(self) -> str:
+        notes = self._reader.notes()
+        self._summary.notes += notes
+        return gist(notes)
+
+    def _read_statistics(self) -> str:
+        self._summary.examples = self._reader.examples_per_split()
+        return ", ".join(f"{split} {n:,}" for split, n in self._summary.examples.items())
+
+    def _read_anomalies(self) -> str:
+        anomalies = self._reader.anomalies()
+        self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
+        self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
+        findings = self._reader.column_findings()
+        self._summary.notes += findings
+        return gist([str(anomaly) for anomaly in anomalies])
+
+    def _read_training(self) -> str:
+        training = self._summary.training = self._reader.training()
+        if not training:
+            return ""
+        self._summary.strategy = training["strategy"]
+        self._summary.replicas = training["replicas"]
+        replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
+        if training["workers"] > 1:
+            replicas = f"{training['workers']} workers, {replicas}"
+        return (
+            f"{training['epochs']} epochs, best {training['best_epoch']}; "
+            f"{training['strategy']}, {replicas}; {training['examples_per_second']:,.0f} examples/s"
+        )
+
+    def _read_evaluation(self) -> str:
+        evaluation = self._reader.evaluation()
+        if evaluation is None:
+            return ""
+        self._summary.blessed, self._summary.reason = evaluation.blessed, evaluation.reason
+        self._summary.metrics = {
+            m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
+            for m in evaluation.metrics
+        }
+        self._summary.slices = evaluation.slices
+        return "blessed" if evaluation.blessed else "not blessed"
+
+    def _read_push(self) -> str:
+        models = self._reader.outputs(ComponentId.TRAINER, "model")
+        if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
+            self._summary.reason = "the model was withdrawn"
+            return self._summary.reason
+        pushed = self._reader.pushed_version()
+        if pushed is None:
+            return ""
+        self._summary.pushed = pushed.destination
+        return ""

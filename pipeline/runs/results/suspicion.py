@@ -1,0 +1,162 @@
+"""Whether the data is the likelier cause where a new model is not good enough.
+
+A model that was good when it was pushed, and is not on the newest data, has not changed since: what
+it is measured on has. If the new model is no better there, its training is not what went wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tensorflow_metadata.proto.v0 import statistics_pb2
+from tfx.components.example_gen import utils
+from tfx.components.statistics_gen import stats_artifact_utils
+from tfx.types import Artifact
+
+from components.evaluator.constant_prediction import ConstantPrediction
+from components.evaluator.executor import read_constant_prediction
+from components.example_validator.component import DRIFT_SPLIT
+from components.example_validator.moves import most_moved
+from pipeline.component_ids import ComponentId
+from pipeline.config.metrics import find_metric
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.span_records import SpanRecords
+from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.runs.results.evaluation_report import MetricResult
+
+KEPT_SHARE = 0.5
+"""A model has collapsed that keeps less than this of what it was better by than a constant."""
+
+
+def worst_acceptable(
+    had: float, constant: ConstantPrediction | None, higher_is_better: bool
+) -> float | None:
+    """What a metric may come to without the model having collapsed.
+
+    Half of what it was better by than always predicting the same, or what luck may take away where
+    that is more. Where the constant's metric is not known, half of it, or of a loss twice as much.
+
+    Args:
+      had: the metric when the model was pushed.
+      constant: the constant prediction's, on the newest data.
+      higher_is_better: the metric's direction.
+
+    Returns:
+      None where the model was no better than a constant even then.
+    """
+    if constant is None:
+        return had * KEPT_SHARE if higher_is_better else had / KEPT_SHARE
+    if not constant.is_beaten_by(had):
+        return None
+    lost = max(abs(had - constant.value) * KEPT_SHARE, abs(constant.needed - constant.value))
+    return had - lost if higher_is_better else had + lost
+
+
+def has_collapsed(
+    result: MetricResult,
+    had: float | None,
+    constant: ConstantPrediction | None,
+    higher_is_better: bool,
+) -> bool:
+    """Whether the new model and the one in service are both too bad to be what the latter was.
+
+    Args:
+      result: of both, on the newest data.
+      had: what the one in service had when it was pushed, if that is known.
+      constant: the constant prediction's, on the newest data, if that is known.
+      higher_is_better: the metric's direction.
+    """
+    if result.in_service is None or had is None:
+        return False
+    worst = worst_acceptable(had, constant, higher_is_better)
+    values = (result.value, result.in_service)
+    if worst is None or not all(map(math.isfinite, values)):
+        return False
+    return max(values) < worst if higher_is_better else min(values) > worst
+
+
+class DataSuspicion:
+    """Compares a model in service with what it was when it was pushed."""
+
+    def __init__(self, reader: ArtifactReader, config: PipelineConfig, event_log: EventLog) -> None:
+        """Reads nothing yet.
+
+        Args:
+          reader: of the run, whose Evaluator has ended.
+          config: of the run.
+          event_log: knows what pushed models were like, and which spans passed.
+        """
+        self._reader = reader
+        self._config = config
+        self._event_log = event_log
+
+    def in_words(self) -> str:
+        """Why the data is the likelier cause; empty if it is not, or that cannot be known."""
+        evaluation, had = self._reader.evaluation(), self._metrics_when_pushed()
+        if evaluation is None or not had:
+            return ""
+        (measured,) = self._reader.outputs(ComponentId.EVALUATOR, "evaluation")
+        constant = read_constant_prediction(measured.uri)
+        collapsed = [
+            f"{result.in_service:.4g} in {result.name} here, where it had {had[result.name]:.4g}"
+            for result in evaluation.metrics
+            if not result.ok and self._has_collapsed(result, had.get(result.name), constant)
+        ]
+        if not collapsed:
+            return ""
+        words = f"the model in service has {' and '.join(collapsed)} when it was pushed"
+        return f"{words}: the data is the likelier cause{self._what_moved()}"
+
+    def _metrics_when_pushed(self) -> dict[str, float | None]:
+        """The metrics of the model in service, on the data that it was evaluated on."""
+        models = {m.uri for m in self._reader.inputs(ComponentId.EVALUATOR, "baseline_model")}
+        pushed = self._event_log.events(EventKind.PUSHED) if models else []
+        known = [event.details["metrics"] for event in pushed if event.details["model"] in models]
+        return dict(known[-1]) if known else {}
+
+    def _has_collapsed(
+        self, result: MetricResult, had: float | None, constant: ConstantPrediction | None
+    ) -> bool:
+        threshold = self._config.evaluate.thresholds.get(result.name)
+        has_maximum = threshold is not None and threshold.max is not None
+        metric = find_metric(self._config.task, result.name, has_maximum)
+        is_known = constant is not None and constant.metric == result.name
+        return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
+
+    def _what_moved(self) -> str:
+        """The columns that moved most since the last span that passed, where there are spans."""
+        found = self._reader.outputs(ComponentId.EXAMPLE_GEN, "examples")
+        if not found or not found[0].has_custom_property(utils.SPAN_PROPERTY_NAME):
+            return ""
+        newest, records = _span_of(found[0]), SpanRecords(self._event_log)
+        older = records.compared_with(newest, self._config.drift.on_drift)
+        reading = None if older is None else records.reading(older)
+        if older is None or reading is None:
+            return ""
+        now = list(self._statistics_of(found[0].uri))[-1:]
+        before = list(self._statistics_of(reading.details["uri"]))[-1:]
+        if not now or not before:
+            return ""
+        since = f"span {show_span(older, is_dated(self._config.data))}"
+        if moved := most_moved(before[0], now[0]):
+            return f"; what moved most since {since}: {'; '.join(moved)}"
+        return (
+            f"; no column by itself has moved since {since}: look at the labels, and at what "
+            "columns have to do with each other"
+        )
+
+    def _statistics_of(
+        self, examples: str
+    ) -> Iterator[statistics_pb2.DatasetFeatureStatisticsList]:
+        """The statistics of examples, the newest last, as far as their files are there."""
+        for artifact in self._reader.made_of(examples, "ExampleStatistics"):
+            yield stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
+
+
+def _span_of(examples: Artifact) -> int:
+    """The number of a span, which older versions of TFX wrote as text."""
+    text = examples.get_string_custom_property(utils.SPAN_PROPERTY_NAME)
+    return int(text or examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))

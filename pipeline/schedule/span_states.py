@@ -1,0 +1,169 @@
+"""Every span there is with what became of it: read, trained on, left out, waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from pipeline.config.settings import PipelineConfig
+from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
+from pipeline.data.location import locate_data
+from pipeline.data.rows import are_empty
+from pipeline.data.spans import Span, list_spans, unsettled
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.span_records import SpanRecords
+from pipeline.records.summary import Status
+from pipeline.schedule.data_changes import take_snapshot
+from trainer_module.errors import ConfigError
+
+
+class SpanState(StrEnum):
+    """What became of a span."""
+
+    UNSTABLE = "unstable"
+    """It is still being written, or its files are dated in the future."""
+    EMPTY = "empty"
+    LEFT_OUT = "left out"
+    ACCEPTED = "accepted"
+    """Somebody accepted it, and no run has read it since."""
+    TRAINED = "trained on"
+    READ = "read"
+    LATE = "late"
+    """It came after a later one had been trained on, before the window of the next run."""
+    BEFORE = "before the window"
+    NEW = "not read yet"
+
+
+@dataclass(frozen=True)
+class ListedSpan:
+    """A span, and what became of it."""
+
+    span: Span
+    state: SpanState
+    why: str = ""
+    """Empty where the state says all."""
+    rows: int | None = None
+    """Of all splits; None if it has not been read."""
+    read: datetime | None = None
+    """When it was read last."""
+
+
+def list_states(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, now: datetime
+) -> list[ListedSpan]:
+    """All spans at the data path, oldest first.
+
+    Raises:
+      ConfigError: the data does not come in spans.
+    """
+    if not has_spans(config.data):
+        raise ConfigError(
+            f"data.path: {config.data.path!r} has no {{SPAN}} and no {{YYYY}}-{{MM}}-{{DD}}: the "
+            "data does not come in spans"
+        )
+    records, snapshot = SpanRecords(event_log), take_snapshot(config, layout, now)
+    # What there is to list does not depend on whether a window can be made of it.
+    first = snapshot.window.spans[0].number if snapshot.window else None
+    settings, trained = config.schedule_or_default, _Trained(event_log)
+    listed = []
+    for span in snapshot.spans:
+        if why := unsettled(span, settings, now):
+            listed.append(ListedSpan(span, SpanState.UNSTABLE, why.removeprefix(f"span {span} ")))
+        elif are_empty(span.files, config.data):
+            listed.append(ListedSpan(span, SpanState.EMPTY, "it holds no row, and waits for some"))
+        else:
+            listed.append(_judged(span, records, trained, first))
+    return listed
+
+
+def accept_span(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, name: str, reason: str
+) -> str:
+    """Has the next run use a span that drifted, and later ones be compared with it.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      name: of the span, its date or number.
+      reason: why it is right as it is, for the history.
+
+    Returns:
+      What follows, in a sentence.
+
+    Raises:
+      ConfigError: there is no such span, or it has not drifted.
+    """
+    span, records = _find(config, layout, name), SpanRecords(event_log)
+    if (known := records.acceptance(span)) is not None:
+        return f"span {span} was accepted already: {known.details['reason']}"
+    refusal = records.refusal(span)
+    if refusal is not None and not refusal.details.get("has_drifted"):
+        raise ConfigError(
+            f"{refusal.message} This is no drift, and cannot be accepted here: deliver it anew, or "
+            "change the schema by `local_runner.py schema accept`"
+        )
+    if refusal is None and records.drift(span) is None:
+        raise ConfigError(f"span {span}: no run has found that it drifted; nothing is to accept")
+    event_log.record(
+        EventKind.SPAN_ACCEPTED,
+        f"span {span}: {reason}",
+        span=span.number,
+        signature=span.signature,
+        digest=span.digest(),
+        reason=reason,
+    )
+    used = "the next run whose window holds it trains on it, and " if refusal is not None else ""
+    return f"span {span} is accepted: {used}the spans after it are compared with it"
+
+
+def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
+    try:
+        number = parse_span(name, is_dated(config.data))
+    except ValueError:
+        raise ConfigError(f"{name}: the spans at data.path are {span_kind(config.data)}") from None
+    spans = list_spans(config.data, locate_data(config.data, layout))
+    for span in spans:
+        if span.number == number:
+            return span
+    there = f"there are {spans[0].name} to {spans[-1].name}" if spans else "there is none"
+    raise ConfigError(f"{name}: there is no such span at data.path; {there}")
+
+
+def _judged(span: Span, records: SpanRecords, trained: _Trained, first: int | None) -> ListedSpan:
+    """What became of a span that can be looked at."""
+    accepted, refusal, read = records.acceptance(span), records.refusal(span), records.read(span)
+    why = f"accepted: {accepted.details['reason']}" if accepted else ""
+    if refusal is not None:
+        return ListedSpan(span, SpanState.LEFT_OUT, refusal.message.removeprefix(f"span {span}: "))
+    if read is not None:
+        state = SpanState.TRAINED if trained.on(span.number, read) else SpanState.READ
+        drift = records.drift(span)
+        why = why or (f"has drifted: {drift.message}" if drift else "")
+        return ListedSpan(span, state, why, sum(read.details["examples"].values()), read.at)
+    if accepted is not None:
+        return ListedSpan(span, SpanState.ACCEPTED, accepted.details["reason"])
+    if first is None or span.number >= first:
+        return ListedSpan(span, SpanState.NEW)
+    is_late = trained.since is not None and span.modified > trained.since.at.timestamp()
+    return ListedSpan(span, SpanState.LATE if is_late else SpanState.BEFORE)
+
+
+class _Trained:
+    """The runs that trained."""
+
+    def __init__(self, event_log: EventLog) -> None:
+        self._runs = [
+            event
+            for event in event_log.events(EventKind.FINISHED)
+            if event.details["status"] != Status.VALIDATED
+        ]
+        last = self._runs[-1] if self._runs else None
+        self.since = event_log.last(EventKind.DUE) or last
+        """When it was last decided what to train on."""
+
+    def on(self, number: int, read: LoggedEvent) -> bool:
+        """Whether one of them trained on a span after it was read like that."""
+        return any(run.id > read.id and number in run.details["window"] for run in self._runs)

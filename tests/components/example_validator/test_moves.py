@@ -1,0 +1,98 @@
+"""What became of a column, in figures that people can picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow_data_validation as tfdv
+
+from components.example_validator.moves import describe_move, find_column, most_moved
+
+
+def of(values: list[Any]) -> Any:
+    """The statistics of a column."""
+    return tfdv.generate_statistics_from_dataframe(pd.DataFrame({"a": values, "other": 1}))
+
+
+def move(before: list[Any], now: list[Any]) -> str:
+    return describe_move(find_column(of(before), "a"), find_column(of(now), "a"))
+
+
+def fruit(**counts: int) -> list[str | None]:
+    names = {"none": None}
+    return [names.get(name, name) for name, count in counts.items() for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (
+            fruit(apple=41, pear=59),
+            fruit(apple=12, pear=58, melon=30),
+            "'melon' new with 30 %, 'apple' from 41 % to 12 %, 'pear' from 59 % to 58 %",
+        ),
+        (
+            fruit(apple=98, pear=2),
+            fruit(apple=95, none=5),
+            "'apple' from 98 % to 100 %, 'pear' gone, had 2.0 %, missing 0 % to 5.0 %",
+        ),
+        (fruit(apple=50, pear=50), fruit(apple=50, pear=50), ""),
+        (
+            fruit(a=20, b=20, c=20, d=20, e=20),
+            fruit(a=60, b=10, c=10, d=10, e=10),
+            "'a' from 20 % to 60 %, 'b' from 20 % to 10 %, 'c' from 20 % to 10 %",
+        ),
+    ],
+    ids=["new", "gone and missing", "as it was", "the largest alone"],
+)
+def test_shares_of_text(before: list, now: list, words: str) -> None:
+    assert move(before, now) == words
+
+
+def test_numbers() -> None:
+    ages = np.linspace(20, 56.4, 100)
+    assert move([*ages], [*(ages + 22.8)[:86], *[np.nan] * 14]) == (
+        "mean 38.2 to 58.43, missing 0 % to 14 %"
+    )
+    assert move([*ages], [*(ages * 2 - 38.2)]) == ("standard deviation 10.61 to 21.23")
+
+
+def test_columns_that_came_went_or_changed_their_type() -> None:
+    (numbers, text), none = (find_column(of([*one]), "a") for one in ((1, 2), "ab")), None
+    assert describe_move(none, text) == "the column is new"
+    assert describe_move(text, none) == "the column is gone"
+    assert describe_move(numbers, text) == "its values are of another type"
+    assert find_column(of([1]), "b") is None
+
+
+def rides(
+    seed: int, fare: float = 10.0, cash: float = 0.5, miles: float = 1.0, **others: Any
+) -> Any:
+    """Statistics of rides by chance; miles have a long tail."""
+    chance = np.random.default_rng(seed)
+    rows = {
+        "payment": np.where(chance.random(600) < cash, "cash", "card"),
+        "fare": chance.normal(fare, 3, 600),
+        "miles": chance.lognormal(0, 1.5, 600) * miles,
+        "stuck": chance.normal(0, 1, 600),
+        "tipped": (chance.random(600) < 0.4).astype(int),
+    }
+    return tfdv.generate_statistics_from_dataframe(pd.DataFrame(rows | others))
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_what_moves_by_chance_is_not_named(seed: int) -> None:
+    assert most_moved(rides(0), rides(seed)) == []
+
+
+def test_the_columns_that_moved_most_are_named_the_furthest_first() -> None:
+    found = most_moved(rides(0), rides(1, fare=16.0, cash=0.7, stuck=0.0, miles=1.1))
+    names = [move.split(":")[0] for move in found]
+    assert names == ["stuck", "fare", "payment"]
+    assert found[1].startswith("fare: mean 9.8")
+    gone = np.where(np.arange(600) < 200, np.nan, 10.0)
+    (gap,) = most_moved(rides(0, other=10.0), rides(1, other=gone))
+    assert gap == "other: missing 0 % to 33 %"

@@ -1,0 +1,59 @@
+"""When the data is the likelier cause of a model that is not good enough."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from components.evaluator.constant_prediction import ConstantPrediction
+from pipeline.runs.results.evaluation_report import MetricResult
+from pipeline.runs.results.suspicion import has_collapsed, worst_acceptable
+
+AUC = ConstantPrediction("auc", 0.5, 0.53, 400)
+LOSS = ConstantPrediction("log_loss", 0.7, 0.69, 400)
+
+
+@pytest.mark.parametrize(
+    ("had", "constant", "higher_is_better", "worst"),
+    [
+        (0.895, AUC, True, 0.6975),
+        (0.54, AUC, True, 0.51),
+        (0.52, AUC, True, None),
+        (0.3, LOSS, False, 0.5),
+        (0.8, None, True, 0.4),
+        (0.2, None, False, 0.4),
+    ],
+    ids=["half", "no more than luck", "never good", "a loss", "unknown", "unknown loss"],
+)
+def test_how_far_a_model_falls_before_it_has_collapsed(
+    had: float, constant: ConstantPrediction | None, higher_is_better: bool, worst: float | None
+) -> None:
+    assert worst_acceptable(had, constant, higher_is_better) == (
+        None if worst is None else pytest.approx(worst)
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "in_service", "had", "expected"),
+    [
+        (0.497, 0.507, 0.895, True),
+        (0.88, 0.507, 0.895, False),
+        (0.497, 0.8, 0.895, False),
+        (0.497, None, 0.895, False),
+        (0.497, 0.507, None, False),
+        (0.497, math.nan, 0.895, False),
+    ],
+    ids=["both", "the new one copes", "the old one copes", "no old one", "unknown", "no number"],
+)
+def test_only_where_both_models_are_bad_the_data_is_suspected(
+    value: float, in_service: float | None, had: float | None, expected: bool
+) -> None:
+    result = MetricResult("auc", value, in_service, "", ok=False)
+    assert has_collapsed(result, had, AUC, higher_is_better=True) is expected
+
+
+def test_a_loss_collapses_upwards() -> None:
+    bad, coping = (MetricResult("log_loss", v, 0.72, "", ok=False) for v in (0.69, 0.35))
+    assert has_collapsed(bad, 0.3, LOSS, higher_is_better=False)
+    assert not has_collapsed(coping, 0.3, LOSS, higher_is_better=False)
