@@ -9,7 +9,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from components.example_validator.verdict import ACCEPT
+from components.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId
+from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.layout import Layout, RunLayout
 from pipeline.records.event_log import EventLog
@@ -25,8 +27,6 @@ from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
 from trainer_module.progress import PROGRESS_LOGGER
-
-logger = logging.getLogger(__name__)
 
 
 def execute(
@@ -46,44 +46,62 @@ def execute(
     Returns:
       The exit code.
     """
-    config, layout, window = context.config, context.layout, context.window
+    config, layout = context.config, context.layout
     event_log, run_id = EventLog(layout.event_log), files.root.name
     run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
     results = ArtifactResults(context.connection, config)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
+
+    def conclude(error: BaseException | None) -> None:
+        observer.conclude(error)
+        console.conclude(observer.summary, _hints(observer.summary, layout, files))
+
     progress.addHandler(console)
-    try:
-        for note in prepare_training(config.train):
-            console.write(f"  note: {note}")
-            observer.summary.notes.append(note)
-        spans = None
-        if window is not None:
-            reader = WindowReader(context, event_log, run_events, run_id)
-            usable = [window.newest] if request.validate_only else reader.read(window, console)
-            observer.summary.notes += reader.notes
-            spans = make_spans(usable, event_log)
-            if not request.validate_only:
-                observer.summary.notes += left_out(window, usable)
-        create = create_ingestion if request.validate_only else create_pipeline
-        # Without arguments Beam works in this process, and programs of others are left alone.
-        with shared_module_path() if config.beam.args else nullcontext():
-            LocalRunner(run_id, observer).run(create(context, spans))
-        observer.restore_served_version()
-        error = None
-    except (Exception, KeyboardInterrupt) as exception:
-        logger.exception("The run ended early")
-        error = exception
-    finally:
-        progress.removeHandler(console)
+    error = attempt(
+        lambda: _run_components(context, request, run_events, observer, console),
+        lambda: conclude(KeyboardInterrupt()),
+        EXIT_INTERRUPTED,
+    )
+    progress.removeHandler(console)
     if error is None and not observer.summary.components:
         # TFX's command line compiles a pipeline by a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
-    observer.conclude(error)
-    delete_expired(config, layout, event_log, context.connection)
-    console.conclude(observer.summary, _hints(observer.summary, layout, files))
+    if (told_by_signal := told_by()) and error is None:
+        observer.summary.notes.append(f"{told_by_signal} came too late: the work was done")
+    conclude(error)
+    if told_by_signal is None:
+        delete_expired(config, layout, event_log, context.connection)
     return observer.summary.status.exit_code
+
+
+def _run_components(
+    context: RunContext,
+    request: RunRequest,
+    run_events: RunEvents,
+    observer: RunObserver,
+    console: RunConsole,
+) -> None:
+    """Reads the spans that are new, and runs the graph; what is found is told to the observer."""
+    config, window, run_id = context.config, context.window, observer.summary.run_id
+    for note in prepare_training(config.train):
+        console.write(f"  note: {note}")
+        observer.summary.notes.append(note)
+    spans = None
+    if window is not None:
+        event_log = EventLog(context.layout.event_log)
+        reader = WindowReader(context, event_log, run_events, run_id)
+        usable = [window.newest] if request.validate_only else reader.read(window, console)
+        observer.summary.notes += reader.notes
+        spans = make_spans(usable, event_log)
+        if not request.validate_only:
+            observer.summary.notes += left_out(window, usable)
+    create = create_ingestion if request.validate_only else create_pipeline
+    # Without arguments Beam works in this process, and programs of others are left alone.
+    with shared_module_path() if config.beam.args else nullcontext():
+        LocalRunner(run_id, observer).run(create(context, spans))
+    observer.restore_served_version()
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:

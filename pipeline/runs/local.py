@@ -16,6 +16,7 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.speed import speed_up
+from components.stopping import check_stop
 from pipeline.records.summary import State
 
 _STATES = {
@@ -74,9 +75,11 @@ class LocalRunner(LocalDagRunner):
 
         Raises:
           ComponentFailedError: a component failed; those after it did not run.
+          KeyboardInterrupt: this process was told to stop, and no other component begins.
         """
         del run_options
         for node in compiled_nodes(pipeline, self._run_id):
+            check_stop()
             if not node.is_system:
                 self._observer.started(node.id)
             started = time.monotonic()

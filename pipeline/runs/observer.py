@@ -121,7 +121,9 @@ class RunObserver:
         """Writes down how the run ended."""
         self.summary.status, self.summary.error = status, error
         self._write_summary()
-        self._run_events.concluded(self.summary, self._model())
+        # Only a version is said to be of a model: the metadata may be in use, as a run is stopped.
+        model = self._results.model_uri() if self.summary.pushed else None
+        self._run_events.concluded(self.summary, model)
 
     def _write_summary(self) -> None:
         """Writes the summary as it is now; a disk that is full for it alone fails no run."""
@@ -133,16 +135,6 @@ class RunObserver:
             note = f"{self._files.summary} cannot be written ({error.strerror}), and is not current"
             if note not in self.summary.notes:
                 self.summary.notes.append(note)
-
-    def _model(self) -> str | None:
-        """The uri of the Model, which only a run that pushed needs to have."""
-        try:
-            return self._results.model_uri()
-        except Exception:
-            if self.summary.pushed:
-                raise
-            logger.exception("The model could not be looked up")
-            return None
 
     def _status(self) -> Status:
         if self._current != ComponentId.PUSHER:

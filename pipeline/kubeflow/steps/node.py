@@ -7,6 +7,7 @@ import time
 
 from tfx.proto.orchestration import pipeline_pb2
 
+from components.stopping import check_stop
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -49,6 +50,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     Raises:
       ConfigError: the code of the image knows no such node.
       ComponentFailedError: its inputs could not be resolved.
+      KeyboardInterrupt: this process was told to stop.
       Exception: as the component raised it.
     """
     context, name = record.context(cluster_layout(record.config)), read_node_id(packed)
@@ -70,6 +72,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     for handler in handlers:
         progress.addHandler(handler)
     started = time.monotonic()
+    check_stop()
     try:
         state, execution = launch(node)
     finally:
