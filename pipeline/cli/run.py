@@ -8,9 +8,10 @@ from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
+from pipeline.versions.hold import read_hold
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
@@ -22,13 +23,17 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         from pipeline.runs.plan import make_plan
         from pipeline.runs.training import training_notes
 
-        runs, notes = 0, []
+        runs, notes = 0, list[str]()
         for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
             console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
             if component.runs and component.name == ComponentId.TRAINER:
                 notes = training_notes(config.train)
+        if (hold := read_hold(layout)) is not None:
+            notes.append(f"{hold}; a blessed model would wait")
+        elif config.push.approve is Approve.MANUAL:
+            notes.append("push.approve is manual: a blessed model would wait for `approve`")
         for note in notes:
             console.print(f"note: {escape(note)}")
         if not runs:

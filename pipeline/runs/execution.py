@@ -22,6 +22,7 @@ from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
+from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_reader import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
@@ -59,7 +60,7 @@ def execute(
 
     progress.addHandler(console)
     error = attempt(
-        lambda: _run_components(context, request, run_events, observer, console),
+        lambda: _run_components(context, request, run_events, observer, console, results),
         lambda: conclude(KeyboardInterrupt()),
         EXIT_INTERRUPTED,
     )
@@ -82,6 +83,7 @@ def _run_components(
     run_events: RunEvents,
     observer: RunObserver,
     console: RunConsole,
+    results: ArtifactResults,
 ) -> None:
     """Reads the spans that are new, and runs the graph; what is found is told to the observer."""
     config, window, run_id = context.config, context.window, observer.summary.run_id
@@ -100,7 +102,8 @@ def _run_components(
     create = create_ingestion if request.validate_only else create_pipeline
     # Without arguments Beam works in this process, and programs of others are left alone.
     with shared_module_path() if config.beam.args else nullcontext():
-        LocalRunner(run_id, observer).run(create(context, spans))
+        gate = PushGate(context, results, observer.summary)
+        LocalRunner(run_id, observer, gate).run(create(context, spans))
     observer.restore_served_version()
 
 

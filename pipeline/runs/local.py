@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +34,15 @@ class ComponentFailedError(Exception):
         self.component = component
 
 
+Gate = Callable[[str], AbstractContextManager[bool]]
+"""Says whether the node of an id may run; the node runs in the `with` block."""
+
+
+def _open(node: str) -> AbstractContextManager[bool]:
+    del node
+    return nullcontext(True)
+
+
 class ComponentObserver(Protocol):
     """Is told what happens to each component."""
 
@@ -55,16 +65,18 @@ class Node:
 class LocalRunner(LocalDagRunner):
     """Runs the nodes one after another and reports each."""
 
-    def __init__(self, run_id: str, observer: ComponentObserver) -> None:
+    def __init__(self, run_id: str, observer: ComponentObserver, gate: Gate = _open) -> None:
         """Constructs a runner.
 
         Args:
           run_id: names the run in the metadata.
           observer: is told of each component; resolvers and other system nodes stay unmentioned.
+          gate: is asked before each whether it may run.
         """
         super().__init__()
         self._run_id = run_id
         self._observer = observer
+        self._gate = gate
 
     def run_with_ir(
         self,
@@ -82,18 +94,22 @@ class LocalRunner(LocalDagRunner):
             check_stop()
             if not node.is_system:
                 self._observer.started(node.id)
-            started = time.monotonic()
-            state, execution = State.FAILED, None
-            try:
-                state, execution = launch(node)
-            except Exception as error:
-                raise ComponentFailedError(node.id) from error
-            finally:
-                if not node.is_system:
-                    seconds = time.monotonic() - started
-                    self._observer.finished(node.id, state, seconds, execution)
-            if state is State.FAILED:
-                raise ComponentFailedError(node.id)
+            with self._gate(node.id) as may_run:
+                self._run_node(node, may_run)
+
+    def _run_node(self, node: Node, may_run: bool) -> None:
+        started = time.monotonic()
+        state, execution = State.FAILED, None
+        try:
+            state, execution = launch(node) if may_run else (State.SKIPPED, None)
+        except Exception as error:
+            raise ComponentFailedError(node.id) from error
+        finally:
+            if not node.is_system:
+                seconds = time.monotonic() - started
+                self._observer.finished(node.id, state, seconds, execution)
+        if state is State.FAILED:
+            raise ComponentFailedError(node.id)
 
 
 def compiled_nodes(

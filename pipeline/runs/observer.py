@@ -139,4 +139,6 @@ class RunObserver:
     def _status(self) -> Status:
         if self._current != ComponentId.PUSHER:
             return Status.VALIDATED
+        if self.summary.waiting is not None:
+            return self.summary.waiting.status
         return Status.PUSHED if self.summary.pushed is not None else Status.NOT_BLESSED

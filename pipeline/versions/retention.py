@@ -15,6 +15,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status
 from pipeline.versions.artifacts import Freed, delete_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
+from pipeline.versions.waiting import still_waiting
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +25,10 @@ def apply_retention(
 ) -> list[str]:
     """Deletes what a pipeline need not keep; what was deleted is in the event log.
 
-    The version that serves stays, the models behind versions that are there, the latest blessed
-    model, the latest run that came to its end, and with it the spans that it was trained on. A
-    remote serving folder is left alone: its versions are for the store's own rules to delete.
+    The version that serves stays, the models behind versions that are there, those that wait to be
+    pushed, the latest blessed model, the latest run that came to its end, and with it the spans
+    that it was trained on. A remote serving folder is left alone: its versions are for the store's
+    own rules to delete.
 
     Killed at whatever moment, the next call goes on.
 
@@ -93,6 +95,7 @@ def _delete_runs(
     runs = [path.name for path in found]
     kept = set(runs[-keep:]) | _last_finished(event_log)
     models = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
+    models |= {waiting.model for waiting in still_waiting(event_log)}
     freed = Freed()
     if config.metadata is not None or layout.metadata.exists():
         freed = delete_artifacts(layout, connection, kept, models)

@@ -23,6 +23,7 @@ from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
+from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_reader import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
@@ -72,9 +73,13 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     for handler in handlers:
         progress.addHandler(handler)
     started = time.monotonic()
+    results = _earlier_results(context, record, run_id)
+    summary = RunSummary(run_id="", pipeline="", started="", strategy="")
+    gate = PushGate(context, results, summary)
     check_stop()
     try:
-        state, execution = launch(node)
+        with gate(name) as may_run:
+            state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:
             progress.removeHandler(handler)
@@ -83,7 +88,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     seconds = time.monotonic() - started
     detail, found = "", Found()
     if not node.is_system:
-        state, detail, found = _summarize(context, record, run_id, name, state, execution)
+        state, detail, found = _summarize(results, summary, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -96,18 +101,10 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     )
 
 
-def _summarize(
-    context: RunContext,
-    record: RunRecord,
-    run_id: str,
-    name: str,
-    state: State,
-    execution: int | None,
-) -> tuple[State, str, Found]:
-    """The state of a component, what it found in one line, and all of it."""
-    config = context.config
+def _earlier_results(context: RunContext, record: RunRecord, run_id: str) -> ArtifactResults:
+    """What the steps before this one have left."""
     folder = RunFolder(run_root(context.layout), run_id)
-    results = ArtifactResults(context.connection, config)
+    results = ArtifactResults(context.connection, context.config)
     executions = {
         shown: report.execution
         for shown in record.shown
@@ -116,7 +113,17 @@ def _summarize(
     for component, known in executions.items():
         if known is not None:
             results.add(component, known)
-    summary = RunSummary(run_id="", pipeline="", started="", strategy="")
+    return results
+
+
+def _summarize(
+    results: ArtifactResults,
+    summary: RunSummary,
+    name: str,
+    state: State,
+    execution: int | None,
+) -> tuple[State, str, Found]:
+    """The state of a component, what it found in one line, and all of it."""
     state, detail = results.read(name, state, execution, summary)
     filled = summary.model_dump(mode="json", exclude_defaults=True)
     found = Found(

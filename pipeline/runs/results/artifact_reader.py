@@ -93,6 +93,14 @@ class ArtifactReader:
         models = self.outputs(ComponentId.TRAINER, "model")
         return str(models[0].uri) if models else None
 
+    def blessed_model(self) -> Artifact | None:
+        """The model, if it is blessed and was not withdrawn: Pusher would push it."""
+        models = self.outputs(ComponentId.TRAINER, "model")
+        blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
+        if not models or not any(map(_is_blessed, blessings)):
+            return None
+        return None if models[0].get_int_custom_property(WITHDRAWN_PROPERTY) else models[0]
+
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
         return [
@@ -124,12 +132,7 @@ class ArtifactReader:
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
-        blessed = blessings[0].get_int_custom_property(
-            evaluator_constants.ARTIFACT_PROPERTY_BLESSED_KEY
-        )
-        return read_evaluation(
-            evaluations[0].uri, self._config, blessed == evaluator_constants.BLESSED_VALUE
-        )
+        return read_evaluation(evaluations[0].uri, self._config, _is_blessed(blessings[0]))
 
     def pushed_version(self) -> PushedVersion | None:
         """The version that Pusher made; None if it pushed nothing."""
@@ -138,6 +141,11 @@ class ArtifactReader:
                 destination = artifact.get_string_custom_property("pushed_destination")
                 return PushedVersion(destination, Path(artifact.uri))
         return None
+
+
+def _is_blessed(blessing: Artifact) -> bool:
+    value = blessing.get_int_custom_property(evaluator_constants.ARTIFACT_PROPERTY_BLESSED_KEY)
+    return bool(value == evaluator_constants.BLESSED_VALUE)
 
 
 def gist(findings: Sequence[str]) -> str:
@@ -191,7 +199,9 @@ class SummaryBuilder:
             and state is not State.FAILED
             and not self._summary.pushed
         ):
-            return State.SKIPPED, detail or "the model is not blessed"
+            waiting = self._summary.waiting
+            why = "the model is not blessed" if waiting is None else waiting.status.value
+            return State.SKIPPED, detail or why
         return state, detail
 
     def _read(self, component: str) -> str:
