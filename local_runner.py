@@ -29,12 +29,20 @@ from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
 from pipeline.cli.spans import app as spans_app
-from pipeline.cli.versions import roll_back_model, show_models, withdraw_model
+from pipeline.cli.versions import (
+    approve_model,
+    hold_pushes,
+    release_pushes,
+    roll_back_model,
+    show_models,
+    withdraw_model,
+)
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
+from pipeline.versions.approval import ApprovalRequest
 from pipeline.versions.rollback import RollbackRequest
 
 DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
@@ -98,8 +106,8 @@ def run(
 
     Components with nothing new to do are taken from the cache. Where the data comes in spans, only
     new ones are read. Exit code: 0 a model was pushed, 1 a component failed, 2 the config or the
-    data is unusable, 3 the model was not blessed, 75 try again later: another run is under way, or
-    the metadata server is away.
+    data is unusable, 3 the model was not blessed, 4 it was, and is held back or waits for approval,
+    75 try again later: another run is under way, or the metadata server is away.
     """
     request = RunRequest(because, through, validate_only)
     raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose, request))
@@ -168,13 +176,61 @@ def rollback(
     ] = None,
     reason: ReasonOption = None,
     force: Annotated[bool, flag("--force", "Also to a version that was withdrawn.")] = False,
+    holds: Annotated[
+        bool, flag("--hold", "And have runs push nothing from then on; see `hold`.")
+    ] = False,
 ) -> None:
     """Put an earlier version in service, and withdraw those that came after it.
 
     A copy of it becomes the newest version, which is the one that model servers load. Interrupted
     at whatever moment, the old version serves or the new one; the same command then finishes.
     """
-    roll_back_model(_load(config, overrides), output, RollbackRequest(to, reason, force))
+    roll_back_model(_load(config, overrides), output, RollbackRequest(to, reason, force, holds))
+
+
+@app.command()
+def hold(
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is shown everywhere.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="When it ends by itself: 2026-01-05 or with a time."),
+    ] = None,
+    stops_runs: Annotated[bool, flag("--all", "Schedules start no runs either.")] = False,
+) -> None:
+    """Have runs train and evaluate, and push nothing, until `release`.
+
+    A blessed model waits; its run ends with exit code 4. What is pushed already serves on.
+    """
+    hold_pushes(_load(config, overrides), output, reason, until, stops_runs)
+
+
+@app.command()
+def release(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    reason: ReasonOption = None,
+) -> None:
+    """End a hold: runs push again, and `approve` pushes what was held back."""
+    release_pushes(_load(config, overrides), output, reason)
+
+
+@app.command()
+def approve(
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="As `models` lists it.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the history.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    force: Annotated[
+        bool, flag("--force", "Also where a model that was trained later serves.")
+    ] = False,
+) -> None:
+    """Push a blessed model that waits, under `push.approve: manual` or after a hold."""
+    approve_model(_load(config, overrides), output, ApprovalRequest(version, reason, force))
 
 
 @app.command()

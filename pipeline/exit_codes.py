@@ -10,6 +10,8 @@ EXIT_UNUSABLE = 2
 """The config or the data cannot be used."""
 EXIT_NOT_BLESSED = 3
 """The model was not blessed, and nothing was pushed."""
+EXIT_NOT_PUSHED = 4
+"""The model was blessed, and not pushed: it is held back, or waits for approval."""
 EXIT_LATER = 75
 """What is needed is busy or away now, such as by another run; later the same command may succeed.
 

@@ -78,6 +78,16 @@ class Layout:
         return self.root / ".lock"
 
     @property
+    def hold(self) -> Path:
+        """Somebody's word that nothing is to be pushed for a while."""
+        return self.root / "hold.json"
+
+    @property
+    def push_lock(self) -> Path:
+        """Held by whoever pushes, or sets a hold."""
+        return self.root / ".push"
+
+    @property
     def scheduled(self) -> Path:
         """Held by the run that a scheduler started, from its first moment on."""
         return self.root / ".scheduled"

@@ -25,6 +25,7 @@ from components.pusher.versions import (
     push_new_version,
     read_provenance,
 )
+from components.stopping import pass_last_chance
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,9 @@ class AtomicPushExecutor(executor.Executor):
             self._MarkNotPushed(pushed)
             return
         if is_remote(base):
-            # Object stores have no rename; the stock order, saved_model.pb last, serves there.
+            # Object stores have no rename; the stock order, saved_model.pb last, serves there. A
+            # copy that a stop cuts off would stay half a version.
+            pass_last_chance()
             super().Do(input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)

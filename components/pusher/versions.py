@@ -19,6 +19,7 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
+from components.stopping import deferred, pass_last_chance
 
 INCOMING_PREFIX = ".incoming-"
 """Model servers look at folders that are numbers; what is being copied has no such name."""
@@ -28,6 +29,10 @@ OUTGOING_PREFIX = ".deleted-"
 """What is being deleted has no such name either."""
 WITHDRAWN_PROPERTY = "withdrawn"
 """A custom property of a Model artifact: 1 if the model must not be used again."""
+WAITS_PROPERTY = "waits"
+"""A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
+BLESSES_PROPERTY = "current_model_id"
+"""TFX's custom property of a ModelBlessing: the id of its model."""
 PROVENANCE_FILE = "assets.extra/pushed.json"
 """In a version's folder. Model servers and loaders leave `assets.extra` alone."""
 
@@ -106,6 +111,7 @@ def push_new_version(model: Path, base: Path, provenance: Provenance | None = No
     with _incoming(model, base, provenance) as incoming:
         while True:
             version = free_version(base)
+            pass_last_chance()
             try:
                 incoming.rename(version)
             except OSError as error:
@@ -124,6 +130,7 @@ def push_version(model: Path, version: Path) -> None:
       version: the folder it gets, below the serving folder, which is made if need be.
     """
     with _incoming(model, version.parent) as incoming:
+        pass_last_chance()
         incoming.rename(version)
 
 
@@ -149,8 +156,9 @@ def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> 
             _flush(path)
         yield incoming
     finally:
-        shutil.rmtree(incoming, ignore_errors=True)
-        os.close(lock)
+        with deferred():
+            shutil.rmtree(incoming, ignore_errors=True)
+            os.close(lock)
     _flush(base)
 
 

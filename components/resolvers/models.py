@@ -9,7 +9,7 @@ from tfx.dsl.components.common import resolver
 from tfx.types import artifact, standard_artifacts
 from tfx.types.standard_component_specs import EXAMPLES_KEY, MODEL_BLESSING_KEY, MODEL_KEY
 
-from components.pusher.versions import WITHDRAWN_PROPERTY
+from components.pusher.versions import WAITS_PROPERTY, WITHDRAWN_PROPERTY
 
 CANDIDATE_KEY = "candidate"
 
@@ -75,12 +75,13 @@ class WarmStartModelStrategy(resolver.ResolverStrategy):
 
 
 def _blessings(blessings: list[artifact.Artifact]) -> dict[int, artifact.Artifact]:
-    """Those that bless, by the id of the model."""
+    """Those that bless a model that may be in service, by its id."""
     return {
         blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY): blessing
         for blessing in blessings
         if blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY)
         == constants.BLESSED_VALUE
+        and not blessing.get_int_custom_property(WAITS_PROPERTY)
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from components.stopping import leave, obey_signals
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import find_modules_in
 from pipeline.runs.logs import captured
@@ -70,10 +70,14 @@ def group_with_default(name: str) -> type[TyperGroup]:
 
 def run_app(app: typer.Typer) -> None:
     """Runs a command: an error that a user can mend is shown without a traceback."""
-    # A stopped run says what was done, as one interrupted from the keyboard does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    obey_signals()
     try:
         app()
+    except SystemExit as end:
+        # Typer's own codes are numbers; a text is the message of a failure.
+        if not isinstance(end.code, int):
+            raise
+        leave(end.code)
     except ScopelineError as error:
         typer.echo(str(error), err=True)
         sys.exit(exit_code_of(error))

@@ -8,11 +8,12 @@ from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
 from pipeline.component_ids import ComponentId
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
 from pipeline.versions.expiry import find_expired
+from pipeline.versions.hold import read_hold
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
@@ -32,6 +33,10 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             if component.runs and component.name == ComponentId.TRAINER:
                 notes += training_notes(config.train)
             pushes = component.runs and component.name == ComponentId.PUSHER
+        if (hold := read_hold(layout)) is not None:
+            notes.append(f"{hold}; a blessed model would wait")
+        elif config.push.approve is Approve.MANUAL:
+            notes.append("push.approve is manual: a blessed model would wait for `approve`")
         expired = find_expired(config, layout, EventLog(layout.event_log), 1, int(pushes))
         if expired:
             if_pushed = ", if the model is pushed" if pushes and expired.versions else ""

@@ -38,6 +38,7 @@ from pipeline.schedule.health import find_ailment
 from pipeline.schedule.history import read_history
 from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
+from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError
 
 NEXT_FIRINGS = 3
@@ -189,6 +190,8 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
             settings.on_new_data
         )
+        hold = read_hold(Layout(pipeline.output, pipeline.name), now)
+        when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
         if ahead := history.ahead_of(now):
             when.append(

@@ -1,8 +1,9 @@
-"""What `models` and `rollback` show and do."""
+"""What `models`, `rollback`, `hold`, `release` and `approve` show and do."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,15 @@ from pipeline.config.span_patterns import has_spans, is_dated, show_span
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.console import shown
+from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.catalog import Version, pushed_at, read_catalog
+from pipeline.versions.hold import read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
+from pipeline.versions.waiting import Waiting, still_waiting
 from pipeline.versions.withdrawal import withdraw
+from trainer_module.errors import ConfigError
+
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
@@ -31,13 +38,22 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
       ConfigError: the event log cannot be used.
     """
     layout = Layout.of(config, output)
-    catalog = read_catalog(layout, EventLog(layout.event_log))
+    event_log = EventLog(layout.event_log)
+    catalog, waiting = read_catalog(layout, event_log), still_waiting(event_log)
     if as_json:
-        typer.echo(json.dumps([_fields(version, config) for version in catalog], indent=2))
-    elif not catalog:
+        listed = [_fields(version, config) for version in catalog]
+        listed += [_waiting_fields(model, config) for model in waiting]
+        listed.sort(key=lambda fields: fields["version"], reverse=True)
+        typer.echo(json.dumps(listed, indent=2))
+        return
+    rows = {version.number: _row(version, config) for version in catalog}
+    rows |= {model.number: _waiting_row(model, config) for model in waiting}
+    if rows:
+        _show_table([rows[number] for number in sorted(rows, reverse=True)])
+    if not catalog:
         typer.echo(f"{shown(layout.serving)}: no version has been pushed yet")
-    else:
-        _show_table([_row(version, config) for version in catalog])
+    if (hold := read_hold(layout)) is not None:
+        typer.echo(str(hold))
 
 
 def withdraw_model(config: PipelineConfig, output: Path, number: int, reason: str | None) -> None:
@@ -49,9 +65,46 @@ def withdraw_model(config: PipelineConfig, output: Path, number: int, reason: st
 
 def roll_back_model(config: PipelineConfig, output: Path, request: RollbackRequest) -> None:
     """Puts an earlier version in service, and says so; raises as `roll_back` does."""
+    if request.holds and not request.reason:
+        raise ConfigError("--hold: say why with --reason; it is shown as long as nothing is pushed")
     layout = Layout.of(config, output)
     for line in roll_back(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
+
+
+def hold_pushes(
+    config: PipelineConfig, output: Path, reason: str, until: str | None, stops_runs: bool
+) -> None:
+    """Puts a hold in force, and says so; raises as `set_hold` does."""
+    layout = Layout.of(config, output)
+    ends = None if until is None else _read_moment(until)
+    typer.echo(set_hold(layout, EventLog(layout.event_log), reason, ends, stops_runs))
+
+
+def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> None:
+    """Lifts a hold, and says what waits now."""
+    layout = Layout.of(config, output)
+    event_log = EventLog(layout.event_log)
+    typer.echo(release_hold(layout, event_log, reason))
+    for model in still_waiting(event_log):
+        how = f"`approve {model.number} --reason TEXT` pushes it"
+        typer.echo(f"version {model.number} waits: {how}")
+
+
+def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest) -> None:
+    """Pushes a model that waits, and says so; raises as `approve` does."""
+    layout = Layout.of(config, output)
+    for line in approve(config, layout, EventLog(layout.event_log), request):
+        typer.echo(line)
+
+
+def _read_moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise ConfigError(
+            f"--until {text}: this is no time; one is 2026-01-05, as it begins, or 2026-01-05T12:00"
+        ) from None
 
 
 def _fields(version: Version, config: PipelineConfig) -> dict[str, Any]:
@@ -62,10 +115,11 @@ def _fields(version: Version, config: PipelineConfig) -> dict[str, Any]:
         "path": version.path,
         "pushed": pushed_at(version).isoformat(timespec="seconds"),
         "serves": version.serves,
+        "waits": False,
         "withdrawn": version.withdrawn,
         "reason": version.reason,
         "copy_of": version.provenance.copy_of,
-        "window": _window(version, config),
+        "window": _window(version.details, config),
         "strategy": version.details.get("strategy"),
         # JSON has no NaN and no infinities.
         "metrics": {k: v if v is not None and isfinite(v) else None for k, v in metrics.items()},
@@ -74,27 +128,54 @@ def _fields(version: Version, config: PipelineConfig) -> dict[str, Any]:
     }
 
 
-def _window(version: Version, config: PipelineConfig) -> list[str]:
+def _waiting_fields(model: Waiting, config: PipelineConfig) -> dict[str, Any]:
+    """A model that waits, for programs: like a version that is in no folder yet."""
+    return {
+        "version": model.number,
+        "path": None,
+        "pushed": None,
+        "serves": False,
+        "waits": True,
+        "withdrawn": False,
+        "reason": model.reason,
+        "copy_of": None,
+        "window": _window(model.details, config),
+        "strategy": model.details.get("strategy"),
+        "metrics": model.details.get("metrics", {}),
+        "model": model.model,
+        "run": model.run,
+    }
+
+
+def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
     """The spans that the model was trained on; empty where the data does not come in spans."""
     if not has_spans(config.data):
         return []
     dated = is_dated(config.data)
-    return [show_span(number, dated) for number in version.details.get("window", [])]
+    return [show_span(number, dated) for number in details.get("window", [])]
 
 
 def _row(version: Version, config: PipelineConfig) -> tuple[str, ...]:
     """A version for people."""
-    window = _window(version, config)
+    when = pushed_at(version).strftime(_TIME)
+    return (str(version.number), when, _state(version), *_found(version.details, config))
+
+
+def _waiting_row(model: Waiting, config: PipelineConfig) -> tuple[str, ...]:
+    """The same of a model that waits."""
+    return (str(model.number), "", f"waits: {model.reason}", *_found(model.details, config))
+
+
+def _found(details: dict[str, Any], config: PipelineConfig) -> tuple[str, str, str]:
+    """The spans, the strategy and the metrics of a model."""
+    window = _window(details, config)
     spans = window[0] if len(window) == 1 else ""
     if len(window) > 1:
         spans = f"{window[0]} to {window[-1]} ({len(window)})"
-    metrics = version.details.get("metrics", {})
+    metrics = details.get("metrics", {})
     return (
-        str(version.number),
-        pushed_at(version).strftime("%Y-%m-%d %H:%M:%S"),
-        _state(version),
         spans,
-        version.details.get("strategy", ""),
+        details.get("strategy", ""),
         ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if value is not None),
     )
 

@@ -17,6 +17,7 @@ from pipeline.config.settings import (
     BUILTIN_PREFIX,
     EVAL_SPLIT,
     TRAIN_SPLIT,
+    Approve,
     PipelineConfig,
 )
 from pipeline.config.train_rules import TRAIN_RULES
@@ -260,6 +261,18 @@ def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
                 f"found {config.evaluate.folds}, but data.{key} keeps rows apart that folds would "
                 "mix; leave one of them out",
             )
+
+
+@_rule
+def approvals_have_a_folder(config: PipelineConfig) -> Iterator[Issue]:
+    """Who approves a model puts it in place whole, which object stores cannot."""
+    directory = config.push.directory
+    if config.push.approve is Approve.MANUAL and directory is not None and is_remote(directory):
+        yield Issue(
+            "push.approve",
+            f"found 'manual', but push.directory is {directory}, and `approve` pushes to folders "
+            "alone; leave it out, or give a folder",
+        )
 
 
 @_rule

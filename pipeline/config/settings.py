@@ -110,11 +110,20 @@ class EvaluateSettings(CrossValidation):
         return {key: name for key, name in named.items() if is_own(name)}
 
 
+class Approve(StrEnum):
+    """Who decides that a blessed model is pushed."""
+
+    AUTO = "auto"
+    MANUAL = "manual"
+
+
 class PushSettings(Settings):
     """Where a blessed model goes."""
 
     directory: str | None = None
     """The folder a model server watches; default: `<output>/<name>/serving/<name>`."""
+    approve: Approve = Approve.AUTO
+    """Whether a blessed model is pushed at once, or waits for `local_runner.py approve`."""
 
 
 class BeamSettings(Settings):
@@ -137,6 +146,9 @@ class Occasion(StrEnum):
     """A firing of the clock, or a span without rows, that came to nothing."""
     LEFT_OUT = "left_out"
     """Spans that are not trained on although they are there."""
+    HELD = "held"
+    """A blessed model was not pushed: of a hold, or as it waits for approval."""
+    ROLLED_BACK = "rolled_back"
 
 
 WEBHOOK_URL = Matching(

@@ -20,7 +20,7 @@ from pipeline.config.metadata_url import (
 )
 from pipeline.config.rules import check_rules
 from pipeline.config.schedule import OnDrift
-from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
+from pipeline.config.settings import BUILTIN_PREFIX, Approve, PipelineConfig
 from pipeline.config.span_patterns import has_spans
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of
 from pipeline.kubeflow.compiled import FINALIZE, SETUP
@@ -226,6 +226,12 @@ def object_stores_are_googles(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue(
             "push.directory",
             f"found {push!r}, but models are at {root}; leave it out, or give a URI as well",
+        )
+    if config.push.approve is Approve.MANUAL:
+        yield Issue(
+            "push.approve",
+            f"found 'manual', but models are at {root}, and `approve` pushes to folders alone; "
+            "leave it out, or keep artifacts on kubeflow.volume",
         )
     keep = config.schedule_or_default.keep
     if keep.model_fields_set:

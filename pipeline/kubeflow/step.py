@@ -7,9 +7,7 @@ tries it again in either case. The last line of its log is for `kubeflow_runner.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -17,11 +15,12 @@ from contextlib import nullcontext
 
 from pydantic import ValidationError
 
+from components.stopping import attempt, leave, obey_signals
 from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.exit_codes import EXIT_PUSHED
+from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
 from pipeline.kubeflow.compiled import (
     FINALIZE,
@@ -40,18 +39,16 @@ from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
-logger = logging.getLogger(__name__)
-
 Work = Callable[[RunConsole], StepReport]
 
 
 def main() -> None:
     """Runs the step that the arguments name."""
     # So a pod that is deleted, or exceeds its time-out, writes its report and deletes its workers.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    obey_signals()
     arguments = _parser().parse_args()
     commands = {"begin": _set_up_run, "run": _run_node, "conclude": _finalize_run}
-    sys.exit(commands[arguments.command](arguments))
+    leave(commands[arguments.command](arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -171,18 +168,23 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
             console = RunConsole(stream, verbose=True)
             # The last step would take an earlier attempt's report for this one's.
             folder.delete_report(name)
-            try:
-                report = work(console)
-            except (Exception, KeyboardInterrupt, SystemExit) as error:
-                logger.exception("%s ended early", name)
-                report = _describe_failure(config, name, error)
-            finally:
+            reports: list[StepReport] = []
+
+            def conclude(error: BaseException | None) -> None:
                 console.stop()
-            report = report.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-            if report.state is State.FAILED:
-                console.finished(name, report.state, report.seconds, report.detail)
-            folder.write_report(report)
-            console.write(REPORT_MARK + report.model_dump_json(exclude={"found"}))
+                report = reports[0] if error is None else _describe_failure(config, name, error)
+                reports[:] = [report.model_copy(update={"seconds": _seconds_since(started)})]
+                if error is not None:
+                    console.finished(name, State.FAILED, reports[0].seconds, report.detail)
+                folder.write_report(reports[0])
+                console.write(REPORT_MARK + reports[0].model_dump_json(exclude={"found"}))
+
+            error = attempt(
+                lambda: reports.append(work(console)),
+                lambda: conclude(KeyboardInterrupt()),
+                EXIT_FAILED,
+            )
+            conclude(error)
     except OSError as error:
         sys.exit(
             f"{name}: {error.filename or files.root}: {error.strerror or error}; the image runs as "
@@ -191,9 +193,14 @@ def _execute(config: PipelineConfig, name: str, run_id: str, work: Work) -> int:
     except Exception as error:
         # TensorFlow raises errors of its own for object stores.
         sys.exit(f"{name}: {run_root(layout)}: cannot be used ({type(error).__name__}: {error})")
+    (report,) = reports
     if report.state is not State.FAILED:
         return EXIT_PUSHED
     return (report.status or Status.FAILED).exit_code
+
+
+def _seconds_since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
 
 
 def _describe_failure(config: PipelineConfig, name: str, error: BaseException) -> StepReport:

@@ -16,9 +16,12 @@ from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.records.span_records import SpanRecords
-from pipeline.records.summary import RunSummary, State, Status
+from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
-ENDED_WELL = (Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED)
+ENDED_WELL = (
+    *(Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED),
+    *(Status.HELD, Status.WAITS),
+)
 
 
 SpanStates = dict[str, dict[str, str]]
@@ -170,6 +173,8 @@ class RunEvents:
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
             self._pushed(summary, summary.pushed, model)
+        if summary.waiting is not None:
+            self._waits(summary, summary.waiting)
         if left_out := self._left_out():
             self._tell(Occasion.LEFT_OUT, "; ".join(left_out))
         self._ended(summary)
@@ -214,20 +219,40 @@ class RunEvents:
         pushed = [event.details["path"] for event in self._event_log.events(EventKind.PUSHED)]
         if path in pushed:
             return
-        # JSON has no NaN.
-        values = {name: metric.value for name, metric in summary.metrics.items()}
-        metrics = {n: value if math.isfinite(value) else None for n, value in values.items()}
+        found = self._found(summary)
         self._record(
             EventKind.PUSHED,
             f"to {path}",
             version=PurePosixPath(path).name,
             path=path,
             model=model,
-            metrics=metrics,
-            window=self._window,
-            strategy=summary.strategy,
+            **found,
         )
-        self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=metrics)
+        self._tell(Occasion.PUSHED, f"pushed to {path}", metrics=found["metrics"])
+
+    def _waits(self, summary: RunSummary, waiting: WaitingSummary) -> None:
+        """Records a model that waits, unless an earlier run of the same model had recorded it."""
+        known = [event.details["version"] for event in self._event_log.events(EventKind.WAITS)]
+        if waiting.version in known:
+            return
+        found, message = self._found(summary), f"version {waiting.version}: {waiting.reason}"
+        self._record(
+            EventKind.WAITS,
+            message,
+            **waiting.model_dump(mode="json", exclude={"status"}),
+            **found,
+        )
+        self._tell(Occasion.HELD, f"blessed, and not pushed: {message}", metrics=found["metrics"])
+
+    def _found(self, summary: RunSummary) -> dict[str, Any]:
+        """What is recorded of a model."""
+        # JSON has no NaN.
+        values = {name: metric.value for name, metric in summary.metrics.items()}
+        return {
+            "metrics": {n: value if math.isfinite(value) else None for n, value in values.items()},
+            "window": self._window,
+            "strategy": summary.strategy,
+        }
 
     def _ended(self, summary: RunSummary) -> None:
         status = summary.status

@@ -14,6 +14,7 @@ from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_NOT_BLESSED,
+    EXIT_NOT_PUSHED,
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
@@ -36,6 +37,10 @@ class Status(StrEnum):
     VALIDATED = "validated"
     """The data was read and checked; no more was asked for."""
     NOT_BLESSED = "not_blessed"
+    HELD = "held"
+    """The model was blessed; a hold kept it from being pushed."""
+    WAITS = "waits"
+    """The model was blessed, and waits for somebody's approval."""
     FAILED = "failed"
     UNUSABLE = "unusable"
     INTERRUPTED = "interrupted"
@@ -47,6 +52,8 @@ class Status(StrEnum):
             Status.PUSHED: EXIT_PUSHED,
             Status.VALIDATED: EXIT_PUSHED,
             Status.NOT_BLESSED: EXIT_NOT_BLESSED,
+            Status.HELD: EXIT_NOT_PUSHED,
+            Status.WAITS: EXIT_NOT_PUSHED,
             Status.UNUSABLE: EXIT_UNUSABLE,
             Status.INTERRUPTED: EXIT_INTERRUPTED,
         }.get(self, EXIT_FAILED)
@@ -100,6 +107,22 @@ class WindowSummary(BaseModel):
         return cls(spans=[span.name for span in window.spans], newest=str(window.newest))
 
 
+class WaitingSummary(BaseModel):
+    """A blessed model that was not pushed."""
+
+    version: int
+    """What it is approved by."""
+    status: Status
+    """HELD or WAITS."""
+    reason: str
+    model: str
+    """The uri of the Model artifact."""
+    model_id: int
+    model_created: int
+    exported: str
+    """The folder to push, below that of the pipeline."""
+
+
 class ErrorSummary(BaseModel):
     """Why a run ended early."""
 
@@ -131,6 +154,7 @@ class RunSummary(BaseModel):
     blessed: bool | None = None
     reason: str | None = None
     pushed: str | None = None
+    waiting: WaitingSummary | None = None
     error: ErrorSummary | None = None
 
     def write(self, path: Path) -> None:

@@ -196,6 +196,9 @@ def _decision(summary: RunSummary) -> str:
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
     if summary.status is Status.VALIDATED:
         return "[green]validated[/green]: the data was read and checked"
+    if summary.waiting is not None and summary.error is None:
+        waits = f"as version {summary.waiting.version}: {escape(summary.waiting.reason)}"
+        return f"[green]blessed[/green]: {reason}\n[yellow]not pushed[/yellow], {waits}"
     if summary.status is Status.NOT_BLESSED:
         return f"[red]not blessed[/red], nothing was pushed: {reason}"
     if summary.error is not None:

@@ -9,7 +9,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from components.example_validator.verdict import ACCEPT
+from components.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId
+from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.layout import Layout, RunLayout
 from pipeline.records.empty_spans import tell_empty_spans
@@ -21,13 +23,12 @@ from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.observer import RunObserver
+from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
 from trainer_module.progress import PROGRESS_LOGGER
-
-logger = logging.getLogger(__name__)
 
 
 def execute(
@@ -47,45 +48,66 @@ def execute(
     Returns:
       The exit code.
     """
-    config, layout, window = context.config, context.layout, context.window
+    config, layout = context.config, context.layout
     event_log, run_id = EventLog(layout.event_log), files.root.name
     run_events = RunEvents(event_log, config, run_id, list(context.data), request.because)
     results = ArtifactResults(context.connection, config, event_log)
     observer = RunObserver(context, files, console, run_events, results)
     progress = logging.getLogger(PROGRESS_LOGGER)
+
+    def say_last_words() -> None:
+        observer.conclude(KeyboardInterrupt())
+        console.conclude(observer.summary, _hints(observer.summary, layout, files))
+
     progress.addHandler(console)
-    try:
-        for note in prepare_training(config.train):
-            console.write(f"  note: {note}")
-            observer.summary.notes.append(note)
-        spans = None
-        if window is not None:
-            tell_empty_spans(config, window.empty, event_log, run_id)
-            reader = WindowReader(context, event_log, run_events, run_id)
-            usable = [window.newest] if request.validate_only else reader.read(window, console)
-            observer.summary.notes += reader.notes
-            spans = make_spans(usable, config, event_log)
-            if not request.validate_only:
-                observer.summary.notes += left_out(window, usable, event_log)
-        create = create_ingestion if request.validate_only else create_pipeline
-        # Without arguments Beam works in this process, and programs of others are left alone.
-        with shared_module_path() if config.beam.args else nullcontext():
-            LocalRunner(run_id, observer).run(create(context, spans))
-        observer.restore_served_version()
-        error = None
-    except (Exception, KeyboardInterrupt) as exception:
-        logger.exception("The run ended early")
-        error = exception
-    finally:
-        progress.removeHandler(console)
+    error = attempt(
+        lambda: _run_components(context, request, run_events, observer, console, results),
+        say_last_words,
+        EXIT_INTERRUPTED,
+    )
+    progress.removeHandler(console)
     if error is None and not observer.summary.components:
         # TFX's command line compiles a pipeline by a runner that runs nothing.
         shutil.rmtree(files.root)
         return 0
+    if (told_by_signal := told_by()) and error is None:
+        observer.summary.notes.append(f"{told_by_signal} came too late: the work was done")
     observer.conclude(error)
-    observer.note(delete_expired(config, layout, event_log, context.connection))
+    if told_by_signal is None:
+        observer.note(delete_expired(config, layout, event_log, context.connection))
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
     return observer.summary.status.exit_code
+
+
+def _run_components(
+    context: RunContext,
+    request: RunRequest,
+    run_events: RunEvents,
+    observer: RunObserver,
+    console: RunConsole,
+    results: ArtifactResults,
+) -> None:
+    """Reads the spans that are new, and runs the graph; what is found is told to the observer."""
+    config, window, run_id = context.config, context.window, observer.summary.run_id
+    for note in prepare_training(config.train):
+        console.write(f"  note: {note}")
+        observer.summary.notes.append(note)
+    spans = None
+    if window is not None:
+        event_log = EventLog(context.layout.event_log)
+        tell_empty_spans(config, window.empty, event_log, run_id)
+        reader = WindowReader(context, event_log, run_events, run_id)
+        usable = [window.newest] if request.validate_only else reader.read(window, console)
+        observer.summary.notes += reader.notes
+        spans = make_spans(usable, config, event_log)
+        if not request.validate_only:
+            observer.summary.notes += left_out(window, usable, event_log)
+    create = create_ingestion if request.validate_only else create_pipeline
+    # Without arguments Beam works in this process, and programs of others are left alone.
+    with shared_module_path() if config.beam.args else nullcontext():
+        gate = PushGate(context, results, observer.summary)
+        LocalRunner(run_id, observer, gate).run(create(context, spans))
+    observer.restore_served_version()
 
 
 def _hints(summary: RunSummary, layout: Layout, files: RunLayout) -> list[str]:

@@ -1,10 +1,11 @@
-"""Looks at a run's data before TFX is imported, and ends a run whose data cannot be used.
+"""Looks at a run's data before TFX is imported, and ends a run that does not come so far.
 
 Such a run ends as it would have by ExampleGen, on the screen and in its records.
 """
 
 from __future__ import annotations
 
+from components.stopping import settle
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import config_fingerprint
 from pipeline.layout import RunLayout
@@ -81,13 +82,37 @@ def refuse(
       console: where people look.
       error: what is wrong with the data.
     """
-    event_log, run_id = EventLog(context.layout.event_log), files.root.name
-    run_events = RunEvents(event_log, context.config, run_id, list(context.data), request.because)
-    observer = RunObserver(context, files, console, run_events, _NoResults())
+    observer = _make_observer(context, request, files, console)
     name = ComponentId.EXAMPLE_GEN.value
     observer.started(name)
     observer.finished(name, State.FAILED, 0.0, None)
     message = ErrorSummary(component=name, message=str(error), log=str(files.log))
-    observer.settle(Status.after(error), message)
+    return _settle(observer, Status.after(error), message, files, console)
+
+
+def stop(context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole) -> int:
+    """Writes down and shows that a run was stopped before a component began; as `refuse`."""
+    settle()  # It is being done what the stop asks for.
+    observer = _make_observer(context, request, files, console)
+    message = ErrorSummary(component=None, message="interrupted", log=str(files.log))
+    return _settle(observer, Status.INTERRUPTED, message, files, console)
+
+
+def _make_observer(
+    context: RunContext, request: RunRequest, files: RunLayout, console: RunConsole
+) -> RunObserver:
+    event_log, run_id = EventLog(context.layout.event_log), files.root.name
+    run_events = RunEvents(event_log, context.config, run_id, list(context.data), request.because)
+    return RunObserver(context, files, console, run_events, _NoResults())
+
+
+def _settle(
+    observer: RunObserver,
+    status: Status,
+    error: ErrorSummary,
+    files: RunLayout,
+    console: RunConsole,
+) -> int:
+    observer.settle(status, error)
     console.conclude(observer.summary, [f"summary: {shown(files.summary)}"])
-    return observer.summary.status.exit_code
+    return status.exit_code

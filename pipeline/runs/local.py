@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from components.speed import speed_up
+from components.stopping import check_stop
 from pipeline.records.summary import State
 
 _STATES = {
@@ -30,6 +32,15 @@ class ComponentFailedError(Exception):
     def __init__(self, component: str) -> None:
         super().__init__(component)
         self.component = component
+
+
+Gate = Callable[[str], AbstractContextManager[bool]]
+"""Says whether the node of an id may run; the node runs in the `with` block."""
+
+
+def _open(node: str) -> AbstractContextManager[bool]:
+    del node
+    return nullcontext(True)
 
 
 class ComponentObserver(Protocol):
@@ -54,16 +65,18 @@ class Node:
 class LocalRunner(LocalDagRunner):
     """Runs the nodes one after another and reports each."""
 
-    def __init__(self, run_id: str, observer: ComponentObserver) -> None:
+    def __init__(self, run_id: str, observer: ComponentObserver, gate: Gate = _open) -> None:
         """Constructs a runner.
 
         Args:
           run_id: names the run in the metadata.
           observer: is told of each component; resolvers and other system nodes stay unmentioned.
+          gate: is asked before each whether it may run.
         """
         super().__init__()
         self._run_id = run_id
         self._observer = observer
+        self._gate = gate
 
     def run_with_ir(
         self,
@@ -74,23 +87,29 @@ class LocalRunner(LocalDagRunner):
 
         Raises:
           ComponentFailedError: a component failed; those after it did not run.
+          KeyboardInterrupt: this process was told to stop, and no other component begins.
         """
         del run_options
         for node in compiled_nodes(pipeline, self._run_id):
+            check_stop()
             if not node.is_system:
                 self._observer.started(node.id)
-            started = time.monotonic()
-            state, execution = State.FAILED, None
-            try:
-                state, execution = launch(node)
-            except Exception as error:
-                raise ComponentFailedError(node.id) from error
-            finally:
-                if not node.is_system:
-                    seconds = time.monotonic() - started
-                    self._observer.finished(node.id, state, seconds, execution)
-            if state is State.FAILED:
-                raise ComponentFailedError(node.id)
+            with self._gate(node.id) as may_run:
+                self._run_node(node, may_run)
+
+    def _run_node(self, node: Node, may_run: bool) -> None:
+        started = time.monotonic()
+        state, execution = State.FAILED, None
+        try:
+            state, execution = launch(node) if may_run else (State.SKIPPED, None)
+        except Exception as error:
+            raise ComponentFailedError(node.id) from error
+        finally:
+            if not node.is_system:
+                seconds = time.monotonic() - started
+                self._observer.finished(node.id, state, seconds, execution)
+        if state is State.FAILED:
+            raise ComponentFailedError(node.id)
 
 
 def compiled_nodes(

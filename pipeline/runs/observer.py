@@ -135,9 +135,11 @@ class RunObserver:
         """
         self.summary.status, self.summary.error = status, error
         self._write_summary()
+        # Only a version is said to be of a model: the metadata may be in use, as a run is stopped.
+        model = self._results.model_uri() if self.summary.pushed else None
         if error is not None and status is Status.UNUSABLE:
             self._note_refusal(error, has_drifted)
-        self._run_events.concluded(self.summary, self._model())
+        self._run_events.concluded(self.summary, model)
 
     def note(self, notes: Sequence[str]) -> None:
         """Adds what people should know of what came after the run had ended."""
@@ -163,17 +165,9 @@ class RunObserver:
             if note not in self.summary.notes:
                 self.summary.notes.append(note)
 
-    def _model(self) -> str | None:
-        """The uri of the Model, which only a run that pushed needs to have."""
-        try:
-            return self._results.model_uri()
-        except Exception:
-            if self.summary.pushed:
-                raise
-            logger.exception("The model could not be looked up")
-            return None
-
     def _status(self) -> Status:
         if self._current != ComponentId.PUSHER:
             return Status.VALIDATED
+        if self.summary.waiting is not None:
+            return self.summary.waiting.status
         return Status.PUSHED if self.summary.pushed is not None else Status.NOT_BLESSED

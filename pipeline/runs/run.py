@@ -13,7 +13,7 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.first_look import look_at_new_data, refuse
+from pipeline.runs.first_look import look_at_new_data, refuse, stop
 from pipeline.runs.imports import kept_imports
 from pipeline.runs.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, DataError
@@ -36,7 +36,7 @@ def run_pipeline(
 
     Returns:
       The exit code: 0 pushed (or validated, if that was asked for), 1 a component failed, 2 the
-      data is unusable, 3 not blessed.
+      data is unusable, 3 not blessed, 130 it was stopped.
 
     Raises:
       TryLaterError: another run of the pipeline is under way, or the metadata server is away.
@@ -78,5 +78,7 @@ def run_pipeline(
                 with serving():
                     console.started("starting TFX")
                     return execute(context, request, files, console)
+            except KeyboardInterrupt:
+                return stop(context, request, files, console)
             finally:
                 console.stop()

@@ -14,6 +14,7 @@ from pipeline.schedule.history import read_history
 from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.reruns import continue_interrupted, decide_after_failure
 from pipeline.schedule.triggers import decide_by_triggers
+from pipeline.versions.hold import read_hold
 
 MAX_CONTINUATIONS = 10
 """A run that is interrupted so often in a row, such as by a machine with too little memory, is not
@@ -36,6 +37,9 @@ def decide(
     """
     if is_run_under_way(layout):
         return NotDue("a run is under way")
+    hold = read_hold(layout, now)
+    if hold is not None and hold.stops_runs:
+        return NotDue(str(hold), {})
     history = read_history(event_log)
     continuation = continue_interrupted(history)
     if continuation and history.continuations < MAX_CONTINUATIONS:

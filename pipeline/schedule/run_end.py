@@ -11,6 +11,7 @@ from pipeline.exit_codes import (
     EXIT_INTERRUPTED,
     EXIT_LATER,
     EXIT_NOT_BLESSED,
+    EXIT_NOT_PUSHED,
     EXIT_PUSHED,
 )
 from pipeline.layout import Layout
@@ -105,6 +106,6 @@ def _describe(end: LoggedEvent, event_log: EventLog) -> str:
 
 
 def _exit_code(end: LoggedEvent) -> int:
-    """The exit code of a run for `schedule --once`, where a model not blessed is no failure."""
+    """The exit code of a run for `schedule --once`, where no push is no failure."""
     code = int(end.details.get("exit_code", EXIT_FAILED))
-    return EXIT_PUSHED if code == EXIT_NOT_BLESSED else code
+    return EXIT_PUSHED if code in (EXIT_NOT_BLESSED, EXIT_NOT_PUSHED) else code

@@ -17,7 +17,7 @@ from typing import IO
 from pipeline.schedule.process_lock import ProcessLock
 
 GRACE_SECONDS = 60.0
-"""A process that was told to stop is killed if it has not ended after so long."""
+"""A process that was told to stop, and again after half of that, is killed after so long."""
 LOG_BYTES = 5_000_000
 """A log that has become so long is set aside when the next command begins; one is kept."""
 _POLL_SECONDS = 0.1
@@ -115,6 +115,7 @@ class _Watchdog:
         self._process = process
         self._deadline = time.monotonic() + timeout
         self._kill_at: float | None = None
+        self._was_told_again = False
         self.timed_out = False
 
     def check(self, stop: threading.Event) -> None:
@@ -128,3 +129,6 @@ class _Watchdog:
         elif now >= self._kill_at:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        elif now >= self._kill_at - GRACE_SECONDS / 2 and not self._was_told_again:
+            self._was_told_again = True
+            self._process.terminate()

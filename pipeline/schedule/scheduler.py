@@ -107,7 +107,7 @@ def check_once(
       clock: what the decisions go by.
 
     Returns:
-      The worst exit code: 0, 75, 1, 2, or 130 if it was told to stop.
+      The worst exit code: 0, 75, 1, 2, or 130 if it was told to stop before all was done.
 
     Raises:
       ConfigError: another scheduler is at work, or the output folder cannot be written.
@@ -116,10 +116,10 @@ def check_once(
         context = CheckContext(tuple(runner), clock, stop, ConsoleLog(clock), _health_of(pipelines))
         worst_code = EXIT_PUSHED
         for pipeline in pipelines:
-            worst_code = worse(worst_code, check_pipeline(pipeline, context)[0])
             if stop.is_set():
                 worst_code = EXIT_INTERRUPTED
                 break
+            worst_code = worse(worst_code, check_pipeline(pipeline, context)[0])
         wait_for_deliveries()
     return worst_code
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import now, push_new_version
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
+from pipeline.versions.hold import set_hold
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError
 
@@ -27,6 +29,8 @@ class RollbackRequest:
     """Why, for people."""
     force: bool = False
     """Also to a version that was withdrawn, as after a rollback by mistake: the mark is lifted."""
+    holds: bool = False
+    """Whether runs are to push nothing from then on; it has a reason then."""
 
 
 def roll_back(
@@ -62,28 +66,38 @@ def roll_back(
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
-    with one_at_a_time(layout):
-        lines = []
-        for copy in reversed(read_catalog(layout, event_log)):
-            if not copy.is_recorded:
-                lines += _finish(config, layout, event_log, copy, request.reason)
-        catalog = read_catalog(layout, event_log)
-        if lines and _is_done(catalog, request):
-            return lines
-        target = _choose(catalog, request)
-        if target.identity == catalog[0].identity:
-            return [*lines, f"version {catalog[0].number} serves this model already"]
-        newer = _newer(catalog, target)
-        mark_models(config, layout, newer, withdrawn=True)
-        try:
-            copy = _copy(layout, target)
-        except ConfigError:
-            # What serves is not to be known as withdrawn; a full disk may not take that either.
-            fresh = [version for version in newer if not version.withdrawn]
-            with suppress(Exception):
-                mark_models(config, layout, fresh, withdrawn=False)
-            raise
-        return lines + _finish(config, layout, event_log, copy, request.reason)
+    with one_at_a_time(layout):  # No run pushes meanwhile, nor before the hold.
+        lines = _go_back(config, layout, event_log, request)
+        if request.holds:
+            lines.append(set_hold(layout, event_log, request.reason or ""))
+    wait_for_deliveries()
+    return lines
+
+
+def _go_back(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, request: RollbackRequest
+) -> list[str]:
+    lines = []
+    for copy in reversed(read_catalog(layout, event_log)):
+        if not copy.is_recorded:
+            lines += _finish(config, layout, event_log, copy, request.reason)
+    catalog = read_catalog(layout, event_log)
+    if lines and _is_done(catalog, request):
+        return lines
+    target = _choose(catalog, request)
+    if target.identity == catalog[0].identity:
+        return [*lines, f"version {catalog[0].number} serves this model already"]
+    newer = _newer(catalog, target)
+    mark_models(config, layout, newer, withdrawn=True)
+    try:
+        copy = _copy(layout, target)
+    except ConfigError:
+        # What serves is not to be known as withdrawn; a full disk may not take that either.
+        fresh = [version for version in newer if not version.withdrawn]
+        with suppress(Exception):
+            mark_models(config, layout, fresh, withdrawn=False)
+        raise
+    return lines + _finish(config, layout, event_log, copy, request.reason)
 
 
 def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
@@ -165,4 +179,6 @@ def _finish(
         reason=reason,
         reinstated=[version.number for version in lifted],
     )
+    details = {"version": copy.number, "copy_of": copy.origin, "reason": reason}
+    notify(config, Occasion.ROLLED_BACK, message, details, event_log)
     return [*lines, message]

@@ -1,4 +1,4 @@
-"""Kills and collisions: nothing that was finished is lost, and the next run goes on from there."""
+"""Stops, kills and collisions: what was finished stays, and the next run goes on from there."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from e2e.killing import (
     survivors,
     wait_for_epoch,
 )
+from e2e.stopping import Stop, Stopped, stop_run
+
+from components.pusher.versions import list_versions
 
 TRAINING = arguments("mirrored", seed=1)
 LONG = [*arguments("mirrored", seed=2), "--set", "train.epochs=400"]
@@ -36,7 +39,13 @@ class Killed:
 
 
 @pytest.fixture(scope="module")
-def killed(project: Project) -> Killed:
+def stopped(project: Project) -> Stopped:
+    """A run that was stopped at the end of Transform, in whose destructors a stop was lost once."""
+    return stop_run(project, TRAINING, Stop("transform", 0.05, signal.SIGTERM))
+
+
+@pytest.fixture(scope="module")
+def killed(project: Project, stopped: Stopped) -> Killed:
     process = project.start(*TRAINING)
     try:
         wait_for(lambda: bool(logs(project)), process)
@@ -56,6 +65,11 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def test_stop_at_the_end_of_a_component_is_not_lost(stopped: Stopped) -> None:
+    assert stopped.code == 130
+    assert "the next run goes on from the components that are done" in stopped.said
 
 
 def test_second_run_at_once_is_refused(killed: Killed) -> None:
@@ -97,6 +111,16 @@ def test_stopped_run_says_that_it_was_stopped(project: Project, killed: Killed) 
     assert "the next run goes on from the components that are done" in said
     assert "Traceback" not in said + errors
     assert project.summary("digits")["status"] == "interrupted"
+
+
+def test_stop_in_a_push_prevents_it_or_comes_too_late(project: Project, killed: Killed) -> None:
+    serving = project.folder / "elsewhere"
+    command = [*TRAINING, "--set", f"push.directory={serving}"]
+    stopped = stop_run(project, command, Stop("push", 0.0, signal.SIGINT), serving)
+    assert stopped.was_pushed == (stopped.code == 0)
+    done = project.scopeline(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list_versions(serving)) == 1
 
 
 def test_output_that_cannot_be_written_is_refused(project: Project) -> None:

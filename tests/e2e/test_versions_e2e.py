@@ -108,7 +108,7 @@ def test_version_of_a_killed_run_is_not_pushed_again(
 def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
     project: Project, layout: Layout, pushed: list[Path]
 ) -> None:
-    done = project.scopeline("rollback", "--reason", "complaints")
+    done = project.scopeline("rollback", "--hold", "--reason", "complaints")
     assert done.returncode == 0, done.stderr
     *old, serving = list_versions(Path(layout.serving))
     assert old == pushed
@@ -127,10 +127,33 @@ def test_rollback_puts_the_first_in_service_and_the_second_never_comes_back(
 
     # A new model is compared with the one in service, not with the one that was withdrawn.
     third = project.scopeline(*run_with(3))
-    assert third.returncode == 0, third.stdout + third.stderr
+    assert third.returncode == 4, third.stdout + third.stderr
+    assert "held back, complaints" in third.stdout
+    assert list_versions(Path(layout.serving)) == [*pushed, serving]
     first = models(project)[-1]["metrics"]["accuracy"]
     compared = project.summary("digits")["metrics"]["accuracy"]["in_service"]
     assert compared == pytest.approx(first, abs=1e-4)
+
+
+def test_model_that_was_held_back_is_pushed_by_whoever_approves_it(
+    project: Project, layout: Layout, pushed: list[Path]
+) -> None:
+    (waits,) = [listed for listed in models(project) if listed["waits"]]
+    approval = ("approve", str(waits["version"]), "--reason", "looked at it")
+    refused = project.scopeline(*approval)
+    assert refused.returncode == 2
+    assert "pushes are held since" in refused.stderr
+    assert project.scopeline("release").returncode == 0
+    approved = project.scopeline(*approval)
+    assert approved.returncode == 0, approved.stderr
+    serving = list_versions(Path(layout.serving))[-1]
+    assert contents(serving) == contents(Path(waits["model"]) / "Format-Serving")
+    assert models(project)[0]["metrics"] == waits["metrics"]
+    # A rerun finds that it serves.
+    rerun = project.scopeline(*run_with(3))
+    assert rerun.returncode == 0, rerun.stdout + rerun.stderr
+    assert project.summary("digits")["pushed"] == str(serving)
+    assert project.states("digits")["Evaluator"] == "cached"
 
 
 def test_old_runs_are_deleted_and_the_last_one_stays_cached(

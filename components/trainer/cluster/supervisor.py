@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn
 
+from components.stopping import deferred
 from components.trainer.cluster.failures import Failure, StartTimeoutError, first_cause
 from components.trainer.cluster.launcher import Cluster, Launcher, TaskSpec
 from components.trainer.cluster.task_state import TaskState
@@ -87,7 +88,8 @@ class Supervisor:
                 self._launcher.stop_all()
                 self._prepare_retry(failure)
         finally:
-            self._launcher.stop_all()
+            with deferred():
+                self._launcher.stop_all()
         return self._restarts
 
     def _attempt(self) -> Failure | None:

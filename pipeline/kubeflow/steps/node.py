@@ -7,6 +7,7 @@ import time
 
 from tfx.proto.orchestration import pipeline_pb2
 
+from components.stopping import check_stop
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -23,6 +24,7 @@ from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError, compiled_nodes, launch
+from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
@@ -50,6 +52,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     Raises:
       ConfigError: the code of the image knows no such node.
       ComponentFailedError: its inputs could not be resolved.
+      KeyboardInterrupt: this process was told to stop.
       Exception: as the component raised it.
     """
     context, name = record.context(cluster_layout(record.config)), read_node_id(packed)
@@ -71,8 +74,13 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     for handler in handlers:
         progress.addHandler(handler)
     started = time.monotonic()
+    results = _earlier_results(context, record, run_id)
+    summary = RunSummary(run_id="", pipeline="", started="", strategy="")
+    gate = PushGate(context, results, summary)
+    check_stop()
     try:
-        state, execution = launch(node)
+        with gate(name) as may_run:
+            state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:
             progress.removeHandler(handler)
@@ -81,7 +89,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     seconds = time.monotonic() - started
     detail, found = "", Found()
     if not node.is_system:
-        state, detail, found = _summarize(context, record, run_id, name, state, execution)
+        state, detail, found = _summarize(results, summary, name, state, execution)
         console.finished(name, state, seconds, detail)
     return StepReport(
         step=name,
@@ -94,18 +102,11 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     )
 
 
-def _summarize(
-    context: RunContext,
-    record: RunRecord,
-    run_id: str,
-    name: str,
-    state: State,
-    execution: int | None,
-) -> tuple[State, str, Found]:
-    """The state of a component, what it found in one line, and all of it."""
-    config = context.config
+def _earlier_results(context: RunContext, record: RunRecord, run_id: str) -> ArtifactResults:
+    """What the steps before this one have left."""
     folder = RunFolder(run_root(context.layout), run_id)
-    results = ArtifactResults(context.connection, config, EventLog(context.layout.event_log))
+    log = EventLog(context.layout.event_log)
+    results = ArtifactResults(context.connection, context.config, log)
     executions = {
         shown: report.execution
         for shown in record.shown
@@ -114,7 +115,17 @@ def _summarize(
     for component, known in executions.items():
         if known is not None:
             results.add(component, known)
-    summary = RunSummary(run_id="", pipeline="", started="", strategy="")
+    return results
+
+
+def _summarize(
+    results: ArtifactResults,
+    summary: RunSummary,
+    name: str,
+    state: State,
+    execution: int | None,
+) -> tuple[State, str, Found]:
+    """The state of a component, what it found in one line, and all of it."""
     state, detail = results.read(name, state, execution, summary)
     filled = summary.model_dump(mode="json", exclude_defaults=True)
     found = Found(

@@ -18,6 +18,7 @@ from tfx.types import Artifact, artifact_utils
 from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
+from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
@@ -112,6 +113,14 @@ class ArtifactReader:
         models = self.outputs(ComponentId.TRAINER, "model")
         return str(models[0].uri) if models else None
 
+    def blessed_model(self) -> Artifact | None:
+        """The model, if it is blessed and was not withdrawn: Pusher would push it."""
+        models = self.outputs(ComponentId.TRAINER, "model")
+        blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
+        if not models or not any(map(_is_blessed, blessings)):
+            return None
+        return None if models[0].get_int_custom_property(WITHDRAWN_PROPERTY) else models[0]
+
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
         return [
@@ -143,12 +152,7 @@ class ArtifactReader:
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
-        blessed = blessings[0].get_int_custom_property(
-            evaluator_constants.ARTIFACT_PROPERTY_BLESSED_KEY
-        )
-        return read_evaluation(
-            evaluations[0].uri, self._config, blessed == evaluator_constants.BLESSED_VALUE
-        )
+        return read_evaluation(evaluations[0].uri, self._config, _is_blessed(blessings[0]))
 
     def pushed_version(self) -> PushedVersion | None:
         """The version that Pusher made; None if it pushed nothing."""
@@ -157,6 +161,11 @@ class ArtifactReader:
                 destination = artifact.get_string_custom_property("pushed_destination")
                 return PushedVersion(destination, Path(artifact.uri))
         return None
+
+
+def _is_blessed(blessing: Artifact) -> bool:
+    value = blessing.get_int_custom_property(evaluator_constants.ARTIFACT_PROPERTY_BLESSED_KEY)
+    return bool(value == evaluator_constants.BLESSED_VALUE)
 
 
 def gist(findings: Sequence[str]) -> str:

@@ -78,7 +78,9 @@ class SummaryBuilder:
             and state is not State.FAILED
             and not self._summary.pushed
         ):
-            return State.SKIPPED, detail or "the model is not blessed"
+            waiting = self._summary.waiting
+            why = "the model is not blessed" if waiting is None else waiting.status.value
+            return State.SKIPPED, detail or why
         return state, detail
 
     def _read(self, component: str) -> str:

@@ -107,6 +107,31 @@ def test_push_on_a_full_disk_names_the_file_and_the_room(tmp_path: Path) -> None
     assert left == "[]", "what was copied is gone"
 
 
+def test_stop_in_a_copy_pushes_nothing_and_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    script = (
+        "import os, shutil, signal, sys\n"
+        "from pathlib import Path\n"
+        "from components.pusher import versions\n"
+        "from components.stopping import attempt, obey_signals\n"
+        "def copy(*given, **options):\n"
+        "    shutil.copy2(given[0] + '/saved_model.pb', given[1])\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('lost', flush=True)\n"
+        "versions.shutil.copytree = lambda *given, **options: copy(*map(str, given))\n"
+        "obey_signals()\n"
+        "push = lambda: versions.push_new_version(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "print(repr(attempt(push, lambda: None, 130)))\n"
+    )
+    base = tmp_path / "serving"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(model), str(base)], capture_output=True, text=True
+    )
+    assert done.stdout == "lost\nKeyboardInterrupt()\n", done.stderr
+    assert list(base.iterdir()) == []
+
+
 def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: Path) -> None:
     base = tmp_path / "serving"
     chance = random.Random(7)  # noqa: S311 - no secret

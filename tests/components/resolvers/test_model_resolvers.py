@@ -11,20 +11,20 @@ from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
+from pipeline.versions.waiting import mark_blessing
 
 
 class History:
     """Executions as TFX records them: Examples -> Transform -> Trainer -> Model."""
 
     def __init__(self, path: Path) -> None:
-        self.store = mlmd.MetadataStore(
-            pb.ConnectionConfig(
-                sqlite=pb.SqliteMetadataSourceConfig(
-                    filename_uri=str(path),
-                    connection_mode=pb.SqliteMetadataSourceConfig.READWRITE_OPENCREATE,
-                )
+        self.connection = pb.ConnectionConfig(
+            sqlite=pb.SqliteMetadataSourceConfig(
+                filename_uri=str(path),
+                connection_mode=pb.SqliteMetadataSourceConfig.READWRITE_OPENCREATE,
             )
         )
+        self.store = mlmd.MetadataStore(self.connection)
         kinds = (
             standard_artifacts.Examples,
             standard_artifacts.Model,
@@ -56,6 +56,10 @@ class History:
         (artifact,) = self.store.get_artifacts_by_id([model])
         artifact.custom_properties[WITHDRAWN_PROPERTY].int_value = 1
         self.store.put_artifacts([artifact])
+
+    def hold_back(self, model: int, waits: bool) -> None:
+        """As a run does whose model is not pushed, and whoever has it pushed later."""
+        mark_blessing(self.connection, model, waits)
 
     def all(self, kind: type[Artifact]) -> list[Artifact]:
         (of_kind,) = self.store.get_artifact_types_by_id([self._types[kind]])
@@ -176,3 +180,13 @@ def test_model_is_compared_with_another_one(history: History) -> None:
     second = history.train(history.read())
     assert to_beat(history, unblessed) == [second]
     assert to_beat(history, second) == [first]
+
+
+def test_a_model_that_waits_is_neither_to_beat_nor_to_begin_with(history: History) -> None:
+    one, two, three = history.read(), history.read(), history.read()
+    serves, waits, candidate = (history.train(examples) for examples in (one, two, three))
+    assert (to_beat(history, candidate), warm_start(history, three)) == ([waits], [waits])
+    history.hold_back(waits, True)
+    assert (to_beat(history, candidate), warm_start(history, three)) == ([serves], [serves])
+    history.hold_back(waits, False)
+    assert (to_beat(history, candidate), warm_start(history, three)) == ([waits], [waits])

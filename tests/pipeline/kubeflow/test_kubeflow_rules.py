@@ -113,6 +113,10 @@ def test_files_are_looked_for_on_the_cluster_not_here(tmp_path: Path) -> None:
             "schedule.keep: found {'runs': 3}, but in an object store nothing is deleted",
         ),
         (
+            ["kubeflow.pipeline_root=gs://b/r", "push.approve=manual"],
+            "push.approve: found 'manual', but models are at gs://b/r, and `approve` pushes to",
+        ),
+        (
             ["kubeflow.volume=null", "kubeflow.pipeline_root=gs://b/r"],
             "kubeflow.volume: this key is missing; shipped data needs one",
         ),

@@ -311,6 +311,59 @@ def test_the_end_of_a_run_is_told_from_reports_alone(tmp_path: Path, capfd: Any)
     assert len(pod.ends) == 1
 
 
+def test_a_model_that_waits_is_written_down_by_the_last_step(tmp_path: Path, capfd: Any) -> None:
+    pod = Pod(tmp_path, capfd)
+    assert pod.begin() == 0, pod.log
+    record, folder = json.loads(pod.record.read_text()), RunFolder(run_root(pod.layout), RUN)
+    waiting = {"version": 7, "status": "waits", "reason": "`approve 7` pushes it"}
+    waiting |= {"model": "/m", "model_id": 1, "model_created": 2, "exported": "m/Format-Serving"}
+    found = {
+        "Evaluator": Found(summary={"blessed": True, "reason": "good"}),
+        "Pusher": Found(summary={"waiting": waiting}),
+    }
+    for node in record["nodes"]:
+        shown, held = node in record["shown"], node == "Pusher"
+        folder.write_report(
+            StepReport(
+                step=node,
+                state=State.SKIPPED if held else State.RAN,
+                seconds=1,
+                is_shown=shown,
+                found=found.get(node, Found()),
+            )
+        )
+    summary = pod.conclude()
+    assert (summary.status, summary.status.exit_code) == (Status.WAITS, 4)
+    (waits,) = EventLog(pod.layout.event_log).events(EventKind.WAITS)
+    assert (waits.run, waits.details["version"], waits.details["model_id"]) == (RUN, 7, 1)
+
+
+STOPPED = """
+import os, signal, sys, time
+from pipeline.kubeflow import step
+class Old:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+def work(console):
+    Old()
+    time.sleep(60)
+step.obey_signals()
+step.leave(step._execute(step._read_config("Trainer", sys.argv[1]), "Trainer", sys.argv[2], work))
+"""
+
+
+def test_a_stop_of_a_step_is_not_lost(tmp_path: Path, capfd: Any) -> None:
+    """SIGTERM of the kubelet, whose exception a destructor swallows."""
+    pod = Pod(tmp_path, capfd)
+    command = [sys.executable, "-c", STOPPED, pod.told, RUN]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    report = RunFolder(run_root(pod.layout), RUN).read_report("Trainer")
+    assert report is not None, done.stdout + done.stderr
+    assert (done.returncode, report.state) == (1, State.FAILED)
+    assert report.detail == "it was stopped: by somebody, or by its time-out"
+
+
 def test_a_step_that_was_stopped_has_failed(tmp_path: Path, capfd: Any) -> None:
     for error in (KeyboardInterrupt(), SystemExit(143)):
         report = step._describe_failure(Pod(tmp_path, capfd).config, "Trainer", error)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from evaluation_artifacts import ROWS, Evaluations, config_of, measure, write_examples, write_model
+from evaluation_artifacts import (
+    HALF,
+    ROWS,
+    SURE,
+    Evaluations,
+    config_of,
+    measure,
+    write_examples,
+    write_model,
+)
 from tiny_data import Checked, TinyPipeline
 
-HALF = ROWS // 2
-SURE = [0.0] + [0.1] * (HALF - 1) + [0.9] * (HALF - 1) + [1.0]
-"""Every row is right, and one of each class is so for certain."""
 TIMID = [0.3 + 0.01 * (row * 7 % HALF) for row in range(ROWS)]
 """No row is called positive."""
 

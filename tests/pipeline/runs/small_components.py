@@ -30,11 +30,11 @@ from tfx.types.standard_artifacts import (
 
 from components.example_validator.component import ExampleValidator
 from components.pusher.executor import AtomicPushExecutor
-from components.pusher.versions import WITHDRAWN_PROPERTY
+from components.pusher.versions import BLESSES_PROPERTY, WITHDRAWN_PROPERTY
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import connection_config
-from pipeline.runs.local import ComponentObserver, LocalRunner
+from pipeline.runs.local import ComponentObserver, Gate, LocalRunner
 from trainer_module.record import write_record
 
 TRAINED = {
@@ -118,6 +118,7 @@ def Evaluate(  # noqa: N802 - a component
     """What TFX's Evaluator has written before, and its verdict."""
     shutil.copytree(measured, evaluation.uri, dirs_exist_ok=True)
     blessing.set_int_custom_property("blessed", blessed)
+    blessing.set_int_custom_property(BLESSES_PROPERTY, model.id)
 
 
 @component
@@ -169,6 +170,7 @@ def play(
     observer: ComponentObserver,
     nodes: Sequence[BaseNode],
     run_id: str = "run 1",
+    *gate: Gate,
 ) -> None:
     """Runs components as a pipeline of the config, over its own metadata."""
     pipeline = Pipeline(
@@ -178,4 +180,4 @@ def play(
         enable_cache=True,
         metadata_connection_config=connection_config(config, layout),
     )
-    LocalRunner(run_id, observer).run(pipeline)
+    LocalRunner(run_id, observer, *gate).run(pipeline)

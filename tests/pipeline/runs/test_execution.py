@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 from tiny_data import ROWS, Checked, TinyPipeline
 
-from pipeline.records.event_log import EventKind
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.run_context import RunRequest, resolve_run
+from pipeline.runs.console import RunConsole
+from pipeline.runs.first_look import stop
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 
@@ -101,6 +106,20 @@ def test_a_failure_that_is_not_the_datas_has_another_code(tmp_path: Path) -> Non
     assert run.summary["error"]["component"] == "ExampleGen"
     assert "ExampleGen failed: " in run.screen
     assert run.events[-1].details["exit_code"] == 1
+
+
+def test_a_stop_before_the_first_component_is_written_down(tmp_path: Path) -> None:
+    pipeline = TinyPipeline(tmp_path)
+    pipeline.write()
+    files, screen = pipeline.layout.run("run 1"), io.StringIO()
+    files.root.mkdir(parents=True)
+    request = RunRequest(because="the clock fired")
+    context = resolve_run(pipeline.config(), pipeline.layout, request)
+    assert stop(context, request, files, RunConsole(screen)) == 130
+    assert screen.getvalue().startswith("\ninterrupted in start-up\n")
+    assert json.loads(files.summary.read_text())["status"] == "interrupted"
+    (ended,) = EventLog(pipeline.layout.event_log).events()
+    assert (ended.kind, ended.details["exit_code"]) == (EventKind.FAILED, 130)
 
 
 def test_only_the_newest_span_is_checked(tmp_path: Path) -> None:

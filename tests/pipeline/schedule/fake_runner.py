@@ -1,7 +1,8 @@
 """Stands for `local_runner.py`: takes `run` and its options, records its events, trains nothing.
 
 What it does stands in the file `behaviour` in the output folder: the status that it ends with, or
-`hang`, `deaf` (hangs, and ignores SIGTERM), `killed`, or one of those that record nothing: `silent`
+`hang`, `deaf` (hangs, and ignores SIGTERM), `hard of hearing` (ignores the first), `done` (is not
+blessed, although SIGTERM came), `killed`, or one of those that record nothing: `silent`
 (ends with 1), `refused` (with 2) and `later` (with 75).
 """
 
@@ -79,13 +80,16 @@ def main() -> None:
 def _behave(behaviour: str) -> Status:
     if behaviour == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if behaviour not in ("hang", "deaf"):
+    if behaviour not in ("hang", "deaf", "hard of hearing", "done"):
         return Status(behaviour)
-    try:
-        time.sleep(120)
-    except KeyboardInterrupt:
-        return Status.INTERRUPTED
-    return Status.FAILED
+    ignored = 1 if behaviour == "hard of hearing" else 0
+    for _ in range(1 + ignored):
+        try:
+            time.sleep(120)
+        except KeyboardInterrupt:
+            continue
+        return Status.FAILED
+    return Status.NOT_BLESSED if behaviour == "done" else Status.INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
 from pipeline.schedule.decision import MAX_CONTINUATIONS, Due, NotDue
 from pipeline.schedule.process_lock import ProcessLock
+from pipeline.versions.hold import set_hold
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
 AS_IT_COMES = {"on_new_data": True, "window": {"last": 3}}
@@ -420,3 +421,16 @@ def test_data_without_spans_is_compared_as_a_whole(tmp_path: Path) -> None:
     gone = days.check(at(6))
     assert isinstance(gone, NotDue)
     assert gone.reason.startswith("No file matches ")
+
+
+def test_hold_of_all_runs_is_said_once_and_its_firings_come_after_it(nightly: Days) -> None:
+    now = datetime.now().astimezone()
+    ends = now + timedelta(days=2)
+    set_hold(nightly.layout, nightly.event_log, "complaints", until=ends, stops_runs=True)
+    nightly.deliver(4)
+    for minutes in (0, 1):
+        held = nightly.check(now + timedelta(minutes=minutes))
+        assert isinstance(held, NotDue)
+        assert "scheduled runs are held" in held.reason
+    assert len(nightly.events(EventKind.SKIPPED)) == 1
+    assert isinstance(nightly.check(ends), Due)

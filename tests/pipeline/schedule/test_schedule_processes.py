@@ -406,6 +406,46 @@ def test_run_that_takes_too_long_is_stopped(
     assert count(days, EventKind.STARTED) == 2
 
 
+def once_stopped(days: Days, *others: Path) -> int:
+    """A single check that is told to stop as soon as a run has begun."""
+
+    def stop() -> None:
+        until(lambda: count(days, EventKind.STARTED) == 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    pipelines = load_pipelines([days.file, *others], [], days.folder / "output")
+    try:
+        return check_once(pipelines, lock_file(days), RUNNER, lambda: at(2))
+    finally:
+        thread.join()
+
+
+def test_exit_code_of_a_stop_says_what_happened(
+    days: Days, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(days, "done")
+    assert once_stopped(days) == 0, "all was done when the signal came"
+    assert "days: finished: not blessed" in capsys.readouterr().out
+
+
+def test_a_stop_leaves_other_pipelines_for_the_next_check(days: Days, tmp_path: Path) -> None:
+    behave(days, "done")
+    other = tmp_path / "other.yaml"
+    other.write_text(days.file.read_text().replace("name: days", "name: other"))
+    assert once_stopped(days, other) == 130
+    assert len(calls(days)) == 1
+
+
+def test_run_that_does_not_end_is_told_again(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 2.0)
+    behave(days, "hard of hearing")
+    assert once_stopped(days) == 130
+    (failed,) = days.events(EventKind.FAILED)
+    assert failed.details["exit_code"] == 130, "it could say so itself"
+
+
 def test_interrupted_and_new_are_both_done_by_one_check(days: Days) -> None:
     days.check(at(2))
     days.begin(at(2))

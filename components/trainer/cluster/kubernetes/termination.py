@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from components.stopping import is_obeyed
+
 
 @contextmanager
 def exits_on_sigterm() -> Iterator[None]:
     """Turns SIGTERM into SystemExit in a `with` block of the main thread; a second one is ignored.
 
-    Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later.
+    Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. A process that
+    obeys it already is left to do so.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if is_obeyed() or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, _exit)

@@ -1,0 +1,70 @@
+"""Stands before Pusher: a blessed model is held back, waits for approval, or goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tfx.utils import path_utils
+
+from components.example_gen.paths import is_remote
+from pipeline.component_ids import ComponentId
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
+from pipeline.records.summary import RunSummary
+from pipeline.run_context import RunContext
+from pipeline.runs.results.artifact_reader import ArtifactReader
+from pipeline.versions.hold import pushing
+from pipeline.versions.waiting import Candidate, find_obstacle, mark_blessing
+
+
+class PushGate:
+    """Is asked before each node of a run whether it may run."""
+
+    def __init__(self, context: RunContext, results: ArtifactReader, summary: RunSummary) -> None:
+        """Asks nothing yet.
+
+        Args:
+          context: of the run.
+          results: what its components have left so far.
+          summary: is told of a model that has to wait.
+        """
+        self._context = context
+        self._results = results
+        self._summary = summary
+
+    @contextmanager
+    def __call__(self, node: str) -> Iterator[bool]:
+        """Whether a node may run, in a `with` block that runs it; no hold is set meanwhile."""
+        candidate = self._candidate() if node == ComponentId.PUSHER else None
+        if candidate is None:
+            yield True
+            return
+        context = self._context
+        event_log = EventLog(context.layout.event_log)
+        with pushing(context.layout):
+            obstacle = find_obstacle(context.config, context.layout, event_log, candidate)
+            self._summary.waiting = obstacle
+            mark_blessing(context.connection, candidate.model_id, waits=obstacle is not None)
+            yield obstacle is None
+
+    def _candidate(self) -> Candidate | None:
+        """The model that Pusher would push, if it is blessed."""
+        model = self._results.blessed_model()
+        if model is None:
+            return None
+        exported = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
+        return Candidate(
+            model=str(model.uri),
+            model_id=model.id,
+            model_created=model.mlmd_artifact.create_time_since_epoch,
+            exported=_below(self._context.layout, exported),
+        )
+
+
+def _below(layout: Layout, path: str) -> str:
+    """A path, from the pipeline's folder where it is in there: that may be mounted elsewhere."""
+    if is_remote(path) or not Path(path).is_relative_to(layout.root):
+        return path
+    return str(Path(path).relative_to(layout.root))

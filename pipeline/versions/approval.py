@@ -1,0 +1,145 @@
+"""Pushes a model that waits, because somebody says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.example_gen.paths import is_remote
+from components.pusher.versions import Provenance, now, push_new_version
+from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.layout import Layout
+from pipeline.lock import one_at_a_time
+from pipeline.metadata.store import check_store
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import notify, wait_for_deliveries
+from pipeline.versions.catalog import Version, read_catalog
+from pipeline.versions.hold import pushing, read_hold
+from pipeline.versions.waiting import Waiting, mark_blessing, read_waiting, serves_model
+from trainer_module.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ApprovalRequest:
+    """What is approved."""
+
+    number: int
+    reason: str
+    """Why, for people."""
+    force: bool = False
+    """Also where a model that was trained later has been pushed meanwhile."""
+
+
+def approve(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, request: ApprovalRequest
+) -> list[str]:
+    """Pushes a model that waits, as Pusher does: whole or not at all, and by its provenance.
+
+    Killed at whatever moment, the same command finishes what it began.
+
+    Args:
+      config: of the pipeline.
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      request: which one, and why.
+
+    Returns:
+      What was done, line by line.
+
+    Raises:
+      ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
+        files are gone, or the serving folder is remote or cannot be written.
+      TryLaterError: a run is under way.
+    """
+    _find(event_log, request.number)
+    with one_at_a_time(layout), pushing(layout):
+        waiting = _find(event_log, request.number)
+        catalog = read_catalog(layout, event_log)
+        provenance = Provenance(
+            waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
+        )
+        # Killed after its push, an earlier approval has left the version and no word of it.
+        if not (catalog and serves_model(catalog[0], waiting)):
+            _check(layout, waiting, catalog, request)
+            try:
+                version = push_new_version(
+                    waiting.exported(layout), Path(layout.serving), provenance
+                )
+            except OSError as error:
+                raise ConfigError(
+                    f"{layout.serving}: version {waiting.number} cannot be copied "
+                    f"({error.strerror or error}); what served before still serves; mend that, and "
+                    "repeat the command"
+                ) from None
+        else:
+            version = Path(catalog[0].path)
+        mark_blessing(check_store(config, layout), waiting.model_id, waits=False)
+        lines = [_record(config, event_log, waiting, version, request.reason)]
+    wait_for_deliveries()
+    return lines
+
+
+def _find(event_log: EventLog, number: int) -> Waiting:
+    found = read_waiting(event_log)
+    for waiting in found:
+        if waiting.number == number:
+            return waiting
+    names = ", ".join(str(waiting.number) for waiting in found if not waiting.is_superseded)
+    raise ConfigError(
+        f"approve {number}: no such model waits; " + (f"there is {names}" if names else "none does")
+    )
+
+
+def _check(
+    layout: Layout, waiting: Waiting, catalog: list[Version], request: ApprovalRequest
+) -> None:
+    """Raises ConfigError if a model cannot or should not be pushed."""
+    said = f"approve {waiting.number}"
+    if (hold := read_hold(layout)) is not None:
+        raise ConfigError(f"{said}: {hold}; `release` comes first")
+    if is_remote(layout.serving) or is_remote(waiting.model):
+        raise ConfigError(
+            f"{said}: {layout.serving} or the model at {waiting.model} is in no folder of this "
+            "machine, and only there can a version be put in place whole; a run without "
+            "push.approve pushes it"
+        )
+    if waiting.is_superseded and not request.force:
+        raise ConfigError(
+            f"{said}: version {catalog[0].number if catalog else '?'}, which serves, is of a model "
+            "that was trained later; --force replaces it with this one all the same"
+        )
+    if not waiting.exported(layout).is_dir():
+        raise ConfigError(
+            f"{said}: {waiting.exported(layout)} is gone: retention keeps what waits only until a "
+            "later model is pushed; train again"
+        )
+
+
+def _record(
+    config: PipelineConfig, event_log: EventLog, waiting: Waiting, version: Path, reason: str
+) -> str:
+    """Writes down an approval whose version is in place; gives it in a sentence."""
+    message = f"version {version.name} serves now, which waited as {waiting.number}: {reason}"
+    number = int(version.name)
+    event_log.record(
+        EventKind.APPROVED,
+        message,
+        run=waiting.run,
+        version=number,
+        waited=waiting.number,
+        reason=reason,
+    )
+    kept = {key: waiting.details.get(key) for key in ("metrics", "window", "strategy")}
+    event_log.record(
+        EventKind.PUSHED,
+        f"to {version}",
+        run=waiting.run,
+        version=version.name,
+        path=str(version),
+        model=waiting.model,
+        waited=waiting.number,
+        **kept,
+    )
+    details = {"metrics": kept["metrics"], "reason": reason}
+    notify(config, Occasion.PUSHED, message, details, event_log, run=waiting.run)
+    return message

@@ -1,0 +1,164 @@
+"""A hold: somebody's word that nothing more is to be pushed, or run by a schedule, for a while."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pipeline.layout import Layout
+from pipeline.lock import make_root
+from pipeline.records.event_log import EventKind, EventLog
+from trainer_module.errors import ConfigError, TryLaterError
+
+WAIT_SECONDS = 30.0
+"""How long whoever sets a hold waits for a push that is under way."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A hold that is in force."""
+
+    reason: str
+    since: datetime
+    until: datetime | None = None
+    """When it ends by itself; None: when somebody releases it."""
+    stops_runs: bool = False
+    """Whether schedules start no runs either."""
+
+    def __str__(self) -> str:
+        what = "pushes and scheduled runs" if self.stops_runs else "pushes"
+        until = "" if self.until is None else f" until {_shown(self.until)}"
+        return f"{what} are held since {_shown(self.since)}{until}: {self.reason}"
+
+
+def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
+    """The hold of a pipeline that is in force.
+
+    Args:
+      layout: of the pipeline.
+      now: default: the time of this machine.
+
+    Raises:
+      ConfigError: there is one that cannot be read, and nobody knows what it says.
+    """
+    try:
+        content = json.loads(layout.hold.read_text())
+        until = content["until"]
+        hold = Hold(
+            content["reason"],
+            datetime.fromisoformat(content["since"]),
+            None if until is None else datetime.fromisoformat(until),
+            content["stops_runs"],
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{layout.hold}: this hold cannot be read ({error}), and nothing is pushed; set it "
+            "again with `hold`, or lift it with `release`"
+        ) from None
+    has_ended = hold.until is not None and (now or _now()) >= hold.until
+    return None if has_ended else hold
+
+
+def set_hold(
+    layout: Layout,
+    event_log: EventLog,
+    reason: str,
+    until: datetime | None = None,
+    stops_runs: bool = False,
+) -> str:
+    """Puts a hold in force, in the place of an earlier one.
+
+    A push that is under way comes first; none comes after this returns.
+
+    Args:
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      reason: why, for people.
+      until: when it ends by itself.
+      stops_runs: whether schedules start no runs either.
+
+    Returns:
+      What is in force now.
+
+    Raises:
+      ConfigError: the time has passed, or nothing can be written here.
+      TryLaterError: a push does not end.
+    """
+    now = _now()
+    if until is not None and until <= now:
+        raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
+    hold = Hold(reason, now, until, stops_runs)
+    make_root(layout)
+    try:
+        with pushing(layout):
+            _write(layout.hold, hold)
+    except Timeout:
+        raise TryLaterError(
+            f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing is held "
+            "yet; the same command again waits for it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{layout.hold}: cannot be written ({error.strerror}), and nothing is held"
+        ) from None
+    ends = None if until is None else until.isoformat()
+    event_log.record(EventKind.HELD, str(hold), reason=reason, until=ends, stops_runs=stops_runs)
+    return str(hold)
+
+
+def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
+    """Lifts the hold of a pipeline, if there is one; says what was done."""
+    if not layout.hold.exists():
+        return f"{layout.name}: nothing is held"
+    layout.hold.unlink(missing_ok=True)
+    message = "the hold is released" + (f": {reason}" if reason else "")
+    event_log.record(EventKind.RELEASED, message, reason=reason)
+    return message
+
+
+@contextmanager
+def pushing(layout: Layout) -> Iterator[None]:
+    """Keeps a hold from being set in a `with` block, which pushes if it finds none.
+
+    Raises:
+      Timeout: another process is in such a block for too long.
+    """
+    lock = FileLock(layout.push_lock, timeout=WAIT_SECONDS)
+    try:
+        lock.acquire()
+    except NotImplementedError:  # Not every volume of a cluster has locks.
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _write(path: Path, hold: Hold) -> None:
+    """Writes the file whole, replacing an earlier one."""
+    content = {
+        "reason": hold.reason,
+        "since": hold.since.isoformat(),
+        "until": None if hold.until is None else hold.until.isoformat(),
+        "stops_runs": hold.stops_runs,
+    }
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps(content, indent=2) + "\n")
+    scratch.replace(path)
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def _shown(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M %Z")

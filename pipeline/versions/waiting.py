@@ -1,0 +1,161 @@
+"""Blessed models that were not pushed: held back, or waiting until somebody approves them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY
+from pipeline.config.settings import Approve, PipelineConfig
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.summary import Status, WaitingSummary
+from pipeline.versions.catalog import Version, read_catalog
+from pipeline.versions.hold import read_hold
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A blessed model, before it is pushed."""
+
+    model: str
+    """The uri of the Model artifact."""
+    model_id: int
+    model_created: int
+    """When the artifact was recorded, in milliseconds since 1970."""
+    exported: str
+    """The folder to push, from that of the pipeline."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A model that waits."""
+
+    number: int
+    """What it is approved by; a version that comes of it has a number of its own."""
+    since: datetime
+    run: str | None
+    details: dict[str, Any]
+    """As of a PUSHED event, and of the model's artifact."""
+    is_superseded: bool
+    """Whether a model that was trained later has been pushed since."""
+
+    @property
+    def model(self) -> str:
+        """The uri of the Model artifact."""
+        return str(self.details["model"])
+
+    @property
+    def model_id(self) -> int:
+        """The artifact's id."""
+        return int(self.details["model_id"])
+
+    @property
+    def model_created(self) -> int:
+        """When the artifact was recorded, in milliseconds since 1970."""
+        return int(self.details["model_created"])
+
+    @property
+    def reason(self) -> str:
+        """Why it was not pushed."""
+        return str(self.details["reason"])
+
+    def exported(self, layout: Layout) -> Path:
+        """The folder that is pushed, also where the output is mounted at another place."""
+        return layout.root / self.details["exported"]
+
+
+def read_waiting(event_log: EventLog) -> list[Waiting]:
+    """All models that were not pushed, newest first, also where a later one was pushed since."""
+    events = event_log.events(EventKind.WAITS, EventKind.PUSHED)
+    ids = {e.details["version"]: e.id for e in events if e.kind is EventKind.WAITS}
+    pushed = [event for event in events if event.kind is EventKind.PUSHED]
+    approved = {event.details["waited"] for event in pushed if "waited" in event.details}
+    # One that was approved is as old as when it began to wait.
+    newest = max((ids.get(e.details.get("waited"), e.id) for e in pushed), default=0)
+    return [
+        Waiting(
+            number=event.details["version"],
+            since=event.at,
+            run=event.run,
+            details=event.details,
+            is_superseded=event.id < newest,
+        )
+        for event in reversed(events)
+        if event.kind is EventKind.WAITS and event.details["version"] not in approved
+    ]
+
+
+def still_waiting(event_log: EventLog) -> list[Waiting]:
+    """Those that no later model has superseded, newest first."""
+    return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
+
+
+def find_obstacle(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, candidate: Candidate
+) -> WaitingSummary | None:
+    """What keeps a blessed model from being pushed; None if nothing does.
+
+    Args:
+      config: of the run.
+      layout: of the pipeline.
+      event_log: of the pipeline.
+      candidate: the model.
+
+    Raises:
+      ConfigError: there is a hold that cannot be read.
+    """
+    catalog = read_catalog(layout, event_log)
+    if catalog and serves_model(catalog[0], candidate):
+        return None  # Pusher finds it there.
+    hold = read_hold(layout)
+    if hold is None and config.push.approve is not Approve.MANUAL:
+        return None
+    known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
+    number = known[0].number if known else _free_number(catalog, read_waiting(event_log))
+    if hold is None:
+        status, reason = Status.WAITS, f"`approve {number} --reason TEXT` pushes it"
+    else:
+        status, reason = Status.HELD, f"held back, {hold.reason}"
+    return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
+
+
+def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
+    return (waiting.model, waiting.model_created) == (candidate.model, candidate.model_created)
+
+
+def serves_model(version: Version, model: Candidate | Waiting) -> bool:
+    """Whether a version is of a model; of one in a remote folder only the uri is known."""
+    created = version.provenance.model_created
+    return version.model == model.model and created in (None, model.model_created)
+
+
+def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
+    """Higher than all others, as that of a version that is pushed now."""
+    taken = [*(version.number for version in catalog), *(other.number for other in waiting)]
+    return max(int(time.time()), max(taken, default=0) + 1)
+
+
+def mark_blessing(connection: Any, model: int, waits: bool) -> None:
+    """Sets or lifts the mark on the blessing of a model: what waits is not what the next must beat.
+
+    Args:
+      connection: how ML Metadata reaches its store.
+      model: the id of the Model artifact.
+      waits: the mark.
+    """
+    import ml_metadata as mlmd
+
+    store = mlmd.MetadataStore(connection)
+    changed = []
+    for blessing in store.get_artifacts_by_type("ModelBlessing"):
+        found = {name: value.int_value for name, value in blessing.custom_properties.items()}
+        if found.get(BLESSES_PROPERTY) == model and bool(found.get(WAITS_PROPERTY)) != waits:
+            blessing.custom_properties[WAITS_PROPERTY].int_value = int(waits)
+            changed.append(blessing)
+    if changed:
+        store.put_artifacts(changed)

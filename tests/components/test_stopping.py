@@ -1,0 +1,135 @@
+"""SIGTERM and Ctrl-C, sent to processes where what their handler raises would be lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BEGIN = """
+import gc, hashlib, os, signal, subprocess, sys, threading, time
+from components import stopping
+stopping.AGAIN_SECONDS, stopping.GRACE_SECONDS, stopping.CHILD_SECONDS = 0.2, 1.0, 0.3
+def stop(number=signal.SIGTERM):
+    os.kill(os.getpid(), number)
+def attempt(work):
+    stopping.obey_signals()
+    error = stopping.attempt(work, lambda: print("last words", flush=True), 130)
+    print(type(error).__name__, stopping.told_by(), flush=True)
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Runs code in a process of its own, to its end."""
+    command = [sys.executable, "-c", BEGIN + code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_destructor_swallows_is_raised_again(number: signal.Signals) -> None:
+    done = run(f"""
+class Old:
+    def __del__(self):
+        stop({int(number)})
+        time.sleep(0.1)
+def work():
+    Old()
+    print("goes on", flush=True)
+    time.sleep(20)
+    print("never comes to this")
+attempt(work)
+""")
+    assert done.stdout.split("\n")[:2] == ["goes on", f"KeyboardInterrupt {number.name}"]
+    assert "Exception ignored" in done.stderr, "it was swallowed"
+
+
+def test_errors_that_a_stop_has_led_to_are_the_stop() -> None:
+    done = run("""
+def work():
+    try:
+        stop()
+        time.sleep(20)
+    except KeyboardInterrupt:
+        raise RuntimeError("the worker is gone") from None
+attempt(work)
+""")
+    assert done.stdout == "KeyboardInterrupt SIGTERM\n"
+
+
+def test_a_process_that_is_stuck_is_ended_with_its_children() -> None:
+    """The main thread is in C, where no handler of Python's runs; a child ignores SIGTERM."""
+    done = run("""
+def work():
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True);"
+    deaf += "time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print(child.pid, flush=True)
+    threading.Timer(0.1, stop).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)
+attempt(work)
+""")
+    child, said = done.stdout.split("\n", 1)
+    assert (said, done.returncode) == ("last words\n", 130)
+    assert not psutil.pid_exists(int(child))
+
+
+def test_a_stop_prevents_the_last_act_or_comes_too_late() -> None:
+    done = run("""
+def before():
+    try:
+        stop()
+    except KeyboardInterrupt:  # As a library might.
+        pass
+    stopping.pass_last_chance()
+    print("pushed")
+def after():
+    stopping.pass_last_chance()
+    stop()
+    time.sleep(0.5)
+    print("pushed", flush=True)
+attempt(before)
+attempt(after)
+""")
+    assert done.stdout == "KeyboardInterrupt SIGTERM\npushed\nNoneType SIGTERM\n"
+
+
+def test_cleaning_up_is_not_cut_short_but_followed_by_the_stop() -> None:
+    done = run("""
+def work():
+    with stopping.deferred():
+        stop()
+        time.sleep(0.5)
+        print("clean", flush=True)
+    print("never comes to this")
+attempt(work)
+""")
+    assert done.stdout == "clean\nKeyboardInterrupt SIGTERM\n"
+
+
+def test_a_stopped_process_waits_for_no_thread() -> None:
+    began = time.monotonic()
+    done = run("""
+threading.Thread(target=time.sleep, args=(60,)).start()
+def work():
+    stop()
+attempt(work)
+stopping.leave(130)
+""")
+    assert (done.returncode, done.stdout) == (130, "KeyboardInterrupt SIGTERM\n")
+    assert time.monotonic() - began < 20
+
+
+def test_ctrl_c_stays_ignored_in_the_background() -> None:
+    done = run("""
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+stopping.obey_signals()
+print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN, stopping.is_obeyed())
+""")
+    assert done.stdout == "True True\n"

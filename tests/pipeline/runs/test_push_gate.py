@@ -1,0 +1,230 @@
+"""Blessed models that are not pushed: held back, or waiting until somebody approves them."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_metadata as mlmd
+import pytest
+from evaluation_artifacts import SURE, Measured, config_of, measure, write_examples, write_model
+from small_components import play, training
+
+from components.pusher.versions import WAITS_PROPERTY, list_versions, read_provenance
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.location import DataLocation
+from pipeline.data.spans import Span
+from pipeline.layout import Layout
+from pipeline.lock import one_at_a_time
+from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.run_events import RunEvents
+from pipeline.run_context import RunContext
+from pipeline.runs.console import RunConsole
+from pipeline.runs.observer import RunObserver
+from pipeline.runs.push_gate import PushGate
+from pipeline.runs.results.artifact_reader import ArtifactResults
+from pipeline.versions.approval import ApprovalRequest, approve
+from pipeline.versions.hold import release_hold, set_hold
+from pipeline.versions.retention import apply_retention
+from pipeline.versions.waiting import still_waiting
+from trainer_module.errors import ConfigError, TryLaterError
+
+
+@dataclass
+class Pipeline:
+    """Runs that train nothing, and push what they are told to be good."""
+
+    folder: Path
+    measured: Measured
+
+    def __post_init__(self) -> None:
+        self.layout = Layout(self.folder / "output", "measured")
+        self.layout.root.mkdir(parents=True)
+        self.event_log = EventLog(self.layout.event_log)
+        self.runs = 0
+        self.screen = ""
+
+    def config(self, approves: str = "auto", **sections: Any) -> PipelineConfig:
+        values = self.measured.config.model_dump(by_alias=True, exclude_unset=True)
+        return PipelineConfig.model_validate(values | {"push": {"approve": approves}} | sections)
+
+    def run(self, model: int, approves: str = "auto") -> dict[str, Any]:
+        """A run that trains a model, or takes it from the cache; gives its summary."""
+        self.runs += 1
+        config = self.config(approves)
+        files = self.layout.run(f"run {self.runs}")
+        files.root.mkdir(parents=True)
+        context = RunContext(config, self.layout, DataLocation("", {}))
+        results = ArtifactResults(context.connection, config)
+        stream = io.StringIO()
+        console = RunConsole(stream)
+        data = [Span(-1, None, ())]
+        run_events = RunEvents(self.event_log, config, files.root.name, data, "test")
+        observer = RunObserver(context, files, console, run_events, results)
+        gate = PushGate(context, results, observer.summary)
+        nodes = training(self.layout, self.measured.uri, True, replicas=model)
+        play(config, self.layout, observer, nodes, f"run {self.runs}", gate)
+        observer.conclude(None)
+        console.conclude(observer.summary, [])
+        self.screen = stream.getvalue()
+        return dict(json.loads(files.summary.read_text()))
+
+    def approve(self, number: int, approves: str = "manual", **options: Any) -> list[str]:
+        request = ApprovalRequest(number, "looks right", **options)
+        return approve(self.config(approves), self.layout, self.event_log, request)
+
+    @property
+    def versions(self) -> list[Path]:
+        return list_versions(Path(self.layout.serving))
+
+    @property
+    def waiting(self) -> list[int]:
+        return [waiting.number for waiting in still_waiting(self.event_log)]
+
+    def kinds(self) -> list[EventKind]:
+        return [event.kind for event in self.event_log.events()]
+
+    def marks(self) -> list[int]:
+        """Of the blessings, oldest first."""
+        connection = RunContext(self.config(), self.layout, DataLocation("", {})).connection
+        found = mlmd.MetadataStore(connection).get_artifacts_by_type("ModelBlessing")
+        return [a.custom_properties[WAITS_PROPERTY].int_value for a in found]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """One evaluation alone: those that other modules share take longer."""
+    folder = tmp_path_factory.mktemp("measured")
+    config = config_of({"metrics": ["accuracy"]})
+    examples, model = write_examples(folder, sure=SURE), write_model(folder, "sure")
+    return measure(folder / "first", config, examples, model)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, measured: Measured) -> Pipeline:
+    return Pipeline(tmp_path, measured)
+
+
+def test_under_a_hold_a_run_trains_and_pushes_nothing(pipeline: Pipeline) -> None:
+    set_hold(pipeline.layout, pipeline.event_log, "complaints")
+    held = pipeline.run(1)
+    assert (held["status"], held["blessed"], held["pushed"]) == ("held", True, None)
+    assert pipeline.versions == []
+    (number,) = pipeline.waiting
+    assert f"not pushed, as version {number}: held back, complaints" in pipeline.screen
+    finished = pipeline.event_log.last(EventKind.FINISHED)
+    assert finished is not None
+    assert (finished.details["status"], finished.details["exit_code"]) == ("held", 4)
+    assert pipeline.run(1)["status"] == "held"
+    assert pipeline.kinds().count(EventKind.WAITS) == 1, "it is the same model"
+    assert pipeline.marks() == [1]
+
+    release_hold(pipeline.layout, pipeline.event_log)
+    pushed = pipeline.run(1)
+    assert pushed["status"] == "pushed"
+    assert [str(version) for version in pipeline.versions] == [pushed["pushed"]]
+    assert (pipeline.waiting, pipeline.marks()) == ([], [0])
+    set_hold(pipeline.layout, pipeline.event_log, "again")
+    assert pipeline.run(1)["status"] == "pushed", "it serves, and that is not changed by a hold"
+
+
+def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
+    waits = pipeline.run(1, "manual")
+    (number,) = pipeline.waiting
+    assert waits["status"] == "waits"
+    assert waits["waiting"]["reason"] == f"`approve {number} --reason TEXT` pushes it"
+    assert pipeline.versions == []
+
+    (said,) = pipeline.approve(number)
+
+    (version,) = pipeline.versions
+    assert said == f"version {version.name} serves now, which waited as {number}: looks right"
+    provenance = read_provenance(version)
+    assert provenance is not None
+    assert (provenance.model, provenance.run) == (waits["waiting"]["model"], "run 1")
+    assert (version / "saved_model.pb").read_bytes() == b"graph"
+    pushed = pipeline.event_log.last(EventKind.PUSHED)
+    assert pushed is not None
+    assert (pushed.details["path"], pushed.run) == (str(version), "run 1")
+    assert pushed.details["metrics"]["accuracy"] == pytest.approx(1.0)
+    assert (pipeline.waiting, pipeline.marks()) == ([], [0])
+    # What serves is found by a rerun, and nothing waits once more.
+    assert pipeline.run(1, "manual")["status"] == "pushed"
+    assert pipeline.versions == [version]
+    with pytest.raises(ConfigError, match="no such model waits; none does"):
+        pipeline.approve(number)
+
+
+def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
+    for model in (1, 2):
+        pipeline.run(model, "manual")
+    new, old = pipeline.waiting
+    assert new > old
+    set_hold(pipeline.layout, pipeline.event_log, "complaints")
+    with pytest.raises(ConfigError, match=rf"approve {old}: pushes are held since .*: complaints"):
+        pipeline.approve(old)
+    release_hold(pipeline.layout, pipeline.event_log)
+    with one_at_a_time(pipeline.layout), pytest.raises(TryLaterError, match="is under way"):
+        pipeline.approve(old)
+    with pytest.raises(ConfigError, match=f"approve 7: no such model waits; there is {new}, {old}"):
+        pipeline.approve(7)
+    assert pipeline.versions == []
+
+    pipeline.approve(new)
+    assert pipeline.waiting == []
+    with pytest.raises(ConfigError, match="of a model that was trained later; --force"):
+        pipeline.approve(old)
+    pipeline.approve(old, force=True)
+    assert len(pipeline.versions) == 2
+
+
+def test_an_older_model_that_is_approved_first_leaves_the_newer_waiting(pipeline: Pipeline) -> None:
+    for model in (1, 2):
+        pipeline.run(model, "manual")
+    new, old = pipeline.waiting
+    pipeline.approve(old)
+    assert pipeline.waiting == [new]
+
+
+def test_an_approval_that_was_killed_is_finished_by_the_next(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.run(1, "manual")
+    (number,) = pipeline.waiting
+
+    def killed(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.versions.approval.mark_blessing", killed)
+        with pytest.raises(SystemExit):
+            pipeline.approve(number)
+    (version,) = pipeline.versions
+    assert pipeline.waiting == [number]
+    pipeline.approve(number)
+    assert pipeline.versions == [version]
+    assert (pipeline.waiting, pipeline.marks()) == ([], [0])
+    assert pipeline.kinds().count(EventKind.PUSHED) == 1
+
+
+def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipeline) -> None:
+    pipeline.run(1, "manual")
+    pipeline.run(2, "manual")
+    pipeline.run(3, "manual")
+    config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": {"runs": 1}})
+    context = RunContext(config, pipeline.layout, DataLocation("", {}))
+
+    def retain() -> None:
+        apply_retention(config, pipeline.layout, pipeline.event_log, context.connection)
+
+    retain()
+    newest, middle, oldest = pipeline.waiting
+    pipeline.approve(middle)
+    retain()
+    with pytest.raises(ConfigError, match="is gone: retention keeps what waits only until"):
+        pipeline.approve(oldest, force=True)
+    pipeline.approve(newest)
+    assert len(pipeline.versions) == 2

@@ -1,0 +1,114 @@
+"""Holds: who is kept from pushing, until when, and where that is seen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime, timedelta
+
+import pytest
+from pipeline_service import DIGITS, Service
+
+from pipeline.records.event_log import EventKind
+from pipeline.versions import hold as hold_module
+from pipeline.versions.hold import pushing, read_hold, release_hold, set_hold
+from trainer_module.errors import ConfigError, TryLaterError
+
+SCHEDULED = ("--set", "schedule={cron: 0 3 * * *}")
+
+
+def test_hold_is_seen_until_it_is_released(service: Service) -> None:
+    service.push("first")
+    held = service.command("hold", "--reason", "complaints", "--all")
+    assert held.returncode == 0, held.stderr
+    said = held.stdout.strip()
+    assert said.startswith("pushes and scheduled runs are held since ")
+    assert said.endswith(": complaints")
+    assert said in service.command("models").stdout
+    listed = service.command("schedule", "--config", str(DIGITS), *SCHEDULED, "--list")
+    assert "complaints" in listed.stdout, listed.stderr
+    released = service.command("release", "--reason", "mended")
+    assert released.stdout == "the hold is released: mended\n"
+    assert read_hold(service.layout) is None
+    assert release_hold(service.layout, service.event_log) == "digits: nothing is held"
+    events = service.event_log.events()
+    assert [e.kind for e in events] == [EventKind.PUSHED, EventKind.HELD, EventKind.RELEASED]
+    assert events[1].message == said
+
+
+def test_hold_ends_by_itself(service: Service) -> None:
+    ends = datetime.now().astimezone() + timedelta(days=1)
+    set_hold(service.layout, service.event_log, "complaints", ends)
+    assert read_hold(service.layout) is not None
+    assert read_hold(service.layout, ends - timedelta(seconds=1)) is not None
+    assert read_hold(service.layout, ends) is None
+
+
+def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
+    past = service.command("hold", "--reason", "x", "--until", "2020-01-05")
+    assert past.returncode == 2
+    assert past.stderr.startswith("--until 2020-01-05 00:00")
+    assert "this has passed" in past.stderr
+    odd = service.command("hold", "--reason", "x", "--until", "tomorrow")
+    assert odd.stderr.startswith("--until tomorrow: this is no time; one is 2026-01-05")
+    assert service.command("hold").returncode == 2, "nobody says why"
+    assert not service.layout.hold.exists()
+    service.layout.hold.write_text('{"reason": "half')
+    with pytest.raises(
+        ConfigError, match=r"hold\.json: this hold cannot be read .* with `release`"
+    ):
+        read_hold(service.layout)
+    release_hold(service.layout, service.event_log)
+    assert read_hold(service.layout) is None
+
+
+def test_hold_waits_for_a_push_that_is_under_way(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[float] = []
+
+    def push() -> None:
+        with pushing(service.layout):
+            begun.set()
+            time.sleep(0.3)
+            ended.append(time.monotonic())
+
+    begun = threading.Event()
+    thread = threading.Thread(target=push)
+    thread.start()
+    begun.wait()
+    set_hold(service.layout, service.event_log, "complaints")
+    assert time.monotonic() > ended[0]
+    thread.join()
+    monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
+    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing is held yet"):
+        set_hold(service.layout, service.event_log, "complaints")
+
+
+def test_rollback_holds_in_one_step(service: Service) -> None:
+    first, second = service.push("first"), service.push("second")
+    wordless = service.command("rollback", "--hold")
+    assert wordless.returncode == 2
+    assert wordless.stderr.startswith("--hold: say why with --reason")
+    assert service.serving() == "second"
+    done = service.command("rollback", "--hold", "--reason", "complaints")
+    assert done.returncode == 0, done.stderr
+    withdrawn, serves, held = done.stdout.splitlines()
+    assert withdrawn == f"version {second} was withdrawn: complaints"
+    assert serves.endswith(f"a copy of version {first}")
+    assert held.startswith("pushes are held since ")
+    assert service.serving() == "first"
+    assert read_hold(service.layout) is not None
+
+
+def test_rollback_that_fails_holds_nothing(service: Service) -> None:
+    service.push("first")
+    with pytest.raises(ConfigError, match="there is no version to go back to"):
+        service.rollback(holds=True, reason="complaints")
+    assert read_hold(service.layout) is None
+
+
+def test_approving_what_does_not_wait_is_refused(service: Service) -> None:
+    done = service.command("approve", "7", "--reason", "looks right")
+    assert done.returncode == 2
+    assert done.stderr == "approve 7: no such model waits; none does\n"
