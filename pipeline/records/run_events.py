@@ -116,7 +116,8 @@ class RunEvents:
             "examples": examples,
             "uri": uri,
         }
-        if self._last_of_span(EventKind.INGESTED, span) != reading:
+        known = SpanRecords(self._event_log).read(span)
+        if known is None or known.details != reading:
             counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
             self._record(EventKind.INGESTED, f"span {span}: {counts}", **reading)
 

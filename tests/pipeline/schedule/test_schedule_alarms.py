@@ -141,9 +141,8 @@ def test_skipped_firings_are_told_once_for_each_reason(tmp_path: Path, server: H
     days.deliver(3, rows="")
     look(days, at(6))
     assert told(server, "skipped")[1:] == [
-        "the clock fired at 2026-01-06 03:00 UTC: nothing is new; span 2026-01-03 is empty, and "
-        "waits"
-    ]
+        "span 2026-01-03 holds no row; it waits for some, and the others go on without"
+    ], "and not once more as a firing that came to nothing"
 
 
 def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
@@ -152,7 +151,7 @@ def test_spans_that_are_left_out_are_told(tmp_path: Path, server: Hook) -> None:
     days.check(at(4))
     run_events = days.begin(at(4))
     (newest,) = run_events._data[-1:]
-    run_events.unusable(newest, "line 2 has 3 fields", "settings")
+    run_events.unusable(newest, "line 2 has 3 fields", "settings", has_drifted=False)
     days.end(run_events, Status.NOT_BLESSED)
     assert told(server, "left_out") == ["span 2026-01-03: line 2 has 3 fields"]
     days.deliver(4, arrives=at(34))

@@ -142,6 +142,21 @@ def test_an_older_span_that_is_accepted_later_makes_a_run_due(days: Days) -> Non
     assert due.reason == "new or changed: 2026-01-04"
 
 
+def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) -> None:
+    """As where drift was a warning first."""
+    run_events = days.begin(at(5))
+    four = span(days, 4)
+    run_events.ingested(four, {"train": 2}, "settings", "uri")
+    run_events.drifted(four, ["it has drifted"])
+    refuse(days, days.begin(at(5)), 4)
+    assert states(days)[4] == "left out"
+    accept(days, "2026-01-04")
+    days.run(at(5))
+    assert states(days)[4] == "trained on"
+    compared = SpanRecords(days.event_log).compared_with(day_number(5), days.config.drift.on_drift)
+    assert compared == day_number(4)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
