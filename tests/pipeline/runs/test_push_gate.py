@@ -25,7 +25,7 @@ from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.observer import RunObserver
 from pipeline.runs.push_gate import PushGate
-from pipeline.runs.results.artifact_reader import ArtifactResults
+from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.hold import release_hold, set_hold
 from pipeline.versions.retention import apply_retention
@@ -58,7 +58,7 @@ class Pipeline:
         files = self.layout.run(f"run {self.runs}")
         files.root.mkdir(parents=True)
         context = RunContext(config, self.layout, DataLocation("", {}))
-        results = ArtifactResults(context.connection, config)
+        results = ArtifactResults(context.connection, config, self.event_log)
         stream = io.StringIO()
         console = RunConsole(stream)
         data = [Span(-1, None, ())]
