@@ -51,17 +51,24 @@ def find_faults(replay: Replay) -> Iterator[str]:
 
 
 def find_half_artifacts(replay: Replay) -> Iterator[str]:
-    """Folders of artifacts that no finished component has made, after a night that ended well."""
+    """What no run would ever delete or find: folders and artifacts without each other.
+
+    What a component wrote that was stopped goes with its run, by the execution that is recorded.
+    """
     output = replay.output / NAME
     with closing(sqlite3.connect(output / "metadata.db")) as connection:
-        states = dict(connection.execute("SELECT id, last_known_state FROM Execution"))
+        executions = {row for (row,) in connection.execute("SELECT id FROM Execution")}
+        live = connection.execute("SELECT uri FROM Artifact WHERE state = ?", [_LIVE]).fetchall()
     for folder in (output / "pipeline_root").glob("*/*/[0-9]*"):
-        if states.get(int(folder.name)) not in _ENDED:
-            yield f"half an artifact is left: {folder}"
+        if int(folder.name) not in executions:
+            yield f"an artifact's folder is left that nobody knows: {folder}"
+    for (uri,) in live:
+        if not Path(uri).exists():
+            yield f"an artifact has no files: {uri}"
 
 
-_ENDED = (3, 5)
-"""Of ML Metadata's states of an execution: complete, cached."""
+_LIVE = 2
+"""Of ML Metadata's states of an artifact."""
 
 
 def ask_model(folder: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ TRAINED_AT_ONCE = (Data.GOOD, Data.CORRECTED, Data.POISONED)
 WITHOUT_ROWS = (Data.QUIET, Data.EMPTY, Data.HEADER)
 REFUSED = (Data.SHIFTED, Data.BROKEN)
 """Days that are not trained on."""
-_GOOD_FIRST = 2
+_GOOD_FIRST = 1
 _MORE_GOOD, _MORE_QUIET = 4, 3
 """Good days, and nights without trouble, for each round of all kinds."""
 _MOST_DAYS = 30
@@ -52,7 +52,7 @@ class Night:
 
 
 def draw(seed: int, days: int) -> list[Night]:
-    """Nights of every kind, in an order that the seed decides; the first two are good."""
+    """Nights of every kind, in an order that the seed decides; the first is good."""
     chance = random.Random(seed)  # noqa: S311 - a plan, no secret
     kinds, troubles = [Data.GOOD] * _GOOD_FIRST, [Trouble.NONE] * _GOOD_FIRST
     while len(kinds) < days or len(troubles) < days:

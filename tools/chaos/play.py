@@ -23,6 +23,7 @@ _FIRST_GUESS = 20.0
 _DELIVERIES = 30.0
 """Seconds that a webhook which hangs may add to a night, and some."""
 _AHEAD = {Trouble.AHEAD: timedelta(days=30), Trouble.BACK: timedelta(hours=-2)}
+_NEXT_LOOK = timedelta(minutes=10)
 _SHOWN = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
 
 
@@ -133,8 +134,9 @@ class Player:
         outcome.codes.append(process.returncode)
 
     def _look(self, night: Night) -> int:
+        """The next look, when a retry is due."""
         began = time.monotonic()
-        code = self._end(self._begin(night))
+        code = self._end(self._begin(night, _NEXT_LOOK))
         self._longest = max(self._longest, time.monotonic() - began)
         return code
 
