@@ -15,7 +15,7 @@ from tfx.dsl.io import fileio
 
 from components.example_validator.drift import DRIFT, Older, describe_drift
 from components.example_validator.rows import find_rows
-from components.example_validator.wording import Column, Finding, findings
+from components.example_validator.wording import WRONG_TYPE, Column, Finding, findings
 
 FILE = "anomalies.json"
 """In the artifact: what was told of the splits, whose own folders have it in TFDV's terms."""
@@ -30,19 +30,7 @@ UNREADABLE = {
     _Type.SCHEMA_MISSING_COLUMN,
     _Type.FEATURE_TYPE_NOT_PRESENT,
     _Type.FEATURE_TYPE_NO_VALUES,
-    _Type.UNEXPECTED_DATA_TYPE,
-    _Type.ENUM_TYPE_BYTES_NOT_STRING,
-    _Type.ENUM_TYPE_FLOAT_NOT_STRING,
-    _Type.ENUM_TYPE_INT_NOT_STRING,
-    _Type.FLOAT_TYPE_NOT_FLOAT,
-    _Type.FLOAT_TYPE_STRING_NOT_FLOAT,
-    _Type.FLOAT_TYPE_NON_STRING,
-    _Type.INT_TYPE_INT_EXPECTED,
-    _Type.INT_TYPE_NOT_INT_STRING,
-    _Type.INT_TYPE_NOT_STRING,
-    _Type.INT_TYPE_STRING_EXPECTED,
-    _Type.STRING_TYPE_NOW_FLOAT,
-    _Type.STRING_TYPE_NOW_INT,
+    *WRONG_TYPE,
     _Type.INVALID_FEATURE_SHAPE,
     _Type.INVALID_SCHEMA_SPECIFICATION,
 }

@@ -30,6 +30,30 @@ _Statistics: TypeAlias = statistics_pb2.FeatureNameStatistics
 SHOWN_VALUES = 5
 """Of a list in a message."""
 
+WRONG_TYPE = (
+    _Type.UNEXPECTED_DATA_TYPE,
+    _Type.BOOL_TYPE_BYTES_NOT_INT,
+    _Type.BOOL_TYPE_BYTES_NOT_STRING,
+    _Type.BOOL_TYPE_FLOAT_NOT_INT,
+    _Type.BOOL_TYPE_FLOAT_NOT_STRING,
+    _Type.BOOL_TYPE_INT_NOT_STRING,
+    _Type.BOOL_TYPE_STRING_NOT_INT,
+    _Type.BOOL_TYPE_UNEXPECTED_STRING,
+    _Type.ENUM_TYPE_BYTES_NOT_STRING,
+    _Type.ENUM_TYPE_FLOAT_NOT_STRING,
+    _Type.ENUM_TYPE_INT_NOT_STRING,
+    _Type.FLOAT_TYPE_NOT_FLOAT,
+    _Type.FLOAT_TYPE_STRING_NOT_FLOAT,
+    _Type.FLOAT_TYPE_NON_STRING,
+    _Type.INT_TYPE_INT_EXPECTED,
+    _Type.INT_TYPE_NOT_INT_STRING,
+    _Type.INT_TYPE_NOT_STRING,
+    _Type.INT_TYPE_STRING_EXPECTED,
+    _Type.STRING_TYPE_NOW_FLOAT,
+    _Type.STRING_TYPE_NOW_INT,
+)
+"""Values of another type than the schema says."""
+
 EXPECTED_TYPES = {
     schema_pb2.INT: "whole numbers",
     schema_pb2.FLOAT: "numbers",
@@ -204,28 +228,7 @@ _WORDS: dict[_Word, tuple[int, ...]] = {
     _gone: (_Type.SCHEMA_MISSING_COLUMN,),
     _new: (_Type.SCHEMA_NEW_COLUMN,),
     _empty: (_Type.FEATURE_TYPE_NOT_PRESENT, _Type.FEATURE_TYPE_NO_VALUES),
-    _type: (
-        _Type.UNEXPECTED_DATA_TYPE,
-        _Type.BOOL_TYPE_BYTES_NOT_INT,
-        _Type.BOOL_TYPE_BYTES_NOT_STRING,
-        _Type.BOOL_TYPE_FLOAT_NOT_INT,
-        _Type.BOOL_TYPE_FLOAT_NOT_STRING,
-        _Type.BOOL_TYPE_INT_NOT_STRING,
-        _Type.BOOL_TYPE_STRING_NOT_INT,
-        _Type.BOOL_TYPE_UNEXPECTED_STRING,
-        _Type.ENUM_TYPE_BYTES_NOT_STRING,
-        _Type.ENUM_TYPE_FLOAT_NOT_STRING,
-        _Type.ENUM_TYPE_INT_NOT_STRING,
-        _Type.FLOAT_TYPE_NOT_FLOAT,
-        _Type.FLOAT_TYPE_STRING_NOT_FLOAT,
-        _Type.FLOAT_TYPE_NON_STRING,
-        _Type.INT_TYPE_INT_EXPECTED,
-        _Type.INT_TYPE_NOT_INT_STRING,
-        _Type.INT_TYPE_NOT_STRING,
-        _Type.INT_TYPE_STRING_EXPECTED,
-        _Type.STRING_TYPE_NOW_FLOAT,
-        _Type.STRING_TYPE_NOW_INT,
-    ),
+    _type: WRONG_TYPE,
     _shape: (_Type.INVALID_FEATURE_SHAPE,),
     _missing: (
         _Type.FEATURE_TYPE_LOW_FRACTION_PRESENT,
