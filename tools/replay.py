@@ -113,10 +113,14 @@ class Replay:
         path = self.folder / "days" / "{YYYY}-{MM}-{DD}" / "*.csv"
         settings = [f"data.path={path}", *self._settings]
         return [
-            *(sys.executable, str(ROOT / "local_runner.py"), "schedule", "--once"),
-            *("--config", str(CONFIG), "--output", str(self.output), "--now", now.isoformat()),
+            *self.ask("schedule", "--once", "--now", now.isoformat()),
             *(part for setting in settings for part in ("--set", setting)),
         ]
+
+    def ask(self, *command: str) -> list[str]:
+        """The command line of a command of local_runner.py."""
+        runner = [sys.executable, str(ROOT / "local_runner.py"), *command]
+        return [*runner, "--config", str(CONFIG), "--output", str(self.output)]
 
     def play(self, number: int) -> subprocess.CompletedProcess[str]:
         """A day and the night after it."""

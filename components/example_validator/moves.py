@@ -56,8 +56,11 @@ def most_moved(before: Statistics, now: Statistics) -> list[str]:
       before: of one split of older data.
       now: of the same split of other data.
     """
-    names = [feature.path.step[0] for feature in now.datasets[0].features]
-    pairs = {name: (find_column(before, name), find_column(now, name)) for name in names}
+    older = {column.path.step[0]: column for column in before.datasets[0].features}
+    pairs = {
+        (name := column.path.step[0]): (older.get(name), column)
+        for column in now.datasets[0].features
+    }
     distances = {name: _distance(*pair) for name, pair in pairs.items()}
     chance = _CHANCE * math.sqrt(sum(1 / max(s.datasets[0].num_examples, 1) for s in (before, now)))
     moved = [name for name, far in distances.items() if far > max(chance, _LEAST_DISTANCE)]

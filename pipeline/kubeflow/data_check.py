@@ -28,7 +28,7 @@ from pipeline.kubeflow.cluster_layout import (
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify, wait_for_deliveries
+from pipeline.records.notify import deliveries, notify
 from pipeline.schedule.decision import Due, NotDue, decide
 from pipeline.schedule.decision_record import note_clock, note_decision
 from pipeline.schedule.history import read_history
@@ -41,6 +41,7 @@ Submit = Callable[[Parameters], str]
 """Starts a run with parameters, and gives its id."""
 
 
+@deliveries()
 def check(
     config: PipelineConfig, kubeflow: Kubeflow, submit: Submit, once: bool, now: datetime
 ) -> str:
@@ -76,7 +77,6 @@ def check(
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"
     note_decision(scheduled, decision, event_log, now)
     check_staleness(scheduled, event_log, now)
-    wait_for_deliveries()
     if isinstance(decision, NotDue):
         return f"nothing to do: {decision.reason}"
     return f"run {submit(_parameters(scheduled, decision))} is submitted: {decision.reason}"

@@ -25,9 +25,12 @@ def tell_empty_spans(
     Returns:
       Whether there was anything to tell.
     """
-    is_told = False
-    for span in spans:
-        if SpanRecords(event_log).is_told_empty(span):
+    found = list(spans)
+    if not found:
+        return False
+    records, is_told = SpanRecords(event_log), False
+    for span in found:
+        if records.is_told_empty(span):
             continue
         message = f"span {span} holds no row; it waits for some, and the others go on without"
         event_log.record(

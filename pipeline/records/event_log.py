@@ -16,9 +16,10 @@ from components.disk import disk_full, says_full
 from pipeline.records import span_sets
 from trainer_module.errors import ConfigError, TryLaterError
 
-SCHEMA_VERSION = 2
-"""The version of the tables, which the file has as its `user_version`; the first had events alone,
-with all spans written out in each."""
+SCHEMA_VERSION = 3
+"""What the file has as its `user_version`. The first had events alone, with all spans written out
+in each; the third has kinds of events that the second does not know."""
+_PACKED_SINCE = 2
 BUSY_SECONDS = 10.0
 """How long one process waits for another that writes."""
 
@@ -93,6 +94,9 @@ class EventKind(StrEnum):
     NOTIFICATION_FAILED = "notification failed"
 
 
+_SELECT = "SELECT id, at, kind, run, message, details FROM events"
+
+
 @dataclass(frozen=True)
 class LoggedEvent:
     """One recorded event."""
@@ -162,10 +166,7 @@ class EventLog:
         if run is not None:
             conditions.append("run = ?")
             values.append(run)
-        query = (
-            "SELECT id, at, kind, run, message, details FROM events "  # noqa: S608 - no values
-            f"WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
-        )
+        query = f"{_SELECT} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
         with self._connection() as connection:
             rows = connection.execute(query, (*values, newest or -1)).fetchall()
             found = [_event(row) for row in reversed(rows)]
@@ -176,6 +177,14 @@ class EventLog:
         """The newest event of some kinds."""
         found = self.events(*kinds, newest=1)
         return found[0] if found else None
+
+    def first(self) -> LoggedEvent | None:
+        """The oldest event."""
+        if not self._path.exists():
+            return None
+        with self._connection() as connection:
+            row = connection.execute(f"{_SELECT} ORDER BY id LIMIT 1").fetchone()
+            return None if row is None else _event(row)
 
     def known_digests(self) -> dict[str, str]:
         """The digests of all spans that a run has read, by signature."""
@@ -233,7 +242,9 @@ def _version(connection: sqlite3.Connection) -> int:
 def _upgrade(connection: sqlite3.Connection) -> None:
     for statement in (_CREATE, span_sets.CREATE, span_sets.CREATE_INDEX):
         connection.execute(statement)
-    for number, details in connection.execute("SELECT id, details FROM events").fetchall():
+    rows = "SELECT id, details FROM events"
+    is_packed = _version(connection) >= _PACKED_SINCE
+    for number, details in [] if is_packed else connection.execute(rows).fetchall():
         packed = json.dumps(span_sets.pack(connection, json.loads(details)))
         connection.execute("UPDATE events SET details = ? WHERE id = ?", (packed, number))
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

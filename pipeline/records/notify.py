@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -117,6 +117,15 @@ def notify(
     if (email := settings.email) is not None:
         what = f"the mail server {email.server}"
         _begin(what, lambda: send_mail(email, content, READ_SECONDS), occasion, event_log, run)
+
+
+@contextmanager
+def deliveries() -> Iterator[None]:
+    """Waits at its end, whatever happened, for what was begun in it; also decorates functions."""
+    try:
+        yield
+    finally:
+        wait_for_deliveries()
 
 
 def wait_for_deliveries() -> None:

@@ -14,7 +14,7 @@ from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN, is_dated, show_span
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.notify import notify, wait_for_deliveries
+from pipeline.records.notify import notify
 from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
@@ -179,7 +179,6 @@ class RunEvents:
         if left_out := self._left_out():
             self._tell(Occasion.LEFT_OUT, "; ".join(left_out))
         self._ended(summary)
-        wait_for_deliveries()
 
     def _found_anomalies(self, found: Sequence[str]) -> None:
         """Records those of all columns of a day at once: rare categories come with every other."""

@@ -16,6 +16,7 @@ from pipeline.graph import create_ingestion, create_pipeline
 from pipeline.layout import Layout, RunLayout
 from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
@@ -58,6 +59,7 @@ def execute(
     def say_last_words() -> None:
         observer.conclude(KeyboardInterrupt())
         console.conclude(observer.summary, _hints(observer.summary, layout, files))
+        wait_for_deliveries()
 
     progress.addHandler(console)
     error = attempt(

@@ -10,7 +10,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.metadata.store import check_store
-from pipeline.records.notify import check_secrets
+from pipeline.records.notify import check_secrets, deliveries
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.first_look import look_at_new_data, refuse, stop
@@ -20,6 +20,7 @@ from trainer_module.errors import ConfigError, DataError
 from trainer_module.tf_config import read_tf_config
 
 
+@deliveries()
 def run_pipeline(
     config: PipelineConfig,
     output: Path,

@@ -78,7 +78,8 @@ def last_push(event_log: EventLog, now: datetime) -> datetime | None:
 
 def _first_event(event_log: EventLog, now: datetime) -> datetime:
     """Since when the pipeline has been looked after."""
-    return min([now, *(event.at for event in event_log.events()[:1])])
+    first = event_log.first()
+    return now if first is None else min(now, first.at)
 
 
 def _tell(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tools.chaos.days import draw
+from pipeline.records.event_log import EventKind
+from tools.chaos.days import Data, draw
 from tools.chaos.play import Player
 from tools.chaos.troubles import Receiver, Trouble, small_disk
 
@@ -31,17 +32,21 @@ def main() -> None:
     nights = draw(options.seed, options.days)
     with small_disk(folder / "output", _MEGABYTES) as is_small:
         player = Player(folder, nights, Receiver(), options.seed)
-        faults = 0
+        faults, good, pushed = 0, 0, 0
         for night in nights:
             if night.trouble is Trouble.DISK and not is_small:
                 console.print("a disk can be filled by root alone: this one is not")
             found = player.play(night)
             faults += len(found.faults)
+            if night.data is Data.GOOD and night.trouble is not Trouble.HOLD:
+                good += 1
+                pushed += EventKind.PUSHED in {event.kind for event in found.events}
             console.print(found.line())
             for fault in found.faults:
                 console.print(f"    {fault}", style="red")
-    console.print(f"{options.days} nights, {faults} faults")
-    sys.exit(1 if faults else 0)
+    console.print(f"{options.days} nights, {faults} faults; {pushed} of {good} good days pushed")
+    # The noise of small evaluations may keep one from it, and shuffled labels before it another.
+    sys.exit(1 if faults or pushed < good / 2 else 0)
 
 
 if __name__ == "__main__":

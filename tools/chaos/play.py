@@ -16,13 +16,14 @@ from tools.chaos.checks import find_faults, find_half_artifacts, judge
 from tools.chaos.days import BadDays, Night
 from tools.chaos.troubles import Receiver, Trouble, full_disk, kill_family
 
-_OCCASIONS = "failed, not_blessed, pushed, drift, stale, skipped, left_out"
+_OCCASIONS = "failed, not_blessed, pushed, drift, stale, skipped, left_out, held"
 _LONGEST_LOOK = 900
 _FIRST_GUESS = 20.0
 """Seconds of a night, until one has been measured."""
 _DELIVERIES = 30.0
 """Seconds that a webhook which hangs may add to a night, and some."""
 _AHEAD = {Trouble.AHEAD: timedelta(days=30), Trouble.BACK: timedelta(hours=-2)}
+_KILLED = -9
 _NEXT_LOOK = timedelta(minutes=10)
 _SHOWN = (EventKind.PUSHED, EventKind.NOT_BLESSED, EventKind.FAILED, EventKind.SKIPPED)
 
@@ -76,6 +77,7 @@ class Player:
             "drift={columns: {trip_miles: {jensen_shannon: 0.2}}, on_drift: fail}",
             "schedule.retry={attempts: 3, backoff: 1s}",
             "schedule.settle=0s",
+            "schedule.keep={versions: 3, runs: 5}",
         )
         self._receiver = receiver
         self._start = start
@@ -117,6 +119,13 @@ class Player:
                 outcome.faults.append(f"a webhook held the night up: {took:.0f} s")
         elif night.trouble in (Trouble.KILL, Trouble.TERM):
             self._stop(night, outcome)
+        elif night.trouble is Trouble.HOLD:
+            self._ask("hold")
+            served = self.days.versions
+            outcome.codes.append(self._end(self._begin(night)))
+            if set(self.days.versions) - set(served):
+                outcome.faults.append("a version was pushed under a hold")
+            self._ask("release")
 
     def _stop(self, night: Night, outcome: Outcome) -> None:
         kills = night.trouble is Trouble.KILL
@@ -128,10 +137,16 @@ class Player:
             served = self.days.versions
             (kill_family if kills else subprocess.Popen.terminate)(process)
             code = self._end(process)
-            if code in (EXIT_INTERRUPTED, -9) and self.days.versions != served:
+            if code in (EXIT_INTERRUPTED, _KILLED) and self.days.versions != served:
                 outcome.faults.append("a version was pushed after the stop")
             time.sleep(1)  # The children of a killed run notice.
         outcome.codes.append(process.returncode)
+
+    def _ask(self, command: str) -> None:
+        """Has a command of local_runner.py done, for a reason."""
+        asked = self.days.ask(command, "--reason", "chaos")
+        if code := self._end(self._start(asked, stdout=subprocess.DEVNULL, text=True)):
+            raise RuntimeError(f"{' '.join(asked)} ended with {code}")
 
     def _look(self, night: Night) -> int:
         """The next look, when a retry is due."""

@@ -29,6 +29,7 @@ class Trouble(StrEnum):
     BACK = "clock two hours back"
     DISK = "full disk"
     WEBHOOK = "hanging webhook"
+    HOLD = "pushes are held"
 
 
 class Receiver:

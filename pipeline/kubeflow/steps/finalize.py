@@ -17,6 +17,7 @@ from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.notify import deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext
@@ -26,6 +27,7 @@ from pipeline.runs.results.run_results import RunResults
 from pipeline.versions.retention import delete_expired
 
 
+@deliveries()
 def finalize_run(compiled_config: PipelineConfig, run_id: str, console: RunConsole) -> RunSummary:
     """Writes `summary.json` and the ledger, sends notifications, and deletes what has expired.
 
