@@ -84,7 +84,7 @@ def schedule(
     if once + lists + checks > 1:
         raise ConfigError("--once, --list and --check: give one of them")
     find_modules_here()
-    pipelines = load_pipelines(configs, overrides, output, verbose)
+    pipelines = load_pipelines(configs, overrides, output, verbose, is_lenient=once)
     if lists:
         wide_console().print(_schedule_table(pipelines, system_clock()))
         return

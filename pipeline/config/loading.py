@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipeline.config.issues import Issue, from_validation, near_match, show_value
 from pipeline.config.rules import check_rules
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import NAME_PATTERN, PipelineConfig
 from trainer_module.errors import ConfigError
 
 
@@ -74,6 +74,18 @@ def load_config(
     if problems:
         raise _config_error(path, problems)
     return config
+
+
+def read_name(path: Path, overrides: Iterable[str] = ()) -> str | None:
+    """The `name` of a config whose other keys may be wrong; None if that cannot be said."""
+    try:
+        raw = _read_yaml(path)
+        for override in overrides:
+            _apply_override(raw, override)
+    except ConfigError:
+        return None
+    name = raw.get("name")
+    return name if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name) else None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -223,13 +223,16 @@ class NotifySettings(Settings):
         return {key: variable for key, variable in named.items() if variable}
 
 
+NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
+
+
 class PipelineConfig(Settings):
     """One pipeline: the whole YAML file."""
 
     name: Annotated[
         str,
         Matching(
-            r"[a-z][a-z0-9_-]{0,62}",
+            NAME_PATTERN,
             "use up to 63 lower-case letters, digits, - and _, beginning with a letter",
         ),
     ]

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.config.loading import load_config
+from pipeline.config.loading import load_config, read_name
 from pipeline.config.schedule_rules import TRIGGERS, has_trigger
 from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
 
 
@@ -33,7 +34,11 @@ class ScheduledPipeline:
 
 
 def load_pipelines(
-    config_files: Sequence[Path], overrides: Sequence[str], output: Path, verbose: bool = False
+    config_files: Sequence[Path],
+    overrides: Sequence[str],
+    output: Path,
+    verbose: bool = False,
+    is_lenient: bool = False,
 ) -> list[ScheduledPipeline]:
     """Reads the names of the pipelines from their configs.
 
@@ -42,13 +47,15 @@ def load_pipelines(
       overrides: changes of each config, `key=value`.
       output: where everything is written.
       verbose: whether runs show everything that components say.
+      is_lenient: whether the config of a pipeline that has been looked after may be bad by now:
+        then the look finds so, says since when, and goes on to the others.
 
     Raises:
       ConfigError: a config is bad or has no schedule, or two have one name.
     """
     found: dict[str, ScheduledPipeline] = {}
     for file in config_files:
-        name = _load_scheduled(file, overrides).name
+        name = _name_of(file, overrides, output if is_lenient else None)
         if name in found:
             raise ConfigError(
                 f"{file}: its name is {name!r}, as that of {found[name].config_file}; "
@@ -58,6 +65,16 @@ def load_pipelines(
             name, file.absolute(), tuple(overrides), output.resolve(), verbose
         )
     return list(found.values())
+
+
+def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str:
+    try:
+        return _load_scheduled(file, overrides).name
+    except ConfigError:
+        name = None if known_in is None else read_name(file, overrides)
+        if known_in is None or name is None or not Layout(known_in, name).event_log.exists():
+            raise
+        return name
 
 
 def _load_scheduled(file: Path, overrides: Sequence[str]) -> PipelineConfig:

@@ -9,9 +9,11 @@ import pytest
 from scheduled_days import OTHER_ROWS, Days, at
 from scheduler_process import RUNNER
 
-from pipeline.records.event_log import EventKind
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventKind, EventLog
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
+from trainer_module.errors import ConfigError
 
 EAGER = {"on_new_data": True, "settle": "0s", "retry": {"attempts": 1}}
 
@@ -95,3 +97,27 @@ def test_bad_config_keeps_its_code_and_date(looks: Looks) -> None:
         code, line = looks.look(at(2, hour))
         assert code == 2
         assert line.endswith("(exit 2 since 2026-01-02 04:00)")
+
+
+def test_bad_config_of_a_pipeline_that_is_known_keeps_no_other_from_its_look(
+    looks: Looks, tmp_path: Path
+) -> None:
+    looks.behave("pushed")
+    looks.look(at(2))
+    good, output = looks.days.file.read_text(), looks.days.layout.output
+    other = tmp_path / "other.yaml"
+    other.write_text(good.replace("name: days", "name: other"))
+    looks.days.file.write_text("name: days\nmodel: {kind: huge}\n")
+    with pytest.raises(ConfigError, match="this key is missing"):
+        load_pipelines([looks.days.file], [], output)
+    # One that nobody has looked after yet is refused at once, as is one without a name.
+    for text in ("name: new\n", "nome: days\n"):
+        other_bad = tmp_path / "bad.yaml"
+        other_bad.write_text(text)
+        with pytest.raises(ConfigError):
+            load_pipelines([other_bad], [], output, is_lenient=True)
+    found = load_pipelines([looks.days.file, other], [], output, is_lenient=True)
+    assert [pipeline.name for pipeline in found] == ["days", "other"]
+    assert check_once(found, looks.days.layout.scheduler_lock, RUNNER, lambda: at(2, 6)) == 2
+    known = EventLog(Layout(output, "other").event_log).events(EventKind.STARTED)
+    assert len(known) == 1
