@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from components.example_validator.anomalies import Anomaly
 from trainer_module.errors import DataError, DriftError
+
+if TYPE_CHECKING:
+    from components.example_validator.anomalies import Anomaly
 
 ACCEPT = "local_runner.py schema accept --config FILE"
 """The command that makes right what the last run found wrong."""
-ACCEPT_SPAN = "local_runner.py spans accept SPAN --reason TEXT --config FILE"
-"""The command by which a span that drifted is used all the same."""
+
+
+def accept_span(span: str) -> str:
+    """The command by which a span that drifted is used all the same."""
+    return f"local_runner.py spans accept {span} --reason TEXT --config FILE"
+
+
+ACCEPT_SPAN = accept_span("SPAN")
 
 
 def raise_for(anomalies: Sequence[Anomaly], stops: bool) -> None:

@@ -125,6 +125,8 @@ def history(
         typer.echo(f"[\n{lines}\n]" if events else "[]")
     elif events:
         _show_paged(_history_lines(events))
+    elif kind and EventLog(layout.event_log).first() is not None:
+        typer.echo(f"{layout.name}: no event of {'these kinds' if len(kind) > 1 else 'this kind'}")
     else:
         typer.echo(f"{layout.name}: nothing has been decided or run yet")
 

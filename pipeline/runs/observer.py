@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 
+from components.example_validator.verdict import ACCEPT_SPAN, accept_span
 from components.pusher.versions import restore_version
 from components.user_errors import is_drift
 from pipeline.component_ids import ComponentId
@@ -119,6 +120,9 @@ class RunObserver:
             from pipeline.runs.failures import explain
 
             status, message = explain(error, own_sources(self._context.config))
+            if (window := self._context.window) is not None:
+                # Only here are spans known by what people call them.
+                message = message.replace(ACCEPT_SPAN, accept_span(window.newest.name))
             log = str(self._files.log)
             summary = ErrorSummary(component=self._current, message=message, log=log)
             self.settle(status, summary, is_drift(error))
