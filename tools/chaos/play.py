@@ -74,7 +74,7 @@ class Player:
             folder,
             nights,
             f"notify={{webhook: {{url: '{receiver.url}'}}, occasions: [{_OCCASIONS}]}}",
-            "drift={columns: {trip_miles: {jensen_shannon: 0.2}}, on_drift: fail}",
+            "drift={columns: {trip_miles: {jensen_shannon: 0.5}}, on_drift: fail}",
             "schedule.retry={attempts: 3, backoff: 1s}",
             "schedule.settle=0s",
             "schedule.keep={versions: 3, runs: 5}",
