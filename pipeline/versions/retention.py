@@ -54,6 +54,14 @@ def apply_retention(
     Returns:
       What was deleted, or will be, in sentences for people; empty if nothing was.
     """
+    announced, deleted = _apply(config, layout, event_log, connection)
+    return announced + deleted
+
+
+def _apply(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
+) -> tuple[list[str], list[str]]:
+    """Returns what will be deleted, and what was."""
     expired = find_expired(config, layout, event_log)
     asked = _asked_for(config, event_log)
     announced = _announce(config, expired.only(KEYS - asked), event_log)
@@ -65,7 +73,7 @@ def apply_retention(
     _delete_versions(expired, deletion)
     if expired.deletes_runs:
         _delete_runs(config, layout, event_log, connection, expired, deletion)
-    return announced + deletion.end(event_log)
+    return announced, deletion.end(event_log)
 
 
 def delete_expired(
@@ -78,13 +86,13 @@ def delete_expired(
     """
     try:
         is_first = event_log.last(EventKind.DELETED) is None
-        lines = apply_retention(config, layout, event_log, connection)
+        announced, deleted = _apply(config, layout, event_log, connection)
     except Exception:
         logger.exception("Old versions or runs could not be deleted")
         return []
-    for line in lines:
+    for line in [*announced, *deleted]:
         logger.info("Retention: %s", line)
-    return lines if is_first else []
+    return announced + (deleted if is_first else [])
 
 
 def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog) -> list[str]:
@@ -102,8 +110,11 @@ def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog)
             return apply_retention(config, layout, event_log, connection)
     except TryLaterError:
         return []  # A run is under way, and does so at its end.
-    except (ScopelineError, OSError, sqlite3.Error) as error:
-        return [f"what a deletion that was killed has left cannot be deleted: {error}"]
+    except Exception as error:  # ML Metadata has errors of its own, such as of a locked file.
+        if not isinstance(error, ScopelineError | OSError | sqlite3.Error):
+            logger.debug("A deletion could not be finished", exc_info=True)
+        why = str(error).partition("\n")[0]
+        return [f"what a deletion that was killed has left cannot be deleted: {why}"]
 
 
 def _asked_for(config: PipelineConfig, event_log: EventLog) -> Set[str]:
@@ -155,6 +166,7 @@ def _delete_runs(
         str(root): size_of(root) for root in (layout.run(run).root for run in expired.runs)
     }
     deletion.save()
+    metadata = None
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         needed |= {waiting.model for waiting in still_waiting(event_log)}
@@ -165,9 +177,11 @@ def _delete_runs(
         }
         deletion.save()
         deletion.bytes += delete_files(layout, metadata)
-        _forget_runs(config, layout, event_log, metadata.store, expired.kept_runs)
     for run in expired.runs:
         delete_whole(layout.run(run).root)
+    if metadata is not None:
+        # Last, as a store that is busy or full may refuse it; the next deletion makes up for it.
+        _forget_runs(config, layout, event_log, metadata.store, expired.kept_runs)
 
 
 def _forget_runs(

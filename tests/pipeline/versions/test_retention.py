@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as pb
 from pipeline_service import DIGITS, Service
 
 from components.pusher.versions import list_versions
@@ -19,6 +23,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.metadata.store import connection_config
 from pipeline.records.event_log import EventKind
+from pipeline.versions.expiry import find_expired
 from pipeline.versions.retention import apply_retention, delete_expired, finish_deletion
 from pipeline.versions.withdrawal import withdraw
 
@@ -65,6 +70,19 @@ def test_withdrawn_versions_do_not_count_and_do_not_stay(service: Service) -> No
     assert versions(service) == [*numbers[4:], versions(service)[-1]]
 
 
+def test_versions_of_another_pipeline_in_the_same_folder_stay(tmp_path: Path) -> None:
+    shared = f"push.directory={tmp_path / 'serving'}"
+    one, other = (Service(tmp_path / name, [shared]) for name in ("one", "other"))
+    of_other = [other.push(content) for content in "xyz"]
+    unrecorded, *recorded = (one.push(content, recorded=content != "a") for content in "abc")
+    of_other.append(other.push("w"))  # So that nothing of the first one serves.
+    config = load_config(DIGITS, [shared, "schedule={cron: 0 3 * * *, keep: {versions: 1}}"])
+    apply(one, config)
+    assert versions(one) == sorted([*of_other, recorded[-1]])
+    (event,) = one.event_log.events(EventKind.DELETED)
+    assert event.details["versions"] == [unrecorded, recorded[0]]
+
+
 def test_nothing_goes_by_default_before_it_was_said(service: Service) -> None:
     roots = make_runs(service, 33)
     config = keeping()
@@ -89,13 +107,39 @@ def test_what_a_config_does_not_ask_for_is_said_before(service: Service) -> None
     """As in a folder of the time when `keep: {versions: 1}` kept all runs."""
     first, second = service.push("a"), service.push("b")
     roots = make_runs(service, 31)
+    service.event_log.record(EventKind.DELETED, "1 version deleted (17), 0.1 MB")
     config = keeping("keep: {versions: 1}")
-    said, deleted = apply(service, config)
+    connection = connection_config(config, service.layout)
+    (said,) = delete_expired(config, service.layout, service.event_log, connection)
     assert said.startswith("the next run deletes 1 run, the oldest run-00, as ")
-    assert deleted.startswith(f"1 version deleted ({first}), ")
+    deleted = service.event_log.last(EventKind.DELETED)
+    assert deleted is not None
+    assert deleted.message.startswith(f"1 version deleted ({first}), ")
     assert (versions(service), roots[0].exists()) == ([second], True)
-    apply(service, config)
+    assert delete_expired(config, service.layout, service.event_log, connection) == []
     assert not roots[0].exists()
+
+
+def test_a_clock_that_was_ahead_takes_no_run_from_those_that_came_after(service: Service) -> None:
+    roots = make_runs(service, 5)
+    for root in [*roots[2:], *roots[:2]]:  # Those two ended under a clock that was set back.
+        service.event_log.record(EventKind.STARTED, "test", run=root.name)
+        service.event_log.record(EventKind.FAILED, "it broke", run=root.name)
+    apply(service, keeping("keep: {runs: 2}"))
+    assert [root.exists() for root in roots] == [True, True, False, False, False]
+
+
+def test_the_run_that_just_ended_stays_beside_newer_ones_that_no_ledger_knows(
+    service: Service,
+) -> None:
+    roots = make_runs(service, 4)
+    # It was refused before its first component, under a clock that was set back.
+    service.event_log.record(EventKind.FAILED, "no data", run=roots[1].name)
+    config = keeping("keep: {runs: 1}")
+    soon = find_expired(config, service.layout, service.event_log, coming_runs=1)
+    assert soon.runs == tuple(root.name for root in roots)
+    apply(service, config)
+    assert [root.exists() for root in roots] == [False, True, False, True]
 
 
 def _killed(service: Service, config: PipelineConfig, at: int) -> None:
@@ -143,6 +187,31 @@ def test_killed_deletion_is_finished_and_told_once(service: Service, at: int | N
     hidden = [*service.layout.root.rglob(".deleted-*"), *service.layout.root.glob(".deleting*")]
     assert hidden == []
     assert finish_deletion(config, service.layout, service.event_log) == []
+
+
+def test_what_the_metadata_refuses_is_reported_and_deleted_at_the_next_look(
+    service: Service,
+) -> None:
+    (root,) = make_runs(service, 1)
+    service.push("a")
+    model = service.layout.pipeline_root / "Trainer" / "model" / "of a run that goes"
+    model.mkdir(parents=True)
+    service.store.put_artifacts([pb.Artifact(type_id=service.kind, uri=str(model))])
+    config = keeping("keep: {runs: 1}")
+    service.layout.deletion.write_text(json.dumps({"began": "before"}))
+    with closing(sqlite3.connect(service.layout.metadata)) as connection:
+        connection.execute(
+            "CREATE TRIGGER busy BEFORE UPDATE ON Artifact "
+            "BEGIN SELECT RAISE(ABORT, 'database is locked'); END"
+        )
+        (line,) = finish_deletion(config, service.layout, service.event_log)
+        assert line.startswith("what a deletion that was killed has left cannot be deleted: ")
+        assert line.endswith("Concurrent writes aborted after max number of retries.")
+        assert model.exists()
+        connection.execute("DROP TRIGGER busy")
+    (line,) = finish_deletion(config, service.layout, service.event_log)
+    assert line == "0 runs and 1 artifact deleted, 0.0 MB"
+    assert (model.exists(), root.exists()) == (False, True)
 
 
 def test_what_is_kept_by_now_is_not_deleted_after_a_kill(service: Service) -> None:
