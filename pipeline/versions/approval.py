@@ -48,12 +48,14 @@ def approve(
 
     Raises:
       ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
-        files are gone, or the serving folder is remote or cannot be written.
-      TryLaterError: a run is under way.
+        files are gone, the serving folder is remote or cannot be written, or the metadata cannot
+        be used.
+      TryLaterError: a run is under way, or the metadata is busy or away.
     """
     _find(event_log, request.number)
     with one_at_a_time(layout), pushing(layout):
         waiting = _find(event_log, request.number)
+        connection = check_store(config, layout)
         catalog = read_catalog(layout, event_log)
         provenance = Provenance(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
@@ -73,7 +75,8 @@ def approve(
                 ) from None
         else:
             version = Path(catalog[0].path)
-        mark_blessing(check_store(config, layout), waiting.model_id, waits=False)
+        if connection is not None:  # Metadata that was moved away has no mark to lift.
+            mark_blessing(connection, waiting, waits=False)
         lines = [_record(config, event_log, waiting, version, request.reason)]
     wait_for_deliveries()
     return lines

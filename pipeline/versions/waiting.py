@@ -14,6 +14,7 @@ from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status, WaitingSummary
+from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, read_catalog
 from pipeline.versions.hold import read_hold
 
@@ -140,21 +141,22 @@ def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
     return max(int(time.time()), max(taken, default=0) + 1)
 
 
-def mark_blessing(connection: Any, model: int, waits: bool) -> None:
+def mark_blessing(connection: Any, model: Candidate | Waiting, waits: bool) -> None:
     """Sets or lifts the mark on the blessing of a model: what waits is not what the next must beat.
 
     Args:
       connection: how ML Metadata reaches its store.
-      model: the id of the Model artifact.
+      model: whose blessing it is; one that the store does not have has none to mark.
       waits: the mark.
     """
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
+    models = {artifact.id for artifact in find_models(store, model.model, model.model_created)}
     changed = []
-    for blessing in store.get_artifacts_by_type("ModelBlessing"):
+    for blessing in store.get_artifacts_by_type("ModelBlessing") if models else ():
         found = {name: value.int_value for name, value in blessing.custom_properties.items()}
-        if found.get(BLESSES_PROPERTY) == model and bool(found.get(WAITS_PROPERTY)) != waits:
+        if found.get(BLESSES_PROPERTY) in models and bool(found.get(WAITS_PROPERTY)) != waits:
             blessing.custom_properties[WAITS_PROPERTY].int_value = int(waits)
             changed.append(blessing)
     if changed:

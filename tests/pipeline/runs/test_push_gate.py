@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,30 @@ def test_an_approval_that_was_killed_is_finished_by_the_next(
     assert pipeline.versions == [version]
     assert (pipeline.waiting, pipeline.marks()) == ([], [0])
     assert pipeline.kinds().count(EventKind.PUSHED) == 1
+
+
+def test_an_approval_after_the_metadata_was_moved_away_pushes_once(pipeline: Pipeline) -> None:
+    pipeline.run(1, "manual")
+    (number,) = pipeline.waiting
+    pipeline.layout.metadata.rename(pipeline.layout.root / "aside.db")
+    pipeline.approve(number)
+    assert len(pipeline.versions) == 1
+    assert pipeline.kinds().count(EventKind.PUSHED) == 1
+    assert pipeline.waiting == []
+    assert not pipeline.layout.metadata.exists()
+
+
+def test_an_approval_looks_at_the_metadata_before_it_pushes(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.run(1, "manual")
+    (number,) = pipeline.waiting
+    monkeypatch.setattr("pipeline.metadata.store.BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(pipeline.layout.metadata)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TryLaterError, match=r"metadata\.db"):
+            pipeline.approve(number)
+    assert pipeline.versions == []
 
 
 def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipeline) -> None:
