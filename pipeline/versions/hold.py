@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from components.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
@@ -97,21 +98,33 @@ def set_hold(
         raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
     hold = Hold(reason, now, until, stops_runs)
     make_root(layout)
+    with pushing(layout):
+        _write(layout.hold, hold)
+    return _record(event_log, hold)
+
+
+@contextmanager
+def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
+    """Puts a hold in force before a `with` block, which is within `pushing`; writes it down after.
+
+    If the block fails, what was in force before is in force again.
+
+    Raises:
+      ConfigError: nothing can be written here.
+    """
+    before = layout.hold.read_bytes() if layout.hold.exists() else None
+    hold = Hold(reason, _now())
+    _write(layout.hold, hold)
     try:
-        with pushing(layout):
-            _write(layout.hold, hold)
-    except Timeout:
-        raise TryLaterError(
-            f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing is held "
-            "yet; the same command again waits for it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{layout.hold}: cannot be written ({error.strerror}), and nothing is held"
-        ) from None
-    ends = None if until is None else until.isoformat()
-    event_log.record(EventKind.HELD, str(hold), reason=reason, until=ends, stops_runs=stops_runs)
-    return str(hold)
+        yield hold
+    except BaseException:
+        with deferred():
+            if before is None:
+                layout.hold.unlink(missing_ok=True)
+            else:
+                _replace(layout.hold, before)
+        raise
+    _record(event_log, hold)
 
 
 def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
@@ -129,11 +142,22 @@ def pushing(layout: Layout) -> Iterator[None]:
     """Keeps a hold from being set in a `with` block, which pushes if it finds none.
 
     Raises:
-      Timeout: another process is in such a block for too long.
+      TryLaterError: another process is in such a block for too long.
+      ConfigError: nothing can be written here.
     """
     lock = FileLock(layout.push_lock, timeout=WAIT_SECONDS)
     try:
         lock.acquire()
+    except Timeout:
+        raise TryLaterError(
+            f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing was "
+            "done yet; the same command again waits for it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{layout.push_lock}: cannot be written ({error.strerror or error}), and nothing was "
+            "done"
+        ) from None
     except NotImplementedError:  # Not every volume of a cluster has locks.
         yield
         return
@@ -144,16 +168,39 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 
 def _write(path: Path, hold: Hold) -> None:
-    """Writes the file whole, replacing an earlier one."""
+    """Writes the file, replacing an earlier one.
+
+    Raises:
+      ConfigError: it cannot be written.
+    """
     content = {
         "reason": hold.reason,
         "since": hold.since.isoformat(),
         "until": None if hold.until is None else hold.until.isoformat(),
         "stops_runs": hold.stops_runs,
     }
+    try:
+        _replace(path, (json.dumps(content, indent=2) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror}), and nothing is held"
+        ) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole, in the place of an earlier one."""
     scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(content, indent=2) + "\n")
+    scratch.write_bytes(content)
     scratch.replace(path)
+
+
+def _record(event_log: EventLog, hold: Hold) -> str:
+    """Writes down a hold that is in force; gives it in a sentence."""
+    until = None if hold.until is None else hold.until.isoformat()
+    event_log.record(
+        EventKind.HELD, str(hold), reason=hold.reason, until=until, stops_runs=hold.stops_runs
+    )
+    return str(hold)
 
 
 def _now() -> datetime:
