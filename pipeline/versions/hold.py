@@ -32,6 +32,10 @@ class Hold:
     stops_runs: bool = False
     """Whether schedules start no runs either."""
 
+    def has_ended(self, now: datetime) -> bool:
+        """Whether its time was over by then."""
+        return self.until is not None and now >= self.until
+
     def __str__(self) -> str:
         what = "pushes and scheduled runs" if self.stops_runs else "pushes"
         until = "" if self.until is None else f" until {_shown(self.until)}"
@@ -48,10 +52,16 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
     Raises:
       ConfigError: there is one that cannot be read, and nobody knows what it says.
     """
+    hold = _read(layout)
+    return None if hold is None or hold.has_ended(now or _now()) else hold
+
+
+def _read(layout: Layout) -> Hold | None:
+    """The last hold that was set, unless it was released; raises as `read_hold` does."""
     try:
         content = json.loads(layout.hold.read_text())
         until = content["until"]
-        hold = Hold(
+        return Hold(
             content["reason"],
             datetime.fromisoformat(content["since"]),
             None if until is None else datetime.fromisoformat(until),
@@ -64,8 +74,6 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
             f"{layout.hold}: this hold cannot be read ({error}), and nothing is pushed; set it "
             "again with `hold`, or lift it with `release`"
         ) from None
-    has_ended = hold.until is not None and (now or _now()) >= hold.until
-    return None if has_ended else hold
 
 
 def set_hold(
@@ -129,8 +137,16 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
 
 def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
     """Lifts the hold of a pipeline, if there is one; says what was done."""
-    if not layout.hold.exists():
-        return f"{layout.name}: nothing is held"
+    try:
+        hold = _read(layout)
+    except ConfigError:
+        pass  # What cannot be read holds pushes until it is lifted.
+    else:
+        if hold is None:
+            return f"{layout.name}: nothing is held"
+        if hold.until is not None and hold.has_ended(_now()):
+            ended = _shown(hold.until)
+            return f"{layout.name}: nothing is held; the last hold had ended on {ended}"
     layout.hold.unlink(missing_ok=True)
     message = "the hold is released" + (f": {reason}" if reason else "")
     event_log.record(EventKind.RELEASED, message, reason=reason)

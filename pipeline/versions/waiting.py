@@ -16,7 +16,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status, WaitingSummary
 from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, read_catalog
-from pipeline.versions.hold import read_hold
+from pipeline.versions.hold import Hold, read_hold
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,6 @@ class Waiting:
     def model_created(self) -> int:
         """When the artifact was recorded, in milliseconds since 1970."""
         return int(self.details["model_created"])
-
-    @property
-    def reason(self) -> str:
-        """Why it was not pushed."""
-        return str(self.details["reason"])
 
     def exported(self, layout: Layout) -> Path:
         """The folder that is pushed, also where the output is mounted at another place."""
@@ -118,11 +113,16 @@ def find_obstacle(
         return None
     known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
     number = known[0].number if known else _free_number(catalog, read_waiting(event_log))
-    if hold is None:
-        status, reason = Status.WAITS, f"`approve {number} --reason TEXT` pushes it"
-    else:
-        status, reason = Status.HELD, f"held back, {hold.reason}"
+    status = Status.WAITS if hold is None else Status.HELD
+    reason = why_not_pushed(number, hold)
     return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
+
+
+def why_not_pushed(number: int, hold: Hold | None) -> str:
+    """What a model that waits under a number is waiting for, with the hold that is in force."""
+    if hold is None:
+        return f"`approve {number} --reason TEXT` pushes it"
+    return f"held back, {hold.reason}"
 
 
 def _is_of(waiting: Waiting, candidate: Candidate) -> bool:

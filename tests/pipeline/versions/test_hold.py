@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -46,6 +47,25 @@ def test_hold_ends_by_itself(service: Service) -> None:
     assert read_hold(service.layout) is not None
     assert read_hold(service.layout, ends - timedelta(seconds=1)) is not None
     assert read_hold(service.layout, ends) is None
+
+
+def test_hold_that_has_ended_is_not_released(service: Service) -> None:
+    ended = {"reason": "x", "since": "2026-01-05T00:00+00:00", "until": "2026-01-06T00:00+00:00"}
+    service.layout.hold.write_text(json.dumps(ended | {"stops_runs": False}))
+    said = release_hold(service.layout, service.event_log)
+    assert said.startswith("digits: nothing is held; the last hold had ended on 2026-01-0")
+    assert service.event_log.events() == []
+
+
+def test_what_waits_says_what_for_by_now(service: Service) -> None:
+    service.event_log.record(
+        EventKind.WAITS, "version 7: held back, pushes were held", version=7, model="m", metrics={}
+    )
+    waits = "`approve 7 --reason TEXT` pushes it"
+    assert [model["reason"] for model in service.models()] == [waits]
+    assert f"waits: {waits}" in service.command("models").stdout
+    set_hold(service.layout, service.event_log, "migration")
+    assert "waits: held back, migration" in service.command("models").stdout
 
 
 def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
