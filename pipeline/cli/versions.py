@@ -39,7 +39,8 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     """
     layout = Layout.of(config, output)
     event_log = EventLog(layout.event_log)
-    catalog, waiting = read_catalog(layout, event_log), still_waiting(event_log)
+    catalog = read_catalog(layout, event_log)
+    waiting = [model for model in still_waiting(event_log) if model.is_there(layout)]
     hold = read_hold(layout)
     if as_json:
         listed = [_fields(version, config) for version in catalog]
@@ -87,7 +88,7 @@ def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> 
     layout = Layout.of(config, output)
     event_log = EventLog(layout.event_log)
     typer.echo(release_hold(layout, event_log, reason))
-    for model in still_waiting(event_log):
+    for model in (model for model in still_waiting(event_log) if model.is_there(layout)):
         typer.echo(f"version {model.number} waits: {why_not_pushed(model.number, None)}")
 
 

@@ -111,10 +111,11 @@ def _check(
             f"{said}: version {catalog[0].number if catalog else '?'}, which serves, is of a model "
             "that was trained later; --force replaces it with this one all the same"
         )
-    if not waiting.exported(layout).is_dir():
+    if not waiting.is_there(layout):
         raise ConfigError(
-            f"{said}: {waiting.exported(layout)} is gone: retention keeps what waits only until a "
-            "later model is pushed; train again"
+            f"{said}: {waiting.exported(layout)} is gone: retention keeps the newest models that "
+            "wait, as many as `schedule.keep.versions`, and none once a later one is pushed; train "
+            "again"
         )
 
 

@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from components.example_gen.paths import is_remote
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY
+from pipeline.config.schedule import ALL
 from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
@@ -64,6 +66,10 @@ class Waiting:
         """The folder that is pushed, also where the output is mounted at another place."""
         return layout.root / self.details["exported"]
 
+    def is_there(self, layout: Layout) -> bool:
+        """Whether retention has left its files; a remote store is not looked at."""
+        return is_remote(self.model) or self.exported(layout).is_dir()
+
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
     """All models that were not pushed, newest first, also where a later one was pushed since."""
@@ -89,6 +95,12 @@ def read_waiting(event_log: EventLog) -> list[Waiting]:
 def still_waiting(event_log: EventLog) -> list[Waiting]:
     """Those that no later model has superseded, newest first."""
     return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
+
+
+def kept_waiting(config: PipelineConfig, event_log: EventLog) -> list[Waiting]:
+    """Those that retention keeps for an approval, newest first: as many as versions that serve."""
+    keep = config.schedule_or_default.keep.versions
+    return still_waiting(event_log)[: None if keep == ALL else keep]
 
 
 def find_obstacle(

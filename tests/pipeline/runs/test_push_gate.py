@@ -250,7 +250,22 @@ def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipel
     newest, middle, oldest = pipeline.waiting
     pipeline.approve(middle)
     retain()
-    with pytest.raises(ConfigError, match="is gone: retention keeps what waits only until"):
+    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
         pipeline.approve(oldest, force=True)
     pipeline.approve(newest)
     assert len(pipeline.versions) == 2
+
+
+def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
+    for model in (1, 2, 3, 4):
+        pipeline.run(model, "manual")
+    keep = {"runs": 1, "versions": 2}
+    config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": keep})
+    connection = RunContext(config, pipeline.layout, DataLocation("", {})).connection
+    apply_retention(config, pipeline.layout, pipeline.event_log, connection)
+    models = still_waiting(pipeline.event_log)
+    assert [model.is_there(pipeline.layout) for model in models] == [True, True, False, False]
+    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
+        pipeline.approve(models[2].number)
+    pipeline.approve(models[1].number)
+    assert pipeline.waiting == [models[0].number]

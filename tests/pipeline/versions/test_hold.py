@@ -58,9 +58,11 @@ def test_hold_that_has_ended_is_not_released(service: Service) -> None:
 
 
 def test_what_waits_says_what_for_by_now(service: Service) -> None:
-    service.event_log.record(
-        EventKind.WAITS, "version 7: held back, pushes were held", version=7, model="m", metrics={}
-    )
+    (service.layout.root / "model").mkdir()
+    told = {"version": 7, "model": "/model", "exported": "model"}
+    service.event_log.record(EventKind.WAITS, "version 7: held back, pushes were held", **told)
+    gone = told | {"version": 6, "exported": "gone"}
+    service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)
     waits = "`approve 7 --reason TEXT` pushes it"
     assert [model["reason"] for model in service.models()] == [waits]
     assert f"waits: {waits}" in service.command("models").stdout
