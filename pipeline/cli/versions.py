@@ -17,9 +17,9 @@ from pipeline.records.event_log import EventLog
 from pipeline.runs.console import shown
 from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.catalog import Version, pushed_at, read_catalog
-from pipeline.versions.hold import read_hold, release_hold, set_hold
+from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
-from pipeline.versions.waiting import Waiting, still_waiting
+from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
 from pipeline.versions.withdrawal import withdraw
 from trainer_module.errors import ConfigError
 
@@ -35,24 +35,26 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
       as_json: for programs.
 
     Raises:
-      ConfigError: the event log cannot be used.
+      ConfigError: the event log cannot be used, or a hold cannot be read.
     """
     layout = Layout.of(config, output)
     event_log = EventLog(layout.event_log)
-    catalog, waiting = read_catalog(layout, event_log), still_waiting(event_log)
+    catalog = read_catalog(layout, event_log)
+    waiting = [model for model in still_waiting(event_log) if model.is_there(layout)]
+    hold = read_hold(layout)
     if as_json:
         listed = [_fields(version, config) for version in catalog]
-        listed += [_waiting_fields(model, config) for model in waiting]
+        listed += [_waiting_fields(model, config, hold) for model in waiting]
         listed.sort(key=lambda fields: fields["version"], reverse=True)
         typer.echo(json.dumps(listed, indent=2))
         return
     rows = {version.number: _row(version, config) for version in catalog}
-    rows |= {model.number: _waiting_row(model, config) for model in waiting}
+    rows |= {model.number: _waiting_row(model, config, hold) for model in waiting}
     if rows:
         _show_table([rows[number] for number in sorted(rows, reverse=True)])
     if not catalog:
         typer.echo(f"{shown(layout.serving)}: no version has been pushed yet")
-    if (hold := read_hold(layout)) is not None:
+    if hold is not None:
         typer.echo(str(hold))
 
 
@@ -77,18 +79,23 @@ def hold_pushes(
 ) -> None:
     """Puts a hold in force, and says so; raises as `set_hold` does."""
     layout = Layout.of(config, output)
+    if not layout.root.exists():
+        raise ConfigError(
+            f"{layout.name}: no run of it has been in {layout.output}, so there is nothing to hold; "
+            "is it another --config, or another --output?"
+        )
     ends = None if until is None else _read_moment(until)
-    typer.echo(set_hold(layout, EventLog(layout.event_log), reason, ends, stops_runs))
+    said = set_hold(layout, EventLog(layout.event_log), reason, ends, stops_runs)
+    typer.echo(f"{layout.name}: {said}")
 
 
 def release_pushes(config: PipelineConfig, output: Path, reason: str | None) -> None:
     """Lifts a hold, and says what waits now."""
     layout = Layout.of(config, output)
     event_log = EventLog(layout.event_log)
-    typer.echo(release_hold(layout, event_log, reason))
-    for model in still_waiting(event_log):
-        how = f"`approve {model.number} --reason TEXT` pushes it"
-        typer.echo(f"version {model.number} waits: {how}")
+    typer.echo(f"{layout.name}: {release_hold(layout, event_log, reason)}")
+    for model in (model for model in still_waiting(event_log) if model.is_there(layout)):
+        typer.echo(f"version {model.number} waits: {why_not_pushed(model.number, None)}")
 
 
 def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest) -> None:
@@ -128,7 +135,7 @@ def _fields(version: Version, config: PipelineConfig) -> dict[str, Any]:
     }
 
 
-def _waiting_fields(model: Waiting, config: PipelineConfig) -> dict[str, Any]:
+def _waiting_fields(model: Waiting, config: PipelineConfig, hold: Hold | None) -> dict[str, Any]:
     """A model that waits, for programs: like a version that is in no folder yet."""
     return {
         "version": model.number,
@@ -137,7 +144,7 @@ def _waiting_fields(model: Waiting, config: PipelineConfig) -> dict[str, Any]:
         "serves": False,
         "waits": True,
         "withdrawn": False,
-        "reason": model.reason,
+        "reason": why_not_pushed(model.number, hold),
         "copy_of": None,
         "window": _window(model.details, config),
         "strategy": model.details.get("strategy"),
@@ -161,9 +168,10 @@ def _row(version: Version, config: PipelineConfig) -> tuple[str, ...]:
     return (str(version.number), when, _state(version), *_found(version.details, config))
 
 
-def _waiting_row(model: Waiting, config: PipelineConfig) -> tuple[str, ...]:
+def _waiting_row(model: Waiting, config: PipelineConfig, hold: Hold | None) -> tuple[str, ...]:
     """The same of a model that waits."""
-    return (str(model.number), "", f"waits: {model.reason}", *_found(model.details, config))
+    state = f"waits: {why_not_pushed(model.number, hold)}"
+    return (str(model.number), "", state, *_found(model.details, config))
 
 
 def _found(details: dict[str, Any], config: PipelineConfig) -> tuple[str, str, str]:

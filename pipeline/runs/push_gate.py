@@ -46,7 +46,7 @@ class PushGate:
         with pushing(context.layout):
             obstacle = find_obstacle(context.config, context.layout, event_log, candidate)
             self._summary.waiting = obstacle
-            mark_blessing(context.connection, candidate.model_id, waits=obstacle is not None)
+            mark_blessing(context.connection, candidate, waits=obstacle is not None)
             yield obstacle is None
 
     def _candidate(self) -> Candidate | None:

@@ -48,12 +48,14 @@ def approve(
 
     Raises:
       ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
-        files are gone, or the serving folder is remote or cannot be written.
-      TryLaterError: a run is under way.
+        files are gone, the serving folder is remote or cannot be written, or the metadata cannot
+        be used.
+      TryLaterError: a run is under way, or the metadata is busy or away.
     """
     _find(event_log, request.number)
     with one_at_a_time(layout), pushing(layout):
         waiting = _find(event_log, request.number)
+        connection = check_store(config, layout)
         catalog = read_catalog(layout, event_log)
         provenance = Provenance(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
@@ -73,7 +75,8 @@ def approve(
                 ) from None
         else:
             version = Path(catalog[0].path)
-        mark_blessing(check_store(config, layout), waiting.model_id, waits=False)
+        if connection is not None:  # Metadata that was moved away has no mark to lift.
+            mark_blessing(connection, waiting, waits=False)
         lines = [_record(config, event_log, waiting, version, request.reason)]
     wait_for_deliveries()
     return lines
@@ -108,10 +111,11 @@ def _check(
             f"{said}: version {catalog[0].number if catalog else '?'}, which serves, is of a model "
             "that was trained later; --force replaces it with this one all the same"
         )
-    if not waiting.exported(layout).is_dir():
+    if not waiting.is_there(layout):
         raise ConfigError(
-            f"{said}: {waiting.exported(layout)} is gone: retention keeps what waits only until a "
-            "later model is pushed; train again"
+            f"{said}: {waiting.exported(layout)} is gone: retention keeps the newest models that "
+            "wait, as many as `schedule.keep.versions`, and none once a later one is pushed; train "
+            "again"
         )
 
 

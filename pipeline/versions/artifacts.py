@@ -41,6 +41,21 @@ class ArtifactRecords:
         return {a.uri for a in self.artifacts.values()} - live
 
 
+def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
+    """The Model artifacts at a uri; after a new start with empty metadata, another has the same.
+
+    Args:
+      store: a `ml_metadata.MetadataStore`.
+      uri: of the model.
+      created: when its artifact was recorded, in milliseconds since 1970; None: at any time.
+    """
+    return [
+        artifact
+        for artifact in store.get_artifacts_by_uri(uri)
+        if artifact.type == "Model" and created in (None, artifact.create_time_since_epoch)
+    ]
+
+
 def retire_artifacts(
     layout: Layout, connection: Any, runs: Set[str], needed: Set[str]
 ) -> ArtifactRecords:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from components.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
@@ -31,6 +32,10 @@ class Hold:
     stops_runs: bool = False
     """Whether schedules start no runs either."""
 
+    def has_ended(self, now: datetime) -> bool:
+        """Whether its time was over by then."""
+        return self.until is not None and now >= self.until
+
     def __str__(self) -> str:
         what = "pushes and scheduled runs" if self.stops_runs else "pushes"
         until = "" if self.until is None else f" until {_shown(self.until)}"
@@ -47,10 +52,16 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
     Raises:
       ConfigError: there is one that cannot be read, and nobody knows what it says.
     """
+    hold = _read(layout)
+    return None if hold is None or hold.has_ended(now or _now()) else hold
+
+
+def _read(layout: Layout) -> Hold | None:
+    """The last hold that was set, unless it was released; raises as `read_hold` does."""
     try:
         content = json.loads(layout.hold.read_text())
         until = content["until"]
-        hold = Hold(
+        return Hold(
             content["reason"],
             datetime.fromisoformat(content["since"]),
             None if until is None else datetime.fromisoformat(until),
@@ -63,8 +74,6 @@ def read_hold(layout: Layout, now: datetime | None = None) -> Hold | None:
             f"{layout.hold}: this hold cannot be read ({error}), and nothing is pushed; set it "
             "again with `hold`, or lift it with `release`"
         ) from None
-    has_ended = hold.until is not None and (now or _now()) >= hold.until
-    return None if has_ended else hold
 
 
 def set_hold(
@@ -97,27 +106,47 @@ def set_hold(
         raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
     hold = Hold(reason, now, until, stops_runs)
     make_root(layout)
+    with pushing(layout):
+        _write(layout.hold, hold)
+    return _record(event_log, hold)
+
+
+@contextmanager
+def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
+    """Puts a hold in force before a `with` block, which is within `pushing`; writes it down after.
+
+    If the block fails, what was in force before is in force again.
+
+    Raises:
+      ConfigError: nothing can be written here.
+    """
+    before = layout.hold.read_bytes() if layout.hold.exists() else None
+    hold = Hold(reason, _now())
+    _write(layout.hold, hold)
     try:
-        with pushing(layout):
-            _write(layout.hold, hold)
-    except Timeout:
-        raise TryLaterError(
-            f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing is held "
-            "yet; the same command again waits for it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{layout.hold}: cannot be written ({error.strerror}), and nothing is held"
-        ) from None
-    ends = None if until is None else until.isoformat()
-    event_log.record(EventKind.HELD, str(hold), reason=reason, until=ends, stops_runs=stops_runs)
-    return str(hold)
+        yield hold
+    except BaseException:
+        with deferred():
+            if before is None:
+                layout.hold.unlink(missing_ok=True)
+            else:
+                _replace(layout.hold, before)
+        raise
+    _record(event_log, hold)
 
 
 def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None) -> str:
     """Lifts the hold of a pipeline, if there is one; says what was done."""
-    if not layout.hold.exists():
-        return f"{layout.name}: nothing is held"
+    try:
+        hold = _read(layout)
+    except ConfigError:
+        pass  # What cannot be read holds pushes until it is lifted.
+    else:
+        if hold is None:
+            return f"{layout.name}: nothing is held"
+        if hold.until is not None and hold.has_ended(_now()):
+            ended = _shown(hold.until)
+            return f"{layout.name}: nothing is held; the last hold had ended on {ended}"
     layout.hold.unlink(missing_ok=True)
     message = "the hold is released" + (f": {reason}" if reason else "")
     event_log.record(EventKind.RELEASED, message, reason=reason)
@@ -129,11 +158,22 @@ def pushing(layout: Layout) -> Iterator[None]:
     """Keeps a hold from being set in a `with` block, which pushes if it finds none.
 
     Raises:
-      Timeout: another process is in such a block for too long.
+      TryLaterError: another process is in such a block for too long.
+      ConfigError: nothing can be written here.
     """
     lock = FileLock(layout.push_lock, timeout=WAIT_SECONDS)
     try:
         lock.acquire()
+    except Timeout:
+        raise TryLaterError(
+            f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing was "
+            "done yet; the same command again waits for it"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{layout.push_lock}: cannot be written ({error.strerror or error}), and nothing was "
+            "done"
+        ) from None
     except NotImplementedError:  # Not every volume of a cluster has locks.
         yield
         return
@@ -144,16 +184,39 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 
 def _write(path: Path, hold: Hold) -> None:
-    """Writes the file whole, replacing an earlier one."""
+    """Writes the file, replacing an earlier one.
+
+    Raises:
+      ConfigError: it cannot be written.
+    """
     content = {
         "reason": hold.reason,
         "since": hold.since.isoformat(),
         "until": None if hold.until is None else hold.until.isoformat(),
         "stops_runs": hold.stops_runs,
     }
+    try:
+        _replace(path, (json.dumps(content, indent=2) + "\n").encode())
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror}), and nothing is held"
+        ) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole, in the place of an earlier one."""
     scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps(content, indent=2) + "\n")
+    scratch.write_bytes(content)
     scratch.replace(path)
+
+
+def _record(event_log: EventLog, hold: Hold) -> str:
+    """Writes down a hold that is in force; gives it in a sentence."""
+    until = None if hold.until is None else hold.until.isoformat()
+    event_log.record(
+        EventKind.HELD, str(hold), reason=hold.reason, until=until, stops_runs=hold.stops_runs
+    )
+    return str(hold)
 
 
 def _now() -> datetime:

@@ -23,7 +23,7 @@ from pipeline.versions.catalog import read_catalog
 from pipeline.versions.deletion import Deletion
 from pipeline.versions.expiry import Expired, find_expired, lineage_of
 from pipeline.versions.lineage import find_forgettable
-from pipeline.versions.waiting import still_waiting
+from pipeline.versions.waiting import kept_waiting
 from trainer_module.errors import ScopelineError, TryLaterError
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,10 @@ def apply_retention(
 ) -> list[str]:
     """Deletes what a pipeline need not keep; what was deleted is in the event log.
 
-    The version that serves stays, the models behind versions that are there, those that wait to be
-    pushed, the latest blessed model, the latest run that came to its end, and with it the spans
-    that it was trained on, and the one that drift is measured from. A remote serving folder is left
-    alone: its versions are for the store's own rules to delete.
+    The version that serves stays, the models behind versions that are there, the newest that wait
+    to be pushed, the latest blessed model, the latest run that came to its end, and with it the
+    spans that it was trained on, and the one that drift is measured from. A remote serving folder
+    is left alone: its versions are for the store's own rules to delete.
 
     Killed at whatever moment, the next call goes on, and tells also what the one before deleted.
     A config that says nothing of `keep` deletes nothing before it has been said once what goes.
@@ -169,7 +169,7 @@ def _delete_runs(
     metadata = None
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-        needed |= {waiting.model for waiting in still_waiting(event_log)}
+        needed |= {waiting.model for waiting in kept_waiting(config, event_log)}
         needed |= _last_passed(config, event_log)
         metadata = retire_artifacts(layout, connection, expired.kept_runs, needed)
         deletion.artifacts |= {

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import now, push_new_version
+from components.stopping import deferred
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
-from pipeline.versions.hold import set_hold
+from pipeline.versions.hold import holding, pushing
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
 from trainer_module.errors import ConfigError
 
@@ -42,8 +43,9 @@ def roll_back(
     as a new one, by a rename like any push. Deleting the versions after it instead would leave
     moments at which some of them are gone, and nothing to look into.
 
-    The models are marked first, then the copy goes into service, then the event log is written.
-    Killed in between, the next call finishes what this one began: the copy says what it is.
+    The hold comes first, then the models are marked, then the copy goes into service, then the
+    event log is written. Killed in between, the next call finishes what this one began: the copy
+    says what it is.
 
     Args:
       config: of the pipeline.
@@ -56,7 +58,8 @@ def roll_back(
 
     Raises:
       ConfigError: there is no such version, or none before the one that serves; the serving folder
-        is remote or full; a run is under way; the metadata cannot be used.
+        is remote or full; the metadata cannot be used; a hold cannot be written.
+      TryLaterError: a run or a push is under way.
     """
     if is_remote(layout.serving):
         raise ConfigError(
@@ -66,38 +69,45 @@ def roll_back(
         )
     if not read_catalog(layout, event_log):
         raise ConfigError(f"{layout.serving}: there is no version to go back to: {listed([])}")
-    with one_at_a_time(layout):  # No run pushes meanwhile, nor before the hold.
-        lines = _go_back(config, layout, event_log, request)
-        if request.holds:
-            lines.append(set_hold(layout, event_log, request.reason or ""))
+    # No run pushes meanwhile, and no step on Kubeflow, which takes the second lock alone.
+    with one_at_a_time(layout), pushing(layout):
+        # The hold is first, so that no push comes either where this is killed after the copy.
+        held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
+        with held as hold:
+            lines, copy = _put_in_service(config, layout, event_log, request)
+        if copy is not None:
+            lines += _finish(config, layout, event_log, copy, request.reason)
+        if hold is not None:
+            lines.append(str(hold))
     wait_for_deliveries()
     return lines
 
 
-def _go_back(
+def _put_in_service(
     config: PipelineConfig, layout: Layout, event_log: EventLog, request: RollbackRequest
-) -> list[str]:
+) -> tuple[list[str], Version | None]:
+    """Finishes what was killed, and copies; gives what was done, and a copy to write down."""
     lines = []
     for copy in reversed(read_catalog(layout, event_log)):
         if not copy.is_recorded:
             lines += _finish(config, layout, event_log, copy, request.reason)
     catalog = read_catalog(layout, event_log)
     if lines and _is_done(catalog, request):
-        return lines
+        return lines, None
     target = _choose(catalog, request)
     if target.identity == catalog[0].identity:
-        return [*lines, f"version {catalog[0].number} serves this model already"]
+        return [*lines, f"version {catalog[0].number} serves this model already"], None
     newer = _newer(catalog, target)
-    mark_models(config, layout, newer, withdrawn=True)
     try:
+        mark_models(config, layout, newer, withdrawn=True)
         copy = _copy(layout, target)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         # What serves is not to be known as withdrawn; a full disk may not take that either.
         fresh = [version for version in newer if not version.withdrawn]
-        with suppress(Exception):
+        with suppress(Exception), deferred():
             mark_models(config, layout, fresh, withdrawn=False)
         raise
-    return lines + _finish(config, layout, event_log, copy, request.reason)
+    return lines, copy
 
 
 def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:

@@ -9,13 +9,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from components.example_gen.paths import is_remote
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY
+from pipeline.config.schedule import ALL
 from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status, WaitingSummary
+from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, read_catalog
-from pipeline.versions.hold import read_hold
+from pipeline.versions.hold import Hold, read_hold
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,13 @@ class Waiting:
         """When the artifact was recorded, in milliseconds since 1970."""
         return int(self.details["model_created"])
 
-    @property
-    def reason(self) -> str:
-        """Why it was not pushed."""
-        return str(self.details["reason"])
-
     def exported(self, layout: Layout) -> Path:
         """The folder that is pushed, also where the output is mounted at another place."""
         return layout.root / self.details["exported"]
+
+    def is_there(self, layout: Layout) -> bool:
+        """Whether retention has left its files; a remote store is not looked at."""
+        return is_remote(self.model) or self.exported(layout).is_dir()
 
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
@@ -95,6 +97,12 @@ def still_waiting(event_log: EventLog) -> list[Waiting]:
     return [waiting for waiting in read_waiting(event_log) if not waiting.is_superseded]
 
 
+def kept_waiting(config: PipelineConfig, event_log: EventLog) -> list[Waiting]:
+    """Those that retention keeps for an approval, newest first: as many as versions that serve."""
+    keep = config.schedule_or_default.keep.versions
+    return still_waiting(event_log)[: None if keep == ALL else keep]
+
+
 def find_obstacle(
     config: PipelineConfig, layout: Layout, event_log: EventLog, candidate: Candidate
 ) -> WaitingSummary | None:
@@ -117,11 +125,16 @@ def find_obstacle(
         return None
     known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
     number = known[0].number if known else _free_number(catalog, read_waiting(event_log))
-    if hold is None:
-        status, reason = Status.WAITS, f"`approve {number} --reason TEXT` pushes it"
-    else:
-        status, reason = Status.HELD, f"held back, {hold.reason}"
+    status = Status.WAITS if hold is None else Status.HELD
+    reason = why_not_pushed(number, hold)
     return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
+
+
+def why_not_pushed(number: int, hold: Hold | None) -> str:
+    """What a model that waits under a number is waiting for, with the hold that is in force."""
+    if hold is None:
+        return f"`approve {number} --reason TEXT` pushes it"
+    return f"held back, {hold.reason}"
 
 
 def _is_of(waiting: Waiting, candidate: Candidate) -> bool:
@@ -140,21 +153,22 @@ def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:
     return max(int(time.time()), max(taken, default=0) + 1)
 
 
-def mark_blessing(connection: Any, model: int, waits: bool) -> None:
+def mark_blessing(connection: Any, model: Candidate | Waiting, waits: bool) -> None:
     """Sets or lifts the mark on the blessing of a model: what waits is not what the next must beat.
 
     Args:
       connection: how ML Metadata reaches its store.
-      model: the id of the Model artifact.
+      model: whose blessing it is; one that the store does not have has none to mark.
       waits: the mark.
     """
     import ml_metadata as mlmd
 
     store = mlmd.MetadataStore(connection)
+    models = {artifact.id for artifact in find_models(store, model.model, model.model_created)}
     changed = []
-    for blessing in store.get_artifacts_by_type("ModelBlessing"):
+    for blessing in store.get_artifacts_by_type("ModelBlessing") if models else ():
         found = {name: value.int_value for name, value in blessing.custom_properties.items()}
-        if found.get(BLESSES_PROPERTY) == model and bool(found.get(WAITS_PROPERTY)) != waits:
+        if found.get(BLESSES_PROPERTY) in models and bool(found.get(WAITS_PROPERTY)) != waits:
             blessing.custom_properties[WAITS_PROPERTY].int_value = int(waits)
             changed.append(blessing)
     if changed:

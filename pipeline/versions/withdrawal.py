@@ -11,6 +11,7 @@ from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version, find_version, read_catalog
 from trainer_module.errors import ConfigError
 
@@ -116,12 +117,7 @@ def _mark(
     store = mlmd.MetadataStore(connection)
     changed, found = {}, {}
     for version in {v.identity: v for v in versions if v.model is not None}.values():
-        created = version.provenance.model_created
-        artifacts = [
-            artifact
-            for artifact in store.get_artifacts_by_uri(version.model)
-            if artifact.type == "Model" and created in (None, artifact.create_time_since_epoch)
-        ]
+        artifacts = find_models(store, str(version.model), version.provenance.model_created)
         found[version.identity] = [artifact.id for artifact in artifacts]
         for artifact in artifacts:
             mark = artifact.custom_properties[WITHDRAWN_PROPERTY]

@@ -11,7 +11,7 @@ from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
-from pipeline.versions.waiting import mark_blessing
+from pipeline.versions.waiting import Candidate, mark_blessing
 
 
 class History:
@@ -59,7 +59,9 @@ class History:
 
     def hold_back(self, model: int, waits: bool) -> None:
         """As a run does whose model is not pushed, and whoever has it pushed later."""
-        mark_blessing(self.connection, model, waits)
+        (artifact,) = self.store.get_artifacts_by_id([model])
+        created = artifact.create_time_since_epoch
+        mark_blessing(self.connection, Candidate(artifact.uri, model, created, ""), waits)
 
     def all(self, kind: type[Artifact]) -> list[Artifact]:
         (of_kind,) = self.store.get_artifact_types_by_id([self._types[kind]])
@@ -73,7 +75,8 @@ class History:
         kind: type[Artifact],
         properties: dict[str, int] | None = None,
     ) -> int:
-        artifact = pb.Artifact(type_id=self._types[kind], uri=name, state=pb.Artifact.LIVE)
+        uri = f"{name}/{len(self.store.get_artifacts())}"
+        artifact = pb.Artifact(type_id=self._types[kind], uri=uri, state=pb.Artifact.LIVE)
         for key, value in (properties or {}).items():
             artifact.custom_properties[key].int_value = value
         (output,) = self.store.put_artifacts([artifact])
@@ -190,3 +193,18 @@ def test_a_model_that_waits_is_neither_to_beat_nor_to_begin_with(history: Histor
     assert (to_beat(history, candidate), warm_start(history, three)) == ([serves], [serves])
     history.hold_back(waits, False)
     assert (to_beat(history, candidate), warm_start(history, three)) == ([waits], [waits])
+
+
+def test_another_model_of_the_same_id_is_not_marked(history: History) -> None:
+    """As the ids of a store that was moved away come up again in the next."""
+    model = history.train(history.read())
+    (artifact,) = history.store.get_artifacts_by_id([model])
+    created = artifact.create_time_since_epoch
+    for other in (
+        Candidate(artifact.uri, model, created - 1, ""),
+        Candidate("a", model, created, ""),
+    ):
+        mark_blessing(history.connection, other, waits=True)
+        assert to_beat(history, -1) == [model]
+    history.hold_back(model, waits=True)
+    assert to_beat(history, -1) == []

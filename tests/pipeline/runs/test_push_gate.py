@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,6 +212,30 @@ def test_an_approval_that_was_killed_is_finished_by_the_next(
     assert pipeline.kinds().count(EventKind.PUSHED) == 1
 
 
+def test_an_approval_after_the_metadata_was_moved_away_pushes_once(pipeline: Pipeline) -> None:
+    pipeline.run(1, "manual")
+    (number,) = pipeline.waiting
+    pipeline.layout.metadata.rename(pipeline.layout.root / "aside.db")
+    pipeline.approve(number)
+    assert len(pipeline.versions) == 1
+    assert pipeline.kinds().count(EventKind.PUSHED) == 1
+    assert pipeline.waiting == []
+    assert not pipeline.layout.metadata.exists()
+
+
+def test_an_approval_looks_at_the_metadata_before_it_pushes(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.run(1, "manual")
+    (number,) = pipeline.waiting
+    monkeypatch.setattr("pipeline.metadata.store.BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(pipeline.layout.metadata)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TryLaterError, match=r"metadata\.db"):
+            pipeline.approve(number)
+    assert pipeline.versions == []
+
+
 def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipeline) -> None:
     pipeline.run(1, "manual")
     pipeline.run(2, "manual")
@@ -224,7 +250,22 @@ def test_retention_keeps_what_waits_and_says_what_it_has_deleted(pipeline: Pipel
     newest, middle, oldest = pipeline.waiting
     pipeline.approve(middle)
     retain()
-    with pytest.raises(ConfigError, match="is gone: retention keeps what waits only until"):
+    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
         pipeline.approve(oldest, force=True)
     pipeline.approve(newest)
     assert len(pipeline.versions) == 2
+
+
+def test_retention_keeps_the_newest_that_wait(pipeline: Pipeline) -> None:
+    for model in (1, 2, 3, 4):
+        pipeline.run(model, "manual")
+    keep = {"runs": 1, "versions": 2}
+    config = pipeline.config("manual", schedule={"cron": "0 3 * * *", "keep": keep})
+    connection = RunContext(config, pipeline.layout, DataLocation("", {})).connection
+    apply_retention(config, pipeline.layout, pipeline.event_log, connection)
+    models = still_waiting(pipeline.event_log)
+    assert [model.is_there(pipeline.layout) for model in models] == [True, True, False, False]
+    with pytest.raises(ConfigError, match="is gone: retention keeps the newest models that wait"):
+        pipeline.approve(models[2].number)
+    pipeline.approve(models[1].number)
+    assert pipeline.waiting == [models[0].number]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import os
+import signal
 import threading
 import time
 from datetime import datetime, timedelta
@@ -11,6 +15,7 @@ from pipeline_service import DIGITS, Service
 
 from pipeline.records.event_log import EventKind
 from pipeline.versions import hold as hold_module
+from pipeline.versions import rollback as rollback_module
 from pipeline.versions.hold import pushing, read_hold, release_hold, set_hold
 from trainer_module.errors import ConfigError, TryLaterError
 
@@ -42,6 +47,27 @@ def test_hold_ends_by_itself(service: Service) -> None:
     assert read_hold(service.layout) is not None
     assert read_hold(service.layout, ends - timedelta(seconds=1)) is not None
     assert read_hold(service.layout, ends) is None
+
+
+def test_hold_that_has_ended_is_not_released(service: Service) -> None:
+    ended = {"reason": "x", "since": "2026-01-05T00:00+00:00", "until": "2026-01-06T00:00+00:00"}
+    service.layout.hold.write_text(json.dumps(ended | {"stops_runs": False}))
+    said = release_hold(service.layout, service.event_log)
+    assert said.startswith("digits: nothing is held; the last hold had ended on 2026-01-0")
+    assert service.event_log.events() == []
+
+
+def test_what_waits_says_what_for_by_now(service: Service) -> None:
+    (service.layout.root / "model").mkdir()
+    told = {"version": 7, "model": "/model", "exported": "model"}
+    service.event_log.record(EventKind.WAITS, "version 7: held back, pushes were held", **told)
+    gone = told | {"version": 6, "exported": "gone"}
+    service.event_log.record(EventKind.WAITS, "version 6: held back, pushes were held", **gone)
+    waits = "`approve 7 --reason TEXT` pushes it"
+    assert [model["reason"] for model in service.models()] == [waits]
+    assert f"waits: {waits}" in service.command("models").stdout
+    set_hold(service.layout, service.event_log, "migration")
+    assert "waits: held back, migration" in service.command("models").stdout
 
 
 def test_what_is_wrong_with_a_hold_is_said(service: Service) -> None:
@@ -81,7 +107,7 @@ def test_hold_waits_for_a_push_that_is_under_way(
     assert time.monotonic() > ended[0]
     thread.join()
     monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
-    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing is held yet"):
+    with pushing(service.layout), pytest.raises(TryLaterError, match="nothing was done yet"):
         set_hold(service.layout, service.event_log, "complaints")
 
 
@@ -101,10 +127,52 @@ def test_rollback_holds_in_one_step(service: Service) -> None:
     assert read_hold(service.layout) is not None
 
 
-def test_rollback_that_fails_holds_nothing(service: Service) -> None:
+def test_rollback_that_fails_leaves_the_hold_as_it_was(service: Service) -> None:
     service.push("first")
     with pytest.raises(ConfigError, match="there is no version to go back to"):
         service.rollback(holds=True, reason="complaints")
+    assert read_hold(service.layout) is None
+    set_hold(service.layout, service.event_log, "migration")
+    with pytest.raises(ConfigError, match="there is no version to go back to"):
+        service.rollback(holds=True, reason="complaints")
+    hold = read_hold(service.layout)
+    assert hold is not None
+    assert hold.reason == "migration"
+    assert len(service.event_log.events(EventKind.HELD)) == 1
+
+
+def test_rollback_that_is_killed_after_its_copy_holds(service: Service) -> None:
+    service.push("first")
+    service.push("second")
+
+    def killed(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def roll_back() -> None:
+        rollback_module._finish = killed  # type: ignore[assignment]
+        service.rollback(holds=True, reason="complaints")
+
+    process = multiprocessing.get_context("fork").Process(target=roll_back)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert service.serving() == "first"
+    assert read_hold(service.layout) is not None
+
+
+def test_whoever_pushes_waits_for_who_pushes_already(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a step of Kubeflow does, which has no lock of a run."""
+    service.push("first")
+    service.push("second")
+    monkeypatch.setattr(hold_module, "WAIT_SECONDS", 0.05)
+    with pushing(service.layout):
+        with pytest.raises(TryLaterError, match=r"has been under way .* nothing was done yet"):
+            service.rollback(holds=True, reason="complaints")
+        with pytest.raises(TryLaterError, match="nothing was done yet"), pushing(service.layout):
+            pytest.fail("two push at once")
+    assert service.serving() == "second"
     assert read_hold(service.layout) is None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import warm
@@ -13,6 +16,7 @@ from pipeline_service import ROOT, Service
 from components.pusher.versions import push_new_version, read_provenance
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind
+from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError
 
 
@@ -135,6 +139,28 @@ def test_full_disk_leaves_the_old_version_in_service(service: Service) -> None:
     assert "Traceback" not in done.stderr
     assert service.serving() == "second"
     assert len(list(Path(service.layout.serving).iterdir())) == 2
+    service.rollback()
+    assert service.serving() == "first"
+
+
+def test_stop_in_the_copy_leaves_the_old_version_in_service(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = service.push("first"), service.push("second")
+    copy = shutil.copytree
+
+    def interrupted(*given: Any, **options: Any) -> None:
+        copy(*given, **options)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copytree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            service.rollback(holds=True, reason="complaints")
+    assert service.serving() == "second"
+    assert service.marks() == {"first": 0, "second": 0}
+    assert read_hold(service.layout) is None
+    assert [v["version"] for v in service.models()] == [second, first]
     service.rollback()
     assert service.serving() == "first"
 
