@@ -106,7 +106,7 @@ def set_hold(
         raise ConfigError(f"--until {_shown(until)}: this has passed; give a time to come")
     hold = Hold(reason, now, until, stops_runs)
     make_root(layout)
-    with pushing(layout):
+    with _told(layout), pushing(layout):
         _write(layout.hold, hold)
     return _record(event_log, hold)
 
@@ -122,7 +122,8 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
     """
     before = layout.hold.read_bytes() if layout.hold.exists() else None
     hold = Hold(reason, _now())
-    _write(layout.hold, hold)
+    with _told(layout):
+        _write(layout.hold, hold)
     try:
         yield hold
     except BaseException:
@@ -159,7 +160,6 @@ def pushing(layout: Layout) -> Iterator[None]:
 
     Raises:
       TryLaterError: another process is in such a block for too long.
-      ConfigError: nothing can be written here.
     """
     lock = FileLock(layout.push_lock, timeout=WAIT_SECONDS)
     try:
@@ -168,11 +168,6 @@ def pushing(layout: Layout) -> Iterator[None]:
         raise TryLaterError(
             f"{layout.root}: a push has been under way for {WAIT_SECONDS:g} s, and nothing was "
             "done yet; the same command again waits for it"
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"{layout.push_lock}: cannot be written ({error.strerror or error}), and nothing was "
-            "done"
         ) from None
     except NotImplementedError:  # Not every volume of a cluster has locks.
         yield
@@ -184,22 +179,24 @@ def pushing(layout: Layout) -> Iterator[None]:
 
 
 def _write(path: Path, hold: Hold) -> None:
-    """Writes the file, replacing an earlier one.
-
-    Raises:
-      ConfigError: it cannot be written.
-    """
+    """Writes the file, replacing an earlier one."""
     content = {
         "reason": hold.reason,
         "since": hold.since.isoformat(),
         "until": None if hold.until is None else hold.until.isoformat(),
         "stops_runs": hold.stops_runs,
     }
+    _replace(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+@contextmanager
+def _told(layout: Layout) -> Iterator[None]:
+    """Says of a hold that cannot be written in a `with` block why that is."""
     try:
-        _replace(path, (json.dumps(content, indent=2) + "\n").encode())
+        yield
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written ({error.strerror}), and nothing is held"
+            f"{layout.hold}: cannot be written ({error.strerror or error}), and nothing is held"
         ) from None
 
 
