@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from components.example_gen.paths import is_remote
@@ -70,8 +71,12 @@ def find_expired(
         versions = _expired_versions(catalog, keep.versions - coming_versions)
     if keep.runs == ALL or layout.remote is not None:
         return Expired(tuple(versions))
-    runs = _runs(layout)
+    recorded = _recorded_runs(event_log)
+    runs = _runs(layout, recorded)
     kept = {*runs[max(0, len(runs) + coming_runs - keep.runs) :], *_last_finished(event_log)}
+    if not coming_runs:
+        # Whatever the clock said: where the last run's log is has just been told.
+        kept |= set(recorded[-1:])
     old = tuple(run for run in runs if run not in kept)
     return Expired(tuple(versions), old, frozenset(kept), deletes_runs=True)
 
@@ -108,12 +113,29 @@ def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     return sorted(old, key=lambda version: version.number)
 
 
-def _runs(layout: Layout) -> list[str]:
-    """The ids of the runs that are there, the oldest first."""
+def _recorded_runs(event_log: EventLog) -> list[str]:
+    """The ids of the runs that the event log knows, in the order in which they began."""
+    # One that was refused before its first component has an end alone.
+    events = event_log.events(EventKind.STARTED, EventKind.FINISHED, EventKind.FAILED)
+    return list(dict.fromkeys(event.run for event in events if event.run is not None))
+
+
+def _runs(layout: Layout, recorded: Sequence[str]) -> list[str]:
+    """The ids of the runs that are there, the oldest first, though the clock was set back since.
+
+    Args:
+      layout: of the pipeline.
+      recorded: the runs that the event log knows, oldest first. Others, such as those of before a
+        new ledger was begun, have their place among these by their folders' times.
+    """
     folder = layout.run("").root
-    # By time: the ids of runs on Kubeflow say nothing of it.
-    found = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []
-    return [path.name for path in found if not path.name.startswith(OUTGOING_PREFIX)]
+    found = folder.iterdir() if folder.is_dir() else ()
+    times = {p.name: p.stat().st_mtime for p in found if not p.name.startswith(OUTGOING_PREFIX)}
+    begun = [run for run in recorded if run in times]
+    for later, run in pairwise(reversed(begun)):
+        times[run] = min(times[run], times[later])
+    place = {run: number for number, run in enumerate(begun)}
+    return sorted(times, key=lambda run: (times[run], place.get(run, len(place))))
 
 
 def _last_finished(event_log: EventLog) -> set[str]:

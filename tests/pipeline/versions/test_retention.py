@@ -19,6 +19,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.metadata.store import connection_config
 from pipeline.records.event_log import EventKind
+from pipeline.versions.expiry import find_expired
 from pipeline.versions.retention import apply_retention, delete_expired, finish_deletion
 from pipeline.versions.withdrawal import withdraw
 
@@ -96,6 +97,28 @@ def test_what_a_config_does_not_ask_for_is_said_before(service: Service) -> None
     assert (versions(service), roots[0].exists()) == ([second], True)
     apply(service, config)
     assert not roots[0].exists()
+
+
+def test_a_clock_that_was_ahead_takes_no_run_from_those_that_came_after(service: Service) -> None:
+    roots = make_runs(service, 5)
+    for root in [*roots[2:], *roots[:2]]:  # Those two ended under a clock that was set back.
+        service.event_log.record(EventKind.STARTED, "test", run=root.name)
+        service.event_log.record(EventKind.FAILED, "it broke", run=root.name)
+    apply(service, keeping("keep: {runs: 2}"))
+    assert [root.exists() for root in roots] == [True, True, False, False, False]
+
+
+def test_the_run_that_just_ended_stays_beside_newer_ones_that_no_ledger_knows(
+    service: Service,
+) -> None:
+    roots = make_runs(service, 4)
+    # It was refused before its first component, under a clock that was set back.
+    service.event_log.record(EventKind.FAILED, "no data", run=roots[1].name)
+    config = keeping("keep: {runs: 1}")
+    soon = find_expired(config, service.layout, service.event_log, coming_runs=1)
+    assert soon.runs == tuple(root.name for root in roots)
+    apply(service, config)
+    assert [root.exists() for root in roots] == [False, True, False, True]
 
 
 def _killed(service: Service, config: PipelineConfig, at: int) -> None:
