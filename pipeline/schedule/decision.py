@@ -10,7 +10,7 @@ from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.decision_inputs import DecisionInputs, Due, NotDue
-from pipeline.schedule.history import read_history
+from pipeline.schedule.history import History, read_history
 from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.reruns import continue_interrupted, decide_after_failure
 from pipeline.schedule.triggers import decide_by_triggers
@@ -36,11 +36,11 @@ def decide(
       ConfigError: the event log cannot be used.
     """
     if is_run_under_way(layout):
-        return NotDue("a run is under way")
+        return NotDue("a run is under way", says_nothing=True)
+    history = read_history(event_log)
     hold = read_hold(layout, now)
     if hold is not None and hold.stops_runs:
-        return NotDue(str(hold), {})
-    history = read_history(event_log)
+        return NotDue(str(hold), {}, _code_under_hold(history), says_nothing=True)
     continuation = continue_interrupted(history)
     if continuation and history.continuations < MAX_CONTINUATIONS:
         return continuation
@@ -61,6 +61,14 @@ def decide(
         is_stopped = history.failure_code == EXIT_INTERRUPTED
         decision = replace(decision, exit_code=EXIT_FAILED if is_stopped else history.failure_code)
     return decision
+
+
+def _code_under_hold(history: History) -> int:
+    """The exit code of what was wrong before a hold, which mends nothing."""
+    if history.wrong is not None:
+        return int(history.wrong.details["exit_code"])
+    # What was stopped goes on after the hold.
+    return EXIT_PUSHED if continue_interrupted(history) else history.failure_code or EXIT_PUSHED
 
 
 def is_run_under_way(layout: Layout) -> bool:

@@ -56,6 +56,8 @@ class NotDue:
     """Of a look that comes to it: not 0 while something is wrong."""
     is_problem: bool = False
     """Whether to tell of it; the run that failed has done so itself."""
+    says_nothing: bool = False
+    """Whether it says nothing of what was wrong before, as it has not looked at the data."""
     left_out: tuple[str, ...] = ()
     """As of a decision to run."""
     empty_spans: tuple[Span, ...] = ()

@@ -70,7 +70,11 @@ def record_decision(decision: Due | NotDue, event_log: EventLog, now: datetime) 
     if last and (last.kind, last.message) == (EventKind.SKIPPED, decision.reason):
         return False
     details = decision.details
-    if decision.exit_code != EXIT_PUSHED:
+    if decision.exit_code != EXIT_PUSHED and not decision.says_nothing:
+        # What saw nothing may have come in between, such as a hold.
+        wrong = read_history(event_log).wrong
+        if wrong is not None and wrong.message == decision.reason:
+            return False
         details = details | {"exit_code": decision.exit_code}
     event_log.record(EventKind.SKIPPED, decision.reason, at=now, **details)
     return True
@@ -112,17 +116,17 @@ def explain_lasting(said: str, exit_code: int, event_log: EventLog, now: datetim
     first = read_history(event_log).believed(begun[0].at, begun[0], now)
     since = first.astimezone(now.tzinfo).strftime("%Y-%m-%d %H:%M")
     failures = [event.message for event in begun if event.kind is EventKind.FAILED]
-    why = f": {failures[-1]}" if failures and failures[-1] not in said else ""
+    cause = failures[-1] if failures else begun[-1].message
+    why = f": {cause}" if cause not in said else ""
     return f"{said} (exit {exit_code} since {since}{why})"
 
 
 def _note_recovery(decision: Due | NotDue, event_log: EventLog, now: datetime) -> None:
     """Records that nothing is wrong any more; where a run is due, its end will say so."""
-    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED:
+    if isinstance(decision, Due) or decision.exit_code != EXIT_PUSHED or decision.says_nothing:
         return
-    last = event_log.last(EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS)
-    if last and last.kind is EventKind.SKIPPED and "exit_code" in last.details:
-        event_log.record(EventKind.RECOVERED, f"over: {last.message}", at=now)
+    if wrong := read_history(event_log).wrong:
+        event_log.record(EventKind.RECOVERED, f"over: {wrong.message}", at=now)
 
 
 def _note_left_out(

@@ -34,6 +34,8 @@ class History:
     """The newest decisions that go by the clock, newest first: to run, or what a firing came to."""
     set_backs: tuple[LoggedEvent, ...] = ()
     """Where looks found that the clock had been set back, oldest first."""
+    wrong: LoggedEvent | None = None
+    """The last look that found something wrong, unless that is over, or a run has followed."""
     accepted: tuple[LoggedEvent, ...] = ()
     """The spans that were accepted since a run was last decided on or began."""
 
@@ -157,6 +159,11 @@ def read_history(event_log: EventLog) -> History:
             # The first good end is kept: a later run by hand has nothing to do with the decision.
             if due is not None and (end is None or end.kind is EventKind.FAILED):
                 end = event
+    looks = event_log.events(
+        EventKind.DUE, EventKind.SKIPPED, EventKind.RECOVERED, *ENDS, newest=_RECENT_EVENTS
+    )
+    # A look that finds nothing wrong says so first; others without a code have seen nothing.
+    telling = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
     finished = reversed(event_log.events(EventKind.FINISHED, newest=_RECENT_EVENTS))
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
     # Others that skip are of runs, which know the machine's clock and not that of a replay.
@@ -169,6 +176,7 @@ def read_history(event_log: EventLog) -> History:
         end=end,
         is_unfinished=started is not None and started.run not in ended,
         accepted=tuple(event for event in accepted if event.id > since),
+        wrong=telling[-1] if telling and telling[-1].kind is EventKind.SKIPPED else None,
         trained=next((e for e in finished if e.details["status"] != Status.VALIDATED), None),
         decisions=tuple(by_clock),
         set_backs=tuple(event_log.events(EventKind.CLOCK_SET_BACK, newest=_RECENT_EVENTS)),

@@ -33,7 +33,7 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
 def _decide_without_window(inputs: DecisionInputs, problem: str) -> NotDue:
     """Says what is wrong with the data; while files are being written, a firing waits for them."""
     if inputs.snapshot.is_being_written:
-        return NotDue(problem)
+        return NotDue(problem, says_nothing=True)
     not_due = inputs.not_due(problem)
     return replace(not_due, details=not_due.details or {}, exit_code=EXIT_UNUSABLE, is_problem=True)
 

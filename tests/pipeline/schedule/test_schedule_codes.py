@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,8 +13,11 @@ from scheduler_process import RUNNER
 
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.summary import Status
+from pipeline.schedule.process_lock import ProcessLock
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
+from pipeline.versions.hold import release_hold, set_hold
 from trainer_module.errors import ConfigError
 
 EAGER = {"on_new_data": True, "settle": "0s", "retry": {"attempts": 1}}
@@ -82,6 +87,50 @@ def test_data_without_a_window_keeps_its_code_and_date_until_it_comes(looks: Loo
     assert over.message == "over: data.path: there is no span to train on"
     looks.days.change({"data": nowhere})
     assert looks.look(at(5))[1].endswith("(exit 2 since 2026-01-05 03:00)")
+
+
+def test_looks_that_see_nothing_neither_end_nor_repeat_what_is_wrong(looks: Looks) -> None:
+    days = looks.days
+    days.change({"schedule": EAGER | {"settle": "1m"}})
+    pattern = days.raw["data"]["path"]
+    days.change({"data": days.raw["data"] | {"path": pattern.replace("*.csv", "*.tsv")}})
+    wrong = "data.path: there is no span to train on"
+    assert looks.look(at(2, 4))[0] == 2
+    with closing(ProcessLock(days.layout.lock)):
+        code, line = looks.look(at(2, 5))
+        assert (code, line.partition(": ")[2]) == (0, "nothing to do: a run is under way")
+    set_hold(days.layout, days.event_log, "migration", stops_runs=True)
+    for hour in (6, 7):
+        code, line = looks.look(at(2, hour))
+        assert code == 2
+        assert line.endswith(f": migration (exit 2 since 2026-01-02 04:00: {wrong})")
+    release_hold(days.layout, days.event_log)
+    days.deliver(2, arrives=at(3, 1))
+    days.change({"data": days.raw["data"] | {"path": pattern}})
+    shutil.rmtree(days.folder / "days" / "2026-01-01")
+    code, line = looks.look(at(3, 1))
+    assert (code, "still being written" in line) == (0, True)
+    shutil.rmtree(days.folder / "days" / "2026-01-02")
+    assert looks.look(at(3, 2))[1].endswith(f": {wrong} (exit 2 since 2026-01-02 04:00)")
+    assert days.events(EventKind.RECOVERED) == []
+    assert [e.message for e in days.events(EventKind.SKIPPED) if e.message == wrong] == [wrong]
+
+
+def test_run_that_failed_keeps_its_code_under_a_hold_and_one_that_was_stopped_has_none(
+    looks: Looks,
+) -> None:
+    days = looks.days
+    days.check(at(2, 4))
+    days.run(at(2, 4), Status.INTERRUPTED)
+    set_hold(days.layout, days.event_log, "migration", stops_runs=True)
+    assert looks.look(at(2, 5))[0] == 0
+    release_hold(days.layout, days.event_log)
+    days.check(at(2, 6))
+    days.run(at(2, 6), Status.FAILED)
+    set_hold(days.layout, days.event_log, "migration", stops_runs=True)
+    code, line = looks.look(at(2, 7))
+    assert code == 1
+    assert line.endswith(": Trainer: it broke)")
 
 
 def test_first_date_is_none_of_the_future(looks: Looks) -> None:
