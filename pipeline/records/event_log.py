@@ -50,7 +50,7 @@ class EventKind(StrEnum):
     """A span was read, not taken from the cache; details: `span`, `examples`."""
     UNUSABLE_SPAN = "unusable span"
     """A span was refused: it cannot be read, breaks the schema or has drifted; details: `span`,
-    `signature`, `has_drifted`."""
+    `signature`, `has_drifted`, and the span it was `compared_with`."""
     EMPTY_SPAN = "empty span"
     """A span holds no row, and is waited for; details: `span`, `signature`."""
     SPAN_ACCEPTED = "span accepted"

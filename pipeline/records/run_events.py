@@ -121,7 +121,14 @@ class RunEvents:
             counts = ", ".join(f"{split} {count:,}" for split, count in examples.items())
             self._record(EventKind.INGESTED, f"span {span}: {counts}", **reading)
 
-    def unusable(self, span: Span, message: str, settings: str, has_drifted: bool) -> None:
+    def unusable(
+        self,
+        span: Span,
+        message: str,
+        settings: str,
+        has_drifted: bool,
+        compared_with: int | None = None,
+    ) -> None:
         """A span was refused, which is recorded once.
 
         Args:
@@ -130,18 +137,20 @@ class RunEvents:
           settings: the fingerprint of what decides whether it can be; empty where it is to be
             judged again whatever that is.
           has_drifted: whether nothing else is wrong with it.
+          compared_with: the span that its drift was measured from; the newest, which is judged
+            again in any case, needs none.
         """
         told = f"span {span}: {message}"
+        refusal = {
+            "span": span.number,
+            "signature": span.signature,
+            "settings": settings,
+            "has_drifted": has_drifted,
+            "compared_with": compared_with,
+        }
         known = SpanRecords(self._event_log).refusal(span)
-        if known is None or (known.message, known.details["settings"]) != (told, settings):
-            self._record(
-                EventKind.UNUSABLE_SPAN,
-                told,
-                span=span.number,
-                signature=span.signature,
-                settings=settings,
-                has_drifted=has_drifted,
-            )
+        if known is None or (known.message, known.details) != (told, refusal):
+            self._record(EventKind.UNUSABLE_SPAN, told, **refusal)
 
     def drifted(self, span: Span, found: Sequence[str]) -> None:
         """A span has drifted and is used all the same; the end of the run tells of it.

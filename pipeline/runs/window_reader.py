@@ -44,12 +44,21 @@ def usable_spans(window: Window, context: RunContext, event_log: EventLog) -> li
     if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
         return list(window.spans)
     settings, records = usability_fingerprint(context), SpanRecords(event_log)
-    refused = {span.number: records.refusal(span) for span in window.spans[:-1]}
-    # With other settings, or another schema, they may do.
-    left_out = {
-        n for n, event in refused.items() if event and event.details["settings"] == settings
-    }
-    return [span for span in window.spans if span.number not in left_out]
+    older = window.spans[:-1]
+    usable = [s for s in older if not _stays_out(s, settings, context.config, records)]
+    return [*usable, window.newest]
+
+
+def _stays_out(span: Span, settings: str, config: PipelineConfig, records: SpanRecords) -> bool:
+    """Whether a span was refused, and would be again."""
+    refusal = records.refusal(span)
+    # With other settings, or another schema, it may do.
+    if refusal is None or refusal.details["settings"] != settings:
+        return False
+    if not refusal.details.get("has_drifted"):
+        return True
+    # So it may where it is compared with another span now, such as one that was accepted.
+    return refusal.details.get("compared_with") == _compared_with(span, config, records)
 
 
 def make_spans(usable: Sequence[Span], config: PipelineConfig, event_log: EventLog) -> Spans:
@@ -61,14 +70,14 @@ def make_spans(usable: Sequence[Span], config: PipelineConfig, event_log: EventL
       event_log: knows what was read before.
     """
     numbers = tuple(span.number for span in usable)
-    return Spans(numbers[-1], numbers, _compared_with(usable[-1], config, event_log))
+    compared_with = _compared_with(usable[-1], config, SpanRecords(event_log))
+    return Spans(numbers[-1], numbers, compared_with)
 
 
-def _compared_with(span: Span, config: PipelineConfig, event_log: EventLog) -> int | None:
+def _compared_with(span: Span, config: PipelineConfig, records: SpanRecords) -> int | None:
     """The span that drift is measured from; None where it is not measured."""
     if not config.drift.columns:
         return None
-    records = SpanRecords(event_log)
     if records.acceptance(span):
         return None
     return records.compared_with(span.number, config.drift.on_drift)
@@ -126,7 +135,7 @@ class WindowReader:
             failed for another reason than the data.
         """
         records, fingerprint = SpanRecords(self._event_log), self._context.ingestion.fingerprint
-        older = usable_spans(window, self._context, self._event_log)[:-1]
+        older = window.spans[:-1]
         readings = {span.number: event for span in older if (event := records.read(span))}
         present = self._live_examples() if readings else set()
         is_read = {
@@ -137,10 +146,22 @@ class WindowReader:
         if self._context.config.drift.on_drift is OnDrift.FAIL:
             # Those that drifted while it was only a warning are judged anew.
             is_read -= {s.number for s in older if records.drift(s) and not records.acceptance(s)}
-        usable = [span for span in older if span.number in is_read or self._ingest(span, console)]
+        usable = [
+            span for span in older if span.number in is_read or self._can_be_used(span, console)
+        ]
         usable.append(window.newest)
         self._run_events.trains_on(usable)
         return usable
+
+    def _can_be_used(self, span: Span, console: RunConsole) -> bool:
+        """Reads a span, unless that would end as it did before."""
+        context = self._context
+        if context.config.schedule_or_default.missing_span is not MissingSpan.FAIL:
+            # What it is compared with, a span before it may have been read only now.
+            records, settings = SpanRecords(self._event_log), usability_fingerprint(context)
+            if _stays_out(span, settings, context.config, records):
+                return False
+        return self._ingest(span, console)
 
     def _ingest(self, span: Span, console: RunConsole) -> bool:
         """Reads a span; returns whether it can be used."""
@@ -150,7 +171,8 @@ class WindowReader:
         had_schema = context.layout.schema.exists()
         self._run_events.started()
         console.started(title)
-        compared_with = _compared_with(span, context.config, self._event_log)
+        records = SpanRecords(self._event_log)
+        compared_with = _compared_with(span, context.config, records)
         pipeline = create_ingestion(context, Spans(span.number, compared_with=compared_with))
         try:
             LocalRunner(f"{self._run_id}.{span.name}", observer).run(pipeline)
@@ -163,7 +185,7 @@ class WindowReader:
                 # A schema inferred from such data would make all that follows unusable, too.
                 context.layout.schema.unlink(missing_ok=True)
             settings = usability_fingerprint(context)
-            self._run_events.unusable(span, message, settings, is_drift(error))
+            self._run_events.unusable(span, message, settings, is_drift(error), compared_with)
             if context.config.schedule_or_default.missing_span is MissingSpan.FAIL:
                 raise
             logger.warning("Span %s is left out: %s", span, message)
