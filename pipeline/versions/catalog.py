@@ -25,7 +25,8 @@ class Version:
     serves: bool
     """Whether a server that watches the folder loads it: it has the highest number."""
     is_ours: bool
-    """Whether the pipeline pushed it; there may be other folders with numbers."""
+    """Whether this pipeline pushed it: others may push to the same folder, or people put
+    numbers there."""
     details: dict[str, Any]
     """Of the PUSHED event; of a copy, those of the version that it is a copy of."""
     withdrawn: bool
@@ -70,8 +71,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
     reasons = _withdrawn(event_log)
     catalog = []
     for number in sorted(folders, reverse=True):
-        told = read_provenance(Path(folders[number]))
-        provenance = told or _provenance(pushed.get(number))
+        provenance = read_provenance(Path(folders[number])) or _provenance(pushed.get(number))
         origin = pushed.get(number if provenance.copy_of is None else provenance.copy_of)
         catalog.append(
             Version(
@@ -79,7 +79,7 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
                 path=folders[number],
                 provenance=provenance,
                 serves=number == max(folders),
-                is_ours=told is not None or number in pushed,
+                is_ours=number in pushed or number in copies or _is_made_here(provenance, layout),
                 details=origin.details if origin else {},
                 withdrawn=number in reasons,
                 reason=reasons.get(number),
@@ -87,6 +87,14 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
             )
         )
     return catalog
+
+
+def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
+    """Whether a version's model is one of the pipeline's artifacts.
+
+    It may have been pushed by a run that was killed, or before the ledger was begun anew.
+    """
+    return provenance.model is not None and provenance.model.startswith(f"{layout.artifacts}/")
 
 
 def find_version(catalog: list[Version], number: int, option: str) -> Version:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,10 @@ class Service:
     """A pipeline that has pushed: its output folder, ledger and metadata."""
 
     output: Path
+    overrides: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self.config = load_config(DIGITS)
+        self.config = load_config(DIGITS, self.overrides)
         self.layout = Layout.of(self.config, self.output)
         self.layout.root.mkdir(parents=True, exist_ok=True)
         self.event_log = EventLog(self.layout.event_log)

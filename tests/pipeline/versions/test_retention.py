@@ -66,6 +66,19 @@ def test_withdrawn_versions_do_not_count_and_do_not_stay(service: Service) -> No
     assert versions(service) == [*numbers[4:], versions(service)[-1]]
 
 
+def test_versions_of_another_pipeline_in_the_same_folder_stay(tmp_path: Path) -> None:
+    shared = f"push.directory={tmp_path / 'serving'}"
+    one, other = (Service(tmp_path / name, [shared]) for name in ("one", "other"))
+    of_other = [other.push(content) for content in "xyz"]
+    unrecorded, *recorded = (one.push(content, recorded=content != "a") for content in "abc")
+    of_other.append(other.push("w"))  # So that nothing of the first one serves.
+    config = load_config(DIGITS, [shared, "schedule={cron: 0 3 * * *, keep: {versions: 1}}"])
+    apply(one, config)
+    assert versions(one) == sorted([*of_other, recorded[-1]])
+    (event,) = one.event_log.events(EventKind.DELETED)
+    assert event.details["versions"] == [unrecorded, recorded[0]]
+
+
 def test_nothing_goes_by_default_before_it_was_said(service: Service) -> None:
     roots = make_runs(service, 33)
     config = keeping()
