@@ -54,6 +54,14 @@ def apply_retention(
     Returns:
       What was deleted, or will be, in sentences for people; empty if nothing was.
     """
+    announced, deleted = _apply(config, layout, event_log, connection)
+    return announced + deleted
+
+
+def _apply(
+    config: PipelineConfig, layout: Layout, event_log: EventLog, connection: Any
+) -> tuple[list[str], list[str]]:
+    """Returns what will be deleted, and what was."""
     expired = find_expired(config, layout, event_log)
     asked = _asked_for(config, event_log)
     announced = _announce(config, expired.only(KEYS - asked), event_log)
@@ -65,7 +73,7 @@ def apply_retention(
     _delete_versions(expired, deletion)
     if expired.deletes_runs:
         _delete_runs(config, layout, event_log, connection, expired, deletion)
-    return announced + deletion.end(event_log)
+    return announced, deletion.end(event_log)
 
 
 def delete_expired(
@@ -78,13 +86,13 @@ def delete_expired(
     """
     try:
         is_first = event_log.last(EventKind.DELETED) is None
-        lines = apply_retention(config, layout, event_log, connection)
+        announced, deleted = _apply(config, layout, event_log, connection)
     except Exception:
         logger.exception("Old versions or runs could not be deleted")
         return []
-    for line in lines:
+    for line in [*announced, *deleted]:
         logger.info("Retention: %s", line)
-    return lines if is_first else []
+    return announced + (deleted if is_first else [])
 
 
 def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog) -> list[str]:

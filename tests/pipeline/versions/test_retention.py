@@ -103,12 +103,16 @@ def test_what_a_config_does_not_ask_for_is_said_before(service: Service) -> None
     """As in a folder of the time when `keep: {versions: 1}` kept all runs."""
     first, second = service.push("a"), service.push("b")
     roots = make_runs(service, 31)
+    service.event_log.record(EventKind.DELETED, "1 version deleted (17), 0.1 MB")
     config = keeping("keep: {versions: 1}")
-    said, deleted = apply(service, config)
+    connection = connection_config(config, service.layout)
+    (said,) = delete_expired(config, service.layout, service.event_log, connection)
     assert said.startswith("the next run deletes 1 run, the oldest run-00, as ")
-    assert deleted.startswith(f"1 version deleted ({first}), ")
+    deleted = service.event_log.last(EventKind.DELETED)
+    assert deleted is not None
+    assert deleted.message.startswith(f"1 version deleted ({first}), ")
     assert (versions(service), roots[0].exists()) == ([second], True)
-    apply(service, config)
+    assert delete_expired(config, service.layout, service.event_log, connection) == []
     assert not roots[0].exists()
 
 
