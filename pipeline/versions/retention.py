@@ -110,8 +110,11 @@ def finish_deletion(config: PipelineConfig, layout: Layout, event_log: EventLog)
             return apply_retention(config, layout, event_log, connection)
     except TryLaterError:
         return []  # A run is under way, and does so at its end.
-    except (ScopelineError, OSError, sqlite3.Error) as error:
-        return [f"what a deletion that was killed has left cannot be deleted: {error}"]
+    except Exception as error:  # ML Metadata has errors of its own, such as of a locked file.
+        if not isinstance(error, ScopelineError | OSError | sqlite3.Error):
+            logger.debug("A deletion could not be finished", exc_info=True)
+        why = str(error).partition("\n")[0]
+        return [f"what a deletion that was killed has left cannot be deleted: {why}"]
 
 
 def _asked_for(config: PipelineConfig, event_log: EventLog) -> Set[str]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2 as pb
 from pipeline_service import DIGITS, Service
 
 from components.pusher.versions import list_versions
@@ -183,6 +187,31 @@ def test_killed_deletion_is_finished_and_told_once(service: Service, at: int | N
     hidden = [*service.layout.root.rglob(".deleted-*"), *service.layout.root.glob(".deleting*")]
     assert hidden == []
     assert finish_deletion(config, service.layout, service.event_log) == []
+
+
+def test_what_the_metadata_refuses_is_reported_and_deleted_at_the_next_look(
+    service: Service,
+) -> None:
+    (root,) = make_runs(service, 1)
+    service.push("a")
+    model = service.layout.pipeline_root / "Trainer" / "model" / "of a run that goes"
+    model.mkdir(parents=True)
+    service.store.put_artifacts([pb.Artifact(type_id=service.kind, uri=str(model))])
+    config = keeping("keep: {runs: 1}")
+    service.layout.deletion.write_text(json.dumps({"began": "before"}))
+    with closing(sqlite3.connect(service.layout.metadata)) as connection:
+        connection.execute(
+            "CREATE TRIGGER busy BEFORE UPDATE ON Artifact "
+            "BEGIN SELECT RAISE(ABORT, 'database is locked'); END"
+        )
+        (line,) = finish_deletion(config, service.layout, service.event_log)
+        assert line.startswith("what a deletion that was killed has left cannot be deleted: ")
+        assert line.endswith("Concurrent writes aborted after max number of retries.")
+        assert model.exists()
+        connection.execute("DROP TRIGGER busy")
+    (line,) = finish_deletion(config, service.layout, service.event_log)
+    assert line == "0 runs and 1 artifact deleted, 0.0 MB"
+    assert (model.exists(), root.exists()) == (False, True)
 
 
 def test_what_is_kept_by_now_is_not_deleted_after_a_kill(service: Service) -> None:
