@@ -6,6 +6,7 @@ would grow for ever, and everything that reads it would slow down.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -14,6 +15,8 @@ from typing import Any
 
 from pipeline.config.metadata_url import MetadataServer
 from pipeline.metadata.mysql_store import logged_in
+
+logger = logging.getLogger(__name__)
 
 _Execute = Callable[[str, Sequence[int]], Iterable[Any]]
 """Runs a statement, in which `?` stands for a list of ids; gives its rows."""
@@ -40,7 +43,7 @@ def forget_in_file(
       artifacts: ids, that only these executions have to do with.
 
     Raises:
-      sqlite3.Error: the file cannot be written; then it is as it was.
+      sqlite3.Error: nothing can be deleted; then the file is as it was.
     """
     with closing(sqlite3.connect(path, timeout=timeout, isolation_level=None)) as connection:
 
@@ -54,7 +57,16 @@ def forget_in_file(
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         if free > _WASTED * pages:
-            connection.execute("VACUUM")
+            _shrink(connection, path)
+
+
+def _shrink(connection: sqlite3.Connection, path: Path) -> None:
+    """Gives back what is free in a file; where that fails, new records use it up."""
+    try:
+        connection.execute("VACUUM")
+    except sqlite3.Error as error:
+        # It needs room for a second file, and nobody else who reads.
+        logger.warning("%s: forgotten records still take room (%s)", path, error)
 
 
 def forget_on_server(

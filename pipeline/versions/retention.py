@@ -166,6 +166,7 @@ def _delete_runs(
         str(root): size_of(root) for root in (layout.run(run).root for run in expired.runs)
     }
     deletion.save()
+    metadata = None
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         needed |= {waiting.model for waiting in still_waiting(event_log)}
@@ -176,9 +177,11 @@ def _delete_runs(
         }
         deletion.save()
         deletion.bytes += delete_files(layout, metadata)
-        _forget_runs(config, layout, event_log, metadata.store, expired.kept_runs)
     for run in expired.runs:
         delete_whole(layout.run(run).root)
+    if metadata is not None:
+        # Last, as a store that is busy or full may refuse it; the next deletion makes up for it.
+        _forget_runs(config, layout, event_log, metadata.store, expired.kept_runs)
 
 
 def _forget_runs(

@@ -19,6 +19,7 @@ from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import PASSWORD_VARIABLE
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from pipeline.metadata.forgetting import forget_in_file
 from pipeline.metadata.store import check_store, connection_config, copy_to_sqlite, forget
 
 DIGITS = Path(__file__).parents[3] / "configs" / "digits.yaml"
@@ -146,6 +147,35 @@ def test_file_becomes_smaller(layout: Layout) -> None:
     before = layout.metadata.stat().st_size
     forget(config, layout, [e for e, _ in made[:-1]], [a for _, a in made[:-2]])
     assert layout.metadata.stat().st_size < before - 59 * 2000
+    assert rows_without_their_others(layout.metadata) == []
+
+
+class _Read(sqlite3.Connection):
+    """A connection to a file that somebody begins to read just before it is to become smaller."""
+
+    def execute(self, statement: str, *args: Any) -> sqlite3.Cursor:
+        if statement == "VACUUM":
+            (_, _, path) = super().execute("PRAGMA database_list").fetchone()
+            with closing(sqlite3.connect(path, factory=sqlite3.Connection)) as reader:
+                reader.execute("BEGIN")
+                reader.execute("SELECT COUNT(*) FROM Artifact").fetchone()
+                return super().execute(statement, *args)
+        return super().execute(statement, *args)
+
+
+def test_file_that_cannot_become_smaller_now_forgets_all_the_same(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = connection_config(load_config(DIGITS), layout)
+    made = fill(connection, runs=20)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **kw: connect(*a, **{"factory": _Read} | kw))
+    executions, artifacts = [e for e, _ in made[:-1]], [a for _, a in made[:-2]]
+    forget_in_file(layout.metadata, 0.1, executions, artifacts)
+    assert caplog.messages == [
+        f"{layout.metadata}: forgotten records still take room (database is locked)"
+    ]
+    assert len(state(connection)["artifacts"]) == 2
     assert rows_without_their_others(layout.metadata) == []
 
 
