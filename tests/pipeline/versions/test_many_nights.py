@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,11 +15,13 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 from components.pusher.versions import list_versions
 from components.resolvers.models import _examples_behind
 from pipeline.config.loading import load_config
+from pipeline.metadata import forgetting
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind
 from pipeline.runs.plan import PlannedComponent, make_plan
+from pipeline.versions import retention
 from pipeline.versions.catalog import read_catalog
-from pipeline.versions.retention import apply_retention
+from pipeline.versions.retention import apply_retention, finish_deletion
 from tools.simulate_days import WINDOW, Nights
 
 NIGHTS = 30
@@ -91,3 +97,53 @@ def test_the_store_grows_no_more(nights: Nights) -> None:
     assert sizes[1] == sizes[2]
     assert len(list_versions(Path(nights.layout.serving))) == KEPT_VERSIONS
     assert nights.event_log.events(EventKind.DELETED)[-1].details["artifacts"] > 0
+
+
+@pytest.fixture(scope="module")
+def steady(nights: Nights) -> dict[str, Any]:
+    """What is in the metadata when as much goes as comes."""
+    connection = check_store(nights.config, nights.layout)
+    for _ in range(2):
+        nights.play(WINDOW)
+        apply_retention(nights.config, nights.layout, nights.event_log, connection)
+    return state(nights)
+
+
+def _killed(nights: Nights, module: ModuleType, step: str) -> None:
+    """Applies the retention, and kills this process before a step of it."""
+    forgetting._WASTED = 0  # So that the file is always made smaller.
+    setattr(module, step, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    connection = check_store(nights.config, nights.layout)
+    apply_retention(nights.config, nights.layout, nights.event_log, connection)
+
+
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [
+        (retention, "retire_artifacts"),
+        (retention, "delete_files"),
+        (retention, "forget"),
+        (forgetting, "_shrink"),
+    ],
+)
+def test_deletion_killed_in_the_metadata_is_finished(
+    nights: Nights, steady: dict[str, Any], module: ModuleType, step: str
+) -> None:
+    nights.play(WINDOW)
+    told = len(nights.event_log.events(EventKind.DELETED))
+    process = multiprocessing.get_context("fork").Process(
+        target=_killed, args=(nights, module, step)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+    (line,) = finish_deletion(nights.config, nights.layout, nights.event_log)
+
+    assert f"{WINDOW} versions deleted (" in line
+    assert f"{WINDOW} runs and " in line
+    assert len(nights.event_log.events(EventKind.DELETED)) == told + 1
+    assert state(nights) == steady
+    for artifact in nights.store.get_artifacts():
+        assert Path(artifact.uri).exists() == (artifact.state == pb.Artifact.LIVE)
+    assert not nights.layout.deletion.exists()
