@@ -81,7 +81,7 @@ def hold_pushes(
     layout = Layout.of(config, output)
     if not layout.root.exists():
         raise ConfigError(
-            f"{layout.name}: no run of it has been in {layout.output}, so there is nothing to hold; "
+            f"{layout.name}: no run of it has been in {layout.output}: nothing to hold; "
             "is it another --config, or another --output?"
         )
     ends = None if until is None else _read_moment(until)

@@ -71,10 +71,19 @@ def _name_of(file: Path, overrides: Sequence[str], known_in: Path | None) -> str
     try:
         return _load_scheduled(file, overrides).name
     except ConfigError:
-        name = None if known_in is None else read_name(file, overrides)
+        name = None if known_in is None or _is_good(file) else read_name(file, overrides)
         if known_in is None or name is None or not Layout(known_in, name).event_log.exists():
             raise
         return name
+
+
+def _is_good(file: Path) -> bool:
+    """Whether a config is one to schedule by itself, so that what is wrong is an override."""
+    try:
+        _load_scheduled(file, ())
+    except ConfigError:
+        return False
+    return True
 
 
 def _load_scheduled(file: Path, overrides: Sequence[str]) -> PipelineConfig:

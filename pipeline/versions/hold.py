@@ -144,10 +144,10 @@ def release_hold(layout: Layout, event_log: EventLog, reason: str | None = None)
         pass  # What cannot be read holds pushes until it is lifted.
     else:
         if hold is None:
-            return f"{layout.name}: nothing is held"
+            return "nothing is held"
         if hold.until is not None and hold.has_ended(_now()):
             ended = _shown(hold.until)
-            return f"{layout.name}: nothing is held; the last hold had ended on {ended}"
+            return f"nothing is held; the last hold had ended on {ended}"
     layout.hold.unlink(missing_ok=True)
     message = "the hold is released" + (f": {reason}" if reason else "")
     event_log.record(EventKind.RELEASED, message, reason=reason)

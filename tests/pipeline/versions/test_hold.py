@@ -27,18 +27,18 @@ def test_hold_is_seen_until_it_is_released(service: Service) -> None:
     held = service.command("hold", "--reason", "complaints", "--all")
     assert held.returncode == 0, held.stderr
     said = held.stdout.strip()
-    assert said.startswith("pushes and scheduled runs are held since ")
+    assert said.startswith("digits: pushes and scheduled runs are held since ")
     assert said.endswith(": complaints")
-    assert said in service.command("models").stdout
+    assert said.removeprefix("digits: ") in service.command("models").stdout
     listed = service.command("schedule", "--config", str(DIGITS), *SCHEDULED, "--list")
     assert "complaints" in listed.stdout, listed.stderr
     released = service.command("release", "--reason", "mended")
-    assert released.stdout == "the hold is released: mended\n"
+    assert released.stdout == "digits: the hold is released: mended\n"
     assert read_hold(service.layout) is None
-    assert release_hold(service.layout, service.event_log) == "digits: nothing is held"
+    assert release_hold(service.layout, service.event_log) == "nothing is held"
     events = service.event_log.events()
     assert [e.kind for e in events] == [EventKind.PUSHED, EventKind.HELD, EventKind.RELEASED]
-    assert events[1].message == said
+    assert events[1].message == said.removeprefix("digits: ")
 
 
 def test_hold_ends_by_itself(service: Service) -> None:
@@ -53,7 +53,7 @@ def test_hold_that_has_ended_is_not_released(service: Service) -> None:
     ended = {"reason": "x", "since": "2026-01-05T00:00+00:00", "until": "2026-01-06T00:00+00:00"}
     service.layout.hold.write_text(json.dumps(ended | {"stops_runs": False}))
     said = release_hold(service.layout, service.event_log)
-    assert said.startswith("digits: nothing is held; the last hold had ended on 2026-01-0")
+    assert said.startswith("nothing is held; the last hold had ended on 2026-01-0")
     assert service.event_log.events() == []
 
 
