@@ -78,7 +78,7 @@ class Played:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("replay")
-    played = Played(WarmReplay(folder, ALL_DAYS, {QUIET}, POISONED, *SETTINGS))
+    played = Played(WarmReplay(folder, ALL_DAYS, {QUIET}, {POISONED}, *SETTINGS))
     for day in range(1, DAYS + 1):
         played.play(day)
     return played

@@ -34,7 +34,7 @@ pytestmark = ON_REQUEST
 
 @pytest.fixture(scope="module")
 def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
-    return WarmReplay(tmp_path_factory.mktemp("killed"), max(30, DAYS), set(), None, *SETTINGS)
+    return WarmReplay(tmp_path_factory.mktemp("killed"), max(30, DAYS), set(), set(), *SETTINGS)
 
 
 @pytest.mark.timeout(max(900, KILLS * 120))

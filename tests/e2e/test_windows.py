@@ -107,7 +107,7 @@ def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:
     code, said, summary = runs.run("--validate-only")
     assert code == 2
     assert "compared with span 3: 'basic' gone, had 5" in said
-    assert "spans accept SPAN --reason TEXT" in said
+    assert "spans accept 4 --reason TEXT" in said
     assert summary["status"] == "unusable"
     assert [c["name"] for c in summary["components"]][-1] == "ExampleValidator"
 
