@@ -41,6 +41,14 @@ class ArtifactRecords:
         return {a.uri for a in self.artifacts.values()} - live
 
 
+def is_of_runs(name: str, runs: Set[str]) -> bool:
+    """Whether a context of ML Metadata is of one of some runs, by its name.
+
+    A run that reads older spans first adds their names to its id, after a dot.
+    """
+    return name in runs or name.rpartition(".")[0] in runs
+
+
 def find_models(store: Any, uri: str, created: int | None) -> list[Any]:
     """The Model artifacts at a uri; after a new start with empty metadata, another has the same.
 
@@ -101,8 +109,7 @@ def _read(layout: Layout, connection: Any, runs: Set[str]) -> ArtifactRecords:
     kept = {
         execution.id
         for context in store.get_contexts_by_type("pipeline_run")
-        # A run that reads older spans first adds their names to its id.
-        if any(context.name == run or context.name.startswith(f"{run}.") for run in runs)
+        if is_of_runs(context.name, runs)
         for execution in store.get_executions_by_context(context.id)
     }
     metadata = ArtifactRecords(

@@ -18,7 +18,7 @@ from pipeline.lock import one_at_a_time
 from pipeline.metadata.store import check_store, forget
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.span_records import SpanRecords
-from pipeline.versions.artifacts import delete_files, retire_artifacts, size_of
+from pipeline.versions.artifacts import ArtifactRecords, delete_files, retire_artifacts, size_of
 from pipeline.versions.catalog import read_catalog
 from pipeline.versions.deletion import Deletion
 from pipeline.versions.expiry import Expired, find_expired, lineage_of
@@ -181,15 +181,19 @@ def _delete_runs(
         delete_whole(layout.run(run).root)
     if metadata is not None:
         # Last, as a store that is busy or full may refuse it; the next deletion makes up for it.
-        _forget_runs(config, layout, event_log, metadata.store, expired.kept_runs)
+        _forget_runs(config, layout, event_log, metadata, expired.kept_runs)
 
 
 def _forget_runs(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, store: Any, kept: Set[str]
+    config: PipelineConfig,
+    layout: Layout,
+    event_log: EventLog,
+    metadata: ArtifactRecords,
+    kept: Set[str],
 ) -> None:
     """Deletes what the metadata has of runs that are not there any more."""
     own = {event.run for event in event_log.events(EventKind.STARTED) if event.run is not None}
-    executions, artifacts = find_forgettable(store, layout, own, kept)
+    executions, artifacts = find_forgettable(metadata, layout.name, own, kept)
     if executions or artifacts:
         forget(config, layout, executions, artifacts)
 
