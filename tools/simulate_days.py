@@ -36,7 +36,7 @@ from pipeline.run_context import RunContext, RunRequest, resolve_run
 from pipeline.runs.local import compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans
 from pipeline.schedule.check import record_decision
-from pipeline.schedule.decision import Due, decide
+from pipeline.schedule.decisions.decision import Due, decide
 
 FIRST_DAY = date(2024, 1, 1)
 ARRIVAL, CHECK = time(1, tzinfo=UTC), time(3, 10, tzinfo=UTC)

@@ -34,8 +34,8 @@ from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.schedule.cron import explain, next_firings, show_time
+from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.health import find_ailment
-from pipeline.schedule.history import read_history
 from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.versions.hold import read_hold

@@ -29,9 +29,9 @@ from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import deliveries, notify
-from pipeline.schedule.decision import Due, NotDue, decide
-from pipeline.schedule.decision_record import note_clock, note_decision
-from pipeline.schedule.history import read_history
+from pipeline.schedule.decisions.decision import Due, NotDue, decide
+from pipeline.schedule.decisions.history import read_history
+from pipeline.schedule.decisions.record import note_clock, note_decision
 from pipeline.schedule.staleness import check_staleness
 from trainer_module.errors import ConfigError
 

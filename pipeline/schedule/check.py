@@ -22,8 +22,8 @@ from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import notify
-from pipeline.schedule.decision import Due, NotDue, decide
-from pipeline.schedule.decision_record import (
+from pipeline.schedule.decisions.decision import Due, NotDue, decide
+from pipeline.schedule.decisions.record import (
     explain_lasting,
     note_clock,
     note_decision,

@@ -17,8 +17,8 @@ from pipeline.exit_codes import (
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
-from pipeline.schedule.decision import is_run_under_way
-from pipeline.schedule.history import read_history
+from pipeline.schedule.decisions.decision import is_run_under_way
+from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.run_process import ProcessResult
 
 

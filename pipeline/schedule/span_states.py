@@ -15,7 +15,7 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import Status
-from pipeline.schedule.data_changes import take_snapshot
+from pipeline.schedule.decisions.data_changes import take_snapshot
 from trainer_module.errors import ConfigError
 
 

@@ -18,8 +18,8 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
-from pipeline.schedule.decision import Due, NotDue, decide
-from pipeline.schedule.decision_record import note_clock, note_decision
+from pipeline.schedule.decisions.decision import Due, NotDue, decide
+from pipeline.schedule.decisions.record import note_clock, note_decision
 
 OTHER_ROWS = "a,label\n7,1\n"
 ROWS = "a,label\n1,0\n2,1\n"

@@ -16,7 +16,7 @@ from scheduler_process import FAKETIME, RUNNER, command, fake_clock
 from pipeline.clock import system_clock
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
-from pipeline.schedule.decision import Due, NotDue
+from pipeline.schedule.decisions.decision import Due, NotDue
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 

@@ -13,7 +13,7 @@ from scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
-from pipeline.schedule.decision import MAX_CONTINUATIONS, Due, NotDue
+from pipeline.schedule.decisions.decision import MAX_CONTINUATIONS, Due, NotDue
 from pipeline.schedule.process_lock import ProcessLock
 from pipeline.versions.hold import set_hold
 

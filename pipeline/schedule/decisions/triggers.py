@@ -8,7 +8,7 @@ from pipeline.config.schedule import OnDrift
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.schedule.cron import next_firings, show_time
-from pipeline.schedule.decision_inputs import DecisionInputs, Due, NotDue
+from pipeline.schedule.decisions.inputs import DecisionInputs, Due, NotDue
 
 
 def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | NotDue:

@@ -6,8 +6,8 @@ from pipeline.config.span_patterns import NO_SPAN
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_UNUSABLE
 from pipeline.records.event_log import LoggedEvent
 from pipeline.schedule.cron import show_time
-from pipeline.schedule.decision_inputs import DecisionInputs, Due, NotDue
-from pipeline.schedule.history import History
+from pipeline.schedule.decisions.history import History
+from pipeline.schedule.decisions.inputs import DecisionInputs, Due, NotDue
 
 
 def continue_interrupted(history: History) -> Due | None:

@@ -16,13 +16,13 @@ from pipeline.data.spans import Span
 from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.schedule.cron import firings_between, show_time
-from pipeline.schedule.data_changes import (
+from pipeline.schedule.decisions.data_changes import (
     DataChanges,
     DataSnapshot,
     compare_with_trained,
     take_snapshot,
 )
-from pipeline.schedule.history import History
+from pipeline.schedule.decisions.history import History
 
 FIRST_CHECK_LOOKS_BACK = timedelta(hours=1)
 """A firing counts that came at most so long before the first check of a pipeline: what calls

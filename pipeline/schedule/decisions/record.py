@@ -10,8 +10,8 @@ from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.schedule.cron import show_time
-from pipeline.schedule.decision import Due, NotDue
-from pipeline.schedule.history import ENDS, read_history
+from pipeline.schedule.decisions.decision import Due, NotDue
+from pipeline.schedule.decisions.history import ENDS, read_history
 
 
 def note_clock(config: PipelineConfig, event_log: EventLog, now: datetime) -> str | None:
