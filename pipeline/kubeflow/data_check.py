@@ -32,7 +32,7 @@ from pipeline.records.notify import deliveries, notify
 from pipeline.schedule.decisions.decision import Due, NotDue, decide
 from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.decisions.record import note_clock, note_decision
-from pipeline.schedule.staleness import check_staleness
+from pipeline.schedule.staleness import check_staleness, last_push
 from trainer_module.errors import ConfigError
 
 RECENT_RUNS = 50
@@ -76,7 +76,7 @@ def check(
     if not once:
         return f"{'due' if isinstance(decision, Due) else 'not due'}: {decision.reason}"
     note_decision(scheduled, decision, event_log, now)
-    check_staleness(scheduled, event_log, now)
+    check_staleness(scheduled, event_log, now, last_push(event_log, now))
     if isinstance(decision, NotDue):
         return f"nothing to do: {decision.reason}"
     return f"run {submit(_parameters(scheduled, decision))} is submitted: {decision.reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.config.schedule import OnDrift
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.summary import Status
+from pipeline.records.trainings import trainings
 
 _KINDS = (
     EventKind.INGESTED,
@@ -99,9 +99,5 @@ class SpanRecords:
 
     def _trained_before(self, number: int) -> int | None:
         # Of earlier nights alone: a rerun of this one has to find the same.
-        trained = [
-            event.details["window"][-1]
-            for event in self._event_log.events(EventKind.FINISHED)
-            if event.details["status"] != Status.VALIDATED and event.details["window"][-1] < number
-        ]
-        return max(trained, default=None)
+        newest = (event.details["window"][-1] for event in trainings(self._event_log))
+        return max((span for span in newest if span < number), default=None)

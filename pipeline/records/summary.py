@@ -18,6 +18,7 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
+from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError
 
 # JSON has no NaN and no infinities.
@@ -159,6 +160,4 @@ class RunSummary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Writes the file whole, replacing an earlier state of it."""
-        scratch = path.with_suffix(".tmp")
-        scratch.write_text(self.model_dump_json(indent=2) + "\n")
-        scratch.replace(path)
+        write_whole(path, self.model_dump_json(indent=2) + "\n")

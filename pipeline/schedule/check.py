@@ -83,7 +83,8 @@ def _conclude(
     layout, now = Layout.of(config, pipeline.output), context.clock()
     event_log = EventLog(layout.event_log)
     try:
-        is_stale, pushed = check_staleness(config, event_log, now), last_push(event_log, now)
+        pushed = last_push(event_log, now)
+        is_stale = check_staleness(config, event_log, now, pushed)
         context.health.looked(pipeline.name, code, pushed, is_stale)
     except (ScopelineError, OSError) as error:
         context.report(pipeline.name, f"this look leaves no metrics: {error}")

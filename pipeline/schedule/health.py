@@ -14,6 +14,7 @@ from typing import Any
 
 from pipeline.layout import Layout
 from pipeline.schedule.process_lock import is_held
+from pipeline.whole_files import write_whole
 
 BEAT_SECONDS = 15.0
 """How often a scheduler gives a sign of life."""
@@ -87,7 +88,8 @@ class Health:
         with self._lock:
             silent = {name: found.silent_until for name, found in self._pipelines.items()}
             beat = {"process": os.getpid(), "beat": time.monotonic(), "silent_until": silent}
-            _write_whole(heartbeat_file, json.dumps(beat))
+            heartbeat_file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(heartbeat_file, json.dumps(beat))
             for name, found in self._pipelines.items():
                 _write_metrics(name, found)
 
@@ -132,12 +134,5 @@ def _write_metrics(name: str, found: _Pipeline) -> None:
         f'scopeline_{metric}{{pipeline="{name}"}} {float(value):.3f}\n'
         for metric, value in values.items()
     ]
-    _write_whole(found.metrics_file, "".join(lines))
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Writes a file that readers see whole, before or after."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.tmp")
-    scratch.write_text(text)
-    scratch.replace(path)
+    found.metrics_file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(found.metrics_file, "".join(lines))

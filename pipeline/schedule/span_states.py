@@ -14,7 +14,7 @@ from pipeline.data.spans import Span, list_spans, unsettled
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.span_records import SpanRecords
-from pipeline.records.summary import Status
+from pipeline.records.trainings import trainings
 from pipeline.schedule.decisions.data_changes import take_snapshot
 from trainer_module.errors import ConfigError
 
@@ -155,11 +155,7 @@ class _Trained:
     """The runs that trained."""
 
     def __init__(self, event_log: EventLog) -> None:
-        self._runs = [
-            event
-            for event in event_log.events(EventKind.FINISHED)
-            if event.details["status"] != Status.VALIDATED
-        ]
+        self._runs = trainings(event_log)
         last = self._runs[-1] if self._runs else None
         self.since = event_log.last(EventKind.DUE) or last
         """When it was last decided what to train on."""

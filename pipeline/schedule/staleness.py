@@ -23,7 +23,9 @@ _HOURS_SHOWN = 48
 """From so many on an age is said in days."""
 
 
-def check_staleness(config: PipelineConfig, event_log: EventLog, now: datetime) -> bool:
+def check_staleness(
+    config: PipelineConfig, event_log: EventLog, now: datetime, last: datetime | None
+) -> bool:
     """Raises the alarm if nothing has been pushed for `notify.stale_after`, or says it is over.
 
     It comes once, again after each further such time, and is over with the next push.
@@ -32,6 +34,7 @@ def check_staleness(config: PipelineConfig, event_log: EventLog, now: datetime) 
       config: a checked config.
       event_log: of the pipeline; it remembers the alarm.
       now: what the clock shows.
+      last: when a model was pushed last, as `last_push` says.
 
     Returns:
       Whether the pipeline is stale.
@@ -44,7 +47,7 @@ def check_staleness(config: PipelineConfig, event_log: EventLog, now: datetime) 
     if is_raised and alarm and pushed and pushed.id > alarm.id:
         _tell(config, event_log, now, f"over: a model was pushed again, {pushed.message}", True)
         is_raised = False
-    since = last_push(event_log, now) or _first_event(event_log, now)
+    since = last or _first_event(event_log, now)
     if now - since < limit:
         return False
     if is_raised and alarm and timedelta() <= now - alarm.at < limit:
@@ -54,8 +57,8 @@ def check_staleness(config: PipelineConfig, event_log: EventLog, now: datetime) 
         f"{what} {show_time(since, config.schedule_or_default)}, for {_roughly(now - since)} "
         f"(notify.stale_after: {show_duration(limit)})"
     )
-    last = event_log.last(*_REASONS)
-    _tell(config, event_log, now, message + (f"; the last word: {_word(last)}" if last else ""))
+    word = event_log.last(*_REASONS)
+    _tell(config, event_log, now, message + (f"; the last word: {_word(word)}" if word else ""))
     return True
 
 

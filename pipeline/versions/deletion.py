@@ -12,6 +12,7 @@ from components.pusher.versions import now
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.expiry import count
+from pipeline.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +50,7 @@ class Deletion:
         if not (self.versions or self.runs or self.artifacts):
             return
         try:
-            scratch = self.file.with_suffix(".tmp")
-            scratch.write_text(json.dumps(content))
-            scratch.replace(self.file)
+            write_whole(self.file, json.dumps(content))
         except OSError:
             logger.exception("What is being deleted could not be written down")
 

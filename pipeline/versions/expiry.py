@@ -13,7 +13,7 @@ from pipeline.config.schedule import ALL
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.summary import Status
+from pipeline.records.trainings import trainings
 from pipeline.versions.catalog import Version, read_catalog
 
 
@@ -143,7 +143,5 @@ def _last_finished(event_log: EventLog) -> set[str]:
 
     What it used is what the next one goes on from, though newer runs may have failed early.
     """
-    for event in reversed(event_log.events(EventKind.FINISHED)):
-        if event.run is not None and event.details["status"] != Status.VALIDATED:
-            return {event.run}
-    return set()
+    runs = [event.run for event in trainings(event_log) if event.run is not None]
+    return set(runs[-1:])

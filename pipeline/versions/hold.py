@@ -15,6 +15,7 @@ from components.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError, TryLaterError
 
 WAIT_SECONDS = 30.0
@@ -131,7 +132,7 @@ def holding(layout: Layout, event_log: EventLog, reason: str) -> Iterator[Hold]:
             if before is None:
                 layout.hold.unlink(missing_ok=True)
             else:
-                _replace(layout.hold, before)
+                write_whole(layout.hold, before)
         raise
     _record(event_log, hold)
 
@@ -186,7 +187,7 @@ def _write(path: Path, hold: Hold) -> None:
         "until": None if hold.until is None else hold.until.isoformat(),
         "stops_runs": hold.stops_runs,
     }
-    _replace(path, (json.dumps(content, indent=2) + "\n").encode())
+    write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 @contextmanager
@@ -198,13 +199,6 @@ def _told(layout: Layout) -> Iterator[None]:
         raise ConfigError(
             f"{layout.hold}: cannot be written ({error.strerror or error}), and nothing is held"
         ) from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes a file whole, in the place of an earlier one."""
-    scratch = path.with_suffix(".tmp")
-    scratch.write_bytes(content)
-    scratch.replace(path)
 
 
 def _record(event_log: EventLog, hold: Hold) -> str:

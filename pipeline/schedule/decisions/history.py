@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.clock import is_future
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
-from pipeline.records.summary import Status
+from pipeline.records.trainings import trainings
 
 ENDS = (EventKind.FINISHED, EventKind.FAILED)
 _RECENT_EVENTS = 200
@@ -164,7 +164,7 @@ def read_history(event_log: EventLog) -> History:
     )
     # A look that finds nothing wrong says so first; others without a code have seen nothing.
     telling = [e for e in looks if e.kind is not EventKind.SKIPPED or "exit_code" in e.details]
-    finished = reversed(event_log.events(EventKind.FINISHED, newest=_RECENT_EVENTS))
+    trained = trainings(event_log, newest=_RECENT_EVENTS)
     decided = reversed(event_log.events(EventKind.DUE, EventKind.SKIPPED, newest=_RECENT_EVENTS))
     # Others that skip are of runs, which know the machine's clock and not that of a replay.
     by_clock = (e for e in decided if e.kind is EventKind.DUE or "handled" in e.details)
@@ -177,7 +177,7 @@ def read_history(event_log: EventLog) -> History:
         is_unfinished=started is not None and started.run not in ended,
         accepted=tuple(event for event in accepted if event.id > since),
         wrong=telling[-1] if telling and telling[-1].kind is EventKind.SKIPPED else None,
-        trained=next((e for e in finished if e.details["status"] != Status.VALIDATED), None),
+        trained=trained[-1] if trained else None,
         decisions=tuple(by_clock),
         set_backs=tuple(event_log.events(EventKind.CLOCK_SET_BACK, newest=_RECENT_EVENTS)),
     )
