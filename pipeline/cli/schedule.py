@@ -192,7 +192,7 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         when += [f"new data, looked for every {show_duration(settings.poll)}"] * (
             settings.on_new_data
         )
-        hold = read_hold(Layout(pipeline.output, pipeline.name), now)
+        hold = read_hold(layout, now)
         when += [] if hold is None else [str(hold)]
         history = read_history(event_log)
         if ahead := history.ahead_of(now):
@@ -204,6 +204,8 @@ def _schedule_table(pipelines: list[ScheduledPipeline], now: datetime) -> Table:
         if started is not None:
             why = f"{show_time(started.at, settings)}: {started.message}"
             end = _how_it_ended(layout, event_log, started)
+        if history.wrong is not None:
+            end = f"{end}\nstuck: {history.wrong.message}".strip()
         table.add_row(
             pipeline.name, escape("\n".join(when)), "\n".join(firings), escape(why), escape(end)
         )

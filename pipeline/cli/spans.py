@@ -20,6 +20,7 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.tables import plain_table, wide_console
 from pipeline.config.loading import load_config
+from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.span_states import ListedSpan, accept_span, list_states
@@ -61,7 +62,10 @@ def list_all(
     if listed:
         wide_console().print(table)
     else:
-        typer.echo(f"{layout.name}: there is no span at data.path yet")
+        # A relative path begins where the command runs, which cron and systemd choose.
+        location = locate_data(loaded.data, layout)
+        looked_for = ", ".join(f"{location.base}/{glob}" for glob in location.patterns.values())
+        typer.echo(f"{layout.name}: there is no span at data.path yet, {looked_for}")
 
 
 @app.command()

@@ -108,8 +108,10 @@ def set_hold(
     hold = Hold(reason, now, until, stops_runs)
     make_root(layout)
     with _told(layout), pushing(layout):
+        before = _in_force(layout, now)
         _write(layout.hold, hold)
-    return _record(event_log, hold)
+    said = _record(event_log, hold)
+    return said if before is None else f"{said}; before, {before}"
 
 
 @contextmanager
@@ -199,6 +201,14 @@ def _told(layout: Layout) -> Iterator[None]:
         raise ConfigError(
             f"{layout.hold}: cannot be written ({error.strerror or error}), and nothing is held"
         ) from None
+
+
+def _in_force(layout: Layout, now: datetime) -> Hold | None:
+    """The hold that another takes the place of; one that cannot be read is none to tell of."""
+    try:
+        return read_hold(layout, now)
+    except ConfigError:
+        return None
 
 
 def _record(event_log: EventLog, hold: Hold) -> str:

@@ -132,9 +132,8 @@ def find_obstacle(
 
 def why_not_pushed(number: int, hold: Hold | None) -> str:
     """What a model that waits under a number is waiting for, with the hold that is in force."""
-    if hold is None:
-        return f"`approve {number} --reason TEXT` pushes it"
-    return f"held back, {hold.reason}"
+    approves = f"`approve {number} --reason TEXT` pushes it"
+    return approves if hold is None else f"held back, {hold.reason}; after `release`, {approves}"
 
 
 def _is_of(waiting: Waiting, candidate: Candidate) -> bool:

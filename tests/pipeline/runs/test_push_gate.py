@@ -117,6 +117,8 @@ def test_under_a_hold_a_run_trains_and_pushes_nothing(pipeline: Pipeline) -> Non
     assert pipeline.versions == []
     (number,) = pipeline.waiting
     assert f"not pushed, as version {number}: held back, complaints" in pipeline.screen
+    to_do = f"; after `release`, `approve {number} --reason TEXT` pushes it"
+    assert held["waiting"]["reason"].endswith(to_do)
     finished = pipeline.event_log.last(EventKind.FINISHED)
     assert finished is not None
     assert (finished.details["status"], finished.details["exit_code"]) == ("held", 4)

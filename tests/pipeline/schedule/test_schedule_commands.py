@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,23 @@ def test_list_shows_firings_and_the_last_run(scopeline: Command) -> None:
     assert shown.count(" 04:30 CE") == 3
     for words in ("At 04:30 on Monday", "looked for every 7m", "CET: test", "not blessed"):
         assert words in shown
+
+
+def test_list_and_spans_say_of_what_is_stuck_what_is_looked_for(
+    scopeline: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(tmp_path, {"on_new_data": True})
+    days.deliver(1)
+    days.check(at(2))
+    days.run(at(2))
+    monkeypatch.chdir(days.folder)
+    assert "stuck" not in scopeline("schedule", "--list")[1]
+    shutil.rmtree(tmp_path / "days" / "2026-01-01")
+    days.check(at(3))
+    listed = scopeline("schedule", "--list")[1]
+    assert "stuck: data.path: there is no span to train on" in listed
+    code, shown, _ = scopeline("spans")
+    assert (code, shown.partition(" yet, ")[2].startswith(str(tmp_path))) == (0, True)
 
 
 def test_list_says_of_a_run_without_an_end_what_became_of_it(

@@ -32,12 +32,19 @@ def test_hold_is_seen_until_it_is_released(service: Service) -> None:
     assert said.removeprefix("digits: ") in service.command("models").stdout
     listed = service.command("schedule", "--config", str(DIGITS), *SCHEDULED, "--list")
     assert "complaints" in listed.stdout, listed.stderr
+    again = service.command("hold", "--reason", "audit").stdout
+    assert again.endswith(f": audit; before, {said.removeprefix('digits: ')}\n")
     released = service.command("release", "--reason", "mended")
     assert released.stdout == "digits: the hold is released: mended\n"
     assert read_hold(service.layout) is None
     assert release_hold(service.layout, service.event_log) == "nothing is held"
     events = service.event_log.events()
-    assert [e.kind for e in events] == [EventKind.PUSHED, EventKind.HELD, EventKind.RELEASED]
+    assert [e.kind for e in events] == [
+        EventKind.PUSHED,
+        EventKind.HELD,
+        EventKind.HELD,
+        EventKind.RELEASED,
+    ]
     assert events[1].message == said.removeprefix("digits: ")
 
 
