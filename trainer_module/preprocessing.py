@@ -59,7 +59,8 @@ def transform_features(
     for kind in FEATURES:
         features = {name: feature for name, feature in chosen.items() if feature.type == kind}
         if features and feature_class(kind).is_input:
-            columns = {name: inputs[name] for name in features}
+            needed = {column for name, f in features.items() for column in f.columns_of(name)}
+            columns = {name: inputs[name] for name in sorted(needed)}
             transformed |= feature_class(kind).transform(columns, features)
     return transformed
 

@@ -13,6 +13,8 @@ _FEATURES = "trainer_module.features"
 FEATURES = {
     "numeric": f"{_FEATURES}.numeric.NumericFeature",
     "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
+    "boolean": f"{_FEATURES}.boolean.BooleanFeature",
+    "date": f"{_FEATURES}.date.DateFeature",
     "image": f"{_FEATURES}.image.ImageFeature",
     "ignore": f"{_FEATURES}.ignored.IgnoredFeature",
 }

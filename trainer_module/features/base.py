@@ -25,6 +25,17 @@ class BaseFeature(Settings):
     dtype: ClassVar[str] = "float32"
     """Of the transformed tensor."""
 
+    def forms(self) -> dict[str, str]:
+        """Patterns (RE2) by what people call them: all values of the column match one of them.
+
+        None where any value will do.
+        """
+        return {}
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """The raw columns that the feature of a name is made of."""
+        return (name,)
+
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
@@ -32,8 +43,8 @@ class BaseFeature(Settings):
         """Transforms all columns of the type, side by side: what Transform analyses costs by pass.
 
         Args:
-          columns: raw, by name.
-          features: their settings, of this class, by the same names.
+          columns: raw, by name: `columns_of` each feature.
+          features: their settings, of this class, by name.
 
         Returns:
           Dense tensors, [batch, ...] each: one by the name of each column, and others by names

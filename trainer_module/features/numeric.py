@@ -18,8 +18,6 @@ MOST_SEPARATE = 200
 goes in and what comes out, which takes hours for thousands of both."""
 PACKED = "all_numbers"
 """The name of that vector: scores in the order of the columns' names, then the flags."""
-MISSING_SUFFIX = "_missing"
-"""Ends the name of the 0/1 feature that flags a missing number in an optional column."""
 
 
 class NumericFeature(BaseFeature):
@@ -55,9 +53,9 @@ def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
       DataError: if a column holds text.
     """
     import tensorflow as tf
-    import tensorflow_transform as tft
 
-    from trainer_module.features.raw_columns import dense_numbers
+    from trainer_module.features.raw_columns import dense_numbers, flag_missing
+    from trainer_module.features.scaling import z_scores
 
     if not columns:
         return {}
@@ -69,27 +67,12 @@ def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
             )
     dense = {name: dense_numbers(column) for name, column in columns.items()}
     # One analysis of all columns side by side takes a fraction of the time of one for each.
-    joined = tf.concat(list(dense.values()), 1)
-    present = tf.where(~tf.math.is_nan(joined))
-    # A sparse tensor keeps the missing values out of the mean and the variance.
-    sparse = tf.SparseTensor(present, tf.gather_nd(joined, present), tf.shape(joined, tf.int64))
-    scores = tf.sparse.to_dense(tft.scale_to_z_score(sparse, elementwise=True))
-    # A column that is always missing in the train split has no mean.
-    scores = tf.where(tf.math.is_nan(scores), 0.0, scores)
+    scores = z_scores(tf.concat(list(dense.values()), 1))
     if len(columns) > MOST_SEPARATE:
-        gaps = [tf.math.is_nan(dense[name]) for name in columns if _may_miss(columns[name])]
-        return {PACKED: tf.concat([scores, *(tf.cast(gap, tf.float32) for gap in gaps)], 1)}
+        gaps = [flag_missing(n, c, tf.math.is_nan(dense[n])) for n, c in columns.items()]
+        return {PACKED: tf.concat([scores, *(flag for gap in gaps for flag in gap.values())], 1)}
     scores = tf.split(scores, [numbers.shape[1] for numbers in dense.values()], axis=1)
     outputs = dict(zip(dense, scores, strict=True))
     for name, column in columns.items():
-        if _may_miss(column):
-            missing = tf.math.is_nan(dense[name])
-            outputs[name + MISSING_SUFFIX] = tf.cast(missing, tf.float32)
+        outputs |= flag_missing(name, column, tf.math.is_nan(dense[name]))
     return outputs
-
-
-def _may_miss(column: AnyTensor) -> bool:
-    """Whether a column had gaps when its schema was made."""
-    import tensorflow as tf
-
-    return not isinstance(column, tf.Tensor)

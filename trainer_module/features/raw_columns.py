@@ -12,18 +12,26 @@ MISSING_INTEGER = tf.int64.min
 """Stands for a missing value in a dense tensor of whole numbers, which have no NaN."""
 
 
-def dense_numbers(column: AnyTensor) -> tf.Tensor:
-    """[batch, n] float32, NaN where missing."""
+MISSING_SUFFIX = "_missing"
+"""Ends the name of the 0/1 feature that flags a missing value of an optional column."""
+
+
+def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The flags by their name, [batch, n] float32; none of a column that had no gaps at first."""
+    had_gaps = not isinstance(column, tf.Tensor)
+    return {name + MISSING_SUFFIX: tf.cast(missing, tf.float32)} if had_gaps else {}
+
+
+def dense_numbers(column: AnyTensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """[batch, n] float32, or of another float type, NaN where missing."""
     if isinstance(column, tf.RaggedTensor):
         column = column.to_sparse()
     if isinstance(column, tf.SparseTensor):
-        column = tf.SparseTensor(
-            column.indices, tf.cast(column.values, tf.float32), column.dense_shape
-        )
+        column = tf.SparseTensor(column.indices, tf.cast(column.values, dtype), column.dense_shape)
         return _one_value(column, float("nan"))
-    numbers = tf.cast(column, tf.float32)
+    numbers = tf.cast(column, dtype)
     if column.dtype == tf.int64:
-        numbers = tf.where(column == MISSING_INTEGER, float("nan"), numbers)
+        numbers = tf.where(column == MISSING_INTEGER, tf.constant(float("nan"), dtype), numbers)
     return _matrix(numbers)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.features.date import DateFeature
 from trainer_module.features.ignored import IgnoredFeature
 from trainer_module.features.image import ImageFeature
 from trainer_module.features.numeric import NumericFeature
@@ -49,6 +51,7 @@ from trainer_module.strategies.tpu import TPUStrategy
 __all__ = [
     "AUTO",
     "SETTINGS_KEY",
+    "BooleanFeature",
     "CategoricalFeature",
     "CentralStorageStrategy",
     "CheckpointSettings",
@@ -56,6 +59,7 @@ __all__ = [
     "Communication",
     "CosineSchedule",
     "CrossValidation",
+    "DateFeature",
     "DefaultStrategy",
     "EarlyStopping",
     "ExponentialSchedule",

@@ -1,0 +1,58 @@
+"""How dates are written is found, or said to be nothing that can be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_module.features.date_formats import Form, find_format
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["2024-01-05", "", "2024-02-29"], "%Y-%m-%d"),
+        (["2024-01-05T18:30:05.25Z", "2024-01-05 06:30:00+01:00"], "%Y-%m-%d %H:%M"),
+        (["2024-01-05T00:00:00", "2024-01-06T00:00:00.000Z"], "%Y-%m-%d"),
+        (["2024/1/5"], "%Y/%m/%d"),
+        (["12/31/2024 6:30 PM", "1/2/2024 12:00 a.m."], "%m/%d/%Y %H:%M"),
+        (["1/2/2024", "31/12/2024"], "%d/%m/%Y"),
+        (["1/2/2024", "2/2/2024"], "%m/%d/%Y"),
+        (["01/01/2024", "01/02/2024", "01/11/2023"], "%d/%m/%Y"),
+        (["01-02-2024"], "%d-%m-%Y"),
+        (["1.2.2024"], "%d.%m.%Y"),
+        (["20241231", "20240101"], "%Y%m%d"),
+        (["5 Jan 2024", "12 september 2023"], "%d %b %Y"),
+        (["Jan 5, 2024"], "%b %d, %Y"),
+        (["05-MAY-2024"], "%d-%b-%Y"),
+        (["2024-01", "2023-12"], "%Y-%m"),
+        (["12/31/99"], "%m/%d/%y"),
+        (["2024-02-30"], None),
+        (["2024-01-05", "05/01/2024"], None),
+        (["2024-01-05", "soon"], None),
+        (["12345678"], None),
+        (["1.10.22"], None),
+        (["", " "], None),
+        ([], None),
+    ],
+)  # fmt: skip
+def test_a_format_is_found(values: list[str], expected: str | None) -> None:
+    assert find_format(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("date_format", "message"),
+    [
+        ("%d/%q/%Y", "'%q' is no part of a date that can be read; right are %Y, %y, %m, %b and"),
+        ("%d.%m.", r"a format has a year \(%Y\), a month"),
+        ("%Y %m %m %d", r"a format has a year \(%Y\), a month"),
+    ],
+)
+def test_a_format_that_cannot_be_read(date_format: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Form.parse(date_format)
+
+
+@pytest.mark.parametrize("tail", ["", " %H:%M", "T%H:%M:%S.%fZ", " %I:%M %p", ", %H:%M%z"])
+def test_a_time_ends_a_format(tail: str) -> None:
+    form = Form.parse(f"%d. %B %Y{tail}")
+    assert (form.layout, form.has_time) == ("%d. %b %Y", bool(tail))

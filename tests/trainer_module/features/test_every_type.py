@@ -1,0 +1,201 @@
+"""What each feature type of the registry has to pass, all in one run of Transform.
+
+Each column of `COLUMNS` is of a type, declared as its entry says; a new type gets an entry.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainer_data import Row, Transformed, make_image, to_example, transformed_once
+
+from trainer_module.features import FEATURES
+from trainer_module.settings import TrainerSettings
+
+Random = random.Random
+Apply = Callable[[list[Row]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a type, and what a request may bring that training never saw."""
+
+    settings: dict[str, Any]
+    make: Callable[[Random], Any]
+    unseen: list[Any] = field(default_factory=list)
+    may_miss: bool = True
+    """Whether it has gaps in the train split, and in requests."""
+
+
+def _time(generator: Random) -> datetime:
+    return datetime(2020, 1, 1) + timedelta(generator.uniform(0, 1500))
+
+
+COLUMNS = {
+    "boolean": Column({"type": "boolean"}, lambda r: r.choice(["yes", "No", " t "]), ["maybe", ""]),
+    "bits": Column({"type": "boolean"}, lambda r: r.randrange(2), [7], may_miss=False),
+    "date": Column({"type": "date"}, lambda r: f"{_time(r):%d/%m/%Y}", ["soon", "2024-01-05", ""]),
+    "time": Column(
+        {"type": "date", "format": "%Y-%m-%d %H:%M", "reference": "date"},
+        lambda r: _time(r).isoformat(),
+        ["soon", "0001-01-01"],
+    ),
+    "epoch": Column(
+        {"type": "date", "unit": "ms"}, lambda r: int(_time(r).timestamp() * 1000), [-1], False
+    ),
+    "categorical": Column({"type": "categorical"}, lambda r: r.choice("abc"), ["z", "", "ü"]),
+    "numeric": Column({"type": "numeric"}, lambda r: r.gauss(5, 2), [1e30, -1e30]),
+    "image": Column(
+        {"type": "image", "height": 2, "width": 2},
+        lambda r: make_image(r.randrange(256)),
+        may_miss=False,
+    ),
+    "ignore": Column({"type": "ignore"}, lambda r: r.choice("xy"), ["z"]),
+}
+
+
+def make_row(generator: Random, gaps: float = 0.2) -> Row:
+    """A row with a value missing now and then."""
+    row = {
+        name: None if column.may_miss and generator.random() < gaps else column.make(generator)
+        for name, column in COLUMNS.items()
+    }
+    return {**row, "y": generator.randrange(2)}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    generator = Random(7)
+    rows = [make_row(generator) for _ in range(200)]
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": "binary",
+            "features": {name: column.settings for name, column in COLUMNS.items()},
+        }
+    )
+    return transformed_once(tmp_path_factory, "every_type", rows[:150], rows[150:], settings)
+
+
+@pytest.fixture(scope="module")
+def apply(table: Transformed) -> Apply:
+    """Rows through the transform graph, as serving would do it; loaded once."""
+    layer, spec = table.tft_output.transform_features_layer(), table.tft_output.raw_feature_spec()
+
+    def transform(rows: list[Row]) -> dict[str, np.ndarray]:
+        examples = tf.io.parse_example([to_example(row) for row in rows], spec)
+        return {name: values.numpy() for name, values in layer(examples).items()}
+
+    return transform
+
+
+def make_rows(count: int) -> list[Row]:
+    generator = Random(11)
+    return [make_row(generator) for _ in range(count)]
+
+
+def test_every_type_has_a_column() -> None:
+    assert {column.settings["type"] for column in COLUMNS.values()} == set(FEATURES)
+
+
+def test_what_comes_out_is_dense_finite_and_of_the_kind_it_says(
+    table: Transformed, apply: Apply
+) -> None:
+    outputs = apply(table.train)
+    features = {feature.name: feature for feature in table.problem.features}
+    assert features.keys() == outputs.keys() - {"y"}
+    for name, feature in features.items():
+        values = outputs[name]
+        assert values.shape == (150, *feature.shape), name
+        assert values.dtype == feature.dtype, name
+        assert np.isfinite(values).all(), name
+        if feature.vocabulary_size:
+            assert 0 <= values.min() <= values.max() < feature.vocabulary_size, name
+    makers = {n for n, c in COLUMNS.items() if c.settings["type"] != "ignore"}
+    assert {next(m for m in COLUMNS if n == m or n.startswith(f"{m}_")) for n in features} == makers
+
+
+def test_numbers_are_of_the_size_of_z_scores(table: Transformed, apply: Apply) -> None:
+    outputs = apply(table.train)
+    for feature in table.problem.of_kind("numeric"):
+        assert np.abs(outputs[feature.name]).max() < 10, feature.name
+
+
+def test_rows_do_not_depend_on_each_other(apply: Apply) -> None:
+    rows = make_rows(20)
+    together = apply(rows)
+    for place in (0, 13):
+        for name, values in apply([rows[place]]).items():
+            np.testing.assert_allclose(values[0], together[name][place], atol=1e-6, err_msg=name)
+
+
+def test_the_order_of_columns_does_not_matter(apply: Apply) -> None:
+    rows = make_rows(5)
+    backwards = [dict(reversed(row.items())) for row in rows]
+    expected = apply(rows)
+    for name, values in apply(backwards).items():
+        np.testing.assert_array_equal(values, expected[name], err_msg=name)
+
+
+def test_a_row_may_miss_everything(apply: Apply) -> None:
+    (row,) = make_rows(1)
+    empty = {name: row[name] if name in ("image", "y") else None for name in row}
+    for name, values in apply([empty]).items():
+        assert np.isfinite(values).all(), name
+        if name.endswith("_missing"):
+            assert values.item() == 1, name
+
+
+@pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if column.unseen])
+def test_values_that_training_never_saw_do_no_harm(
+    table: Transformed, apply: Apply, name: str
+) -> None:
+    (row,) = make_rows(1)
+    sizes = {feature.name: feature.vocabulary_size for feature in table.problem.features}
+    rows = [{**row, name: value} for value in COLUMNS[name].unseen]
+    for output, values in apply(rows).items():
+        assert np.isfinite(values).all(), output
+        if sizes.get(output):
+            assert 0 <= values.min() <= values.max() < sizes[output], output
+
+
+def test_the_graph_that_serves_gives_what_transform_gave(table: Transformed, apply: Apply) -> None:
+    spec = {
+        name: tf.io.FixedLenFeature(value.shape[1:], value.dtype)
+        for name, value in apply(table.evaluation).items()
+    }
+    files = tf.io.gfile.glob(table.files("eval"))
+    records = tf.data.TFRecordDataset(sorted(files), "GZIP")
+    written = tf.io.parse_example(list(records.as_numpy_iterator()), spec)
+    for name, values in apply(table.evaluation).items():
+        np.testing.assert_allclose(values, written[name], atol=1e-6, err_msg=name)
+
+
+def test_the_parts_of_dates_are_those_of_the_calendar(apply: Apply) -> None:
+    row = make_rows(1)[0]
+    dates = ["31/12/2020", "01/01/2021"]
+    last, first = apply([{**row, "date": date} for date in dates])["date"]
+    assert (last[:2] - first[:2])[0] > 0 > (last[:2] - first[:2])[1], "older, of an earlier year"
+    turns = np.array([11 / 12, 30 / 31, 3 / 7, 0]) * 2 * np.pi  # A Thursday.
+    np.testing.assert_allclose(last[2::2], np.sin(turns), atol=1e-5)
+    np.testing.assert_allclose(last[3::2], np.cos(turns), atol=1e-5)
+    ages = apply(
+        [{**row, "date": "31/12/2020", "time": f"2020-12-{day}T12:00:00"} for day in (1, 30, 31)]
+    )["time"][:, 0]
+    assert ages[0] > ages[1] > ages[2]
+    assert ages[0] - ages[1] == pytest.approx(29 * (ages[1] - ages[2]), rel=1e-3)
+
+
+def test_words_for_yes_and_no(apply: Apply) -> None:
+    row = make_rows(1)[0]
+    words = ["TRUE", "yes", "off", "N", "maybe", None]
+    outputs = apply([{**row, "boolean": word} for word in words])
+    assert outputs["boolean"][:, 0].tolist() == [1, 1, -1, -1, 0, 0]
+    assert outputs["boolean_missing"][:, 0].tolist() == [0, 0, 0, 0, 1, 1]
