@@ -16,7 +16,10 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
     """What Transform is told: without the model's settings, which must not invalidate its cache."""
     data = config.data
     settings = TrainerSettings(
-        label=data.label, weight=data.weight, task=config.task, features=config.features
+        label=data.label,
+        weight=data.weight,
+        task=config.target.without_model_keys(),
+        features=config.features,
     )
     return _custom_config(settings, [config.preprocessing] if config.preprocessing else [])
 

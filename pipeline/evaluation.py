@@ -11,20 +11,21 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
-from pipeline.config.metrics import DEFAULT_METRICS, Metric, find_metric
+from pipeline.config.metrics import find_metric
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from trainer_module.errors import ConfigError
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
+from trainer_module.tasks.base import BaseTask, Metric
 
 CANDIDATE = "candidate"
 BASELINE = "baseline"
 """The names that TFMA gives the two models, where there are two."""
 
 
-def metric_names(evaluate: EvaluateSettings, task: Task) -> list[str]:
+def metric_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
     """The metrics to compute: those named, or the task's usual ones, and those with thresholds."""
-    named = evaluate.metrics or DEFAULT_METRICS[task]
+    named = evaluate.metrics or task.usual_metrics()
     return list(dict.fromkeys([*named, *evaluate.thresholds]))
 
 
@@ -45,12 +46,12 @@ def reference_metric(config: PipelineConfig) -> str | None:
     is_other = config.preprocessing is not None and config.task is Task.REGRESSION
     if config.data.weight or is_other:
         return None
-    names = metric_names(config.evaluate, config.task)
+    names = metric_names(config.evaluate, config.target)
     decide = config.evaluate.thresholds or names
     return next((name for name in names if name in decide and name in FORMULAS), None)
 
 
-def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Threshold]:
+def effective_thresholds(evaluate: EvaluateSettings, task: BaseTask) -> dict[str, Threshold]:
     """The thresholds; where there are none, one that any number for the first metric keeps.
 
     TFX does not decide without a threshold; then the model in service and the constant prediction,
@@ -63,7 +64,7 @@ def effective_thresholds(evaluate: EvaluateSettings, task: Task) -> dict[str, Th
 
 def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     """The TFMA configuration of a pipeline."""
-    task, evaluate = config.task, config.evaluate
+    task, evaluate = config.target, config.evaluate
     thresholds = effective_thresholds(evaluate, task)
     metrics = [
         _metric_config(name, _find(task, name, thresholds.get(name)), thresholds.get(name))
@@ -103,7 +104,7 @@ def _with_example_count(
     ]
 
 
-def _find(task: Task, name: str, threshold: Threshold | None) -> Metric:
+def _find(task: BaseTask, name: str, threshold: Threshold | None) -> Metric:
     metric = find_metric(task, name, threshold is not None and threshold.max is not None)
     # TFMA looks among its own first, whatever module is named beside the class.
     taken = metric_types.registered_metrics().get(metric.class_name)

@@ -13,7 +13,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.settings import ImageFeature, Task, TrainerSettings
+from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
 
 SERVING_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -126,7 +126,7 @@ def build_signatures(
     """
     labelled_spec = _used_spec(tft_output, settings)
     spec = {name: value for name, value in labelled_spec.items() if name != problem.label}
-    names = [feature.name for feature in problem.features]
+    names, target = [feature.name for feature in problem.features], problem.target
 
     def run(raw: Tensors) -> tf.Tensor:
         transformed = transform(raw)
@@ -136,11 +136,11 @@ def build_signatures(
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def serving_default(examples: tf.Tensor) -> Tensors:
-        return predictions(problem, run(tf.io.parse_example(examples, spec)))
+        return target.served(run(tf.io.parse_example(examples, spec)), problem)
 
     @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
     def serving_raw(columns: Tensors) -> Tensors:
-        return predictions(problem, run(_to_raw_features(columns, spec)))
+        return target.served(run(_to_raw_features(columns, spec)), problem)
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def transform_features(examples: tf.Tensor) -> Tensors:
@@ -149,18 +149,12 @@ def build_signatures(
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def evaluate(examples: tf.Tensor) -> Tensors:
-        output = run(tf.io.parse_example(examples, spec))
-        if problem.task is Task.MULTICLASS:
-            # A class more, for labels that this model does not know, and never predicts.
-            output = tf.pad(output, [[0, 0], [0, 1]])
-        return {"predictions": measurable(problem.task, output)}
+        return target.measured(run(tf.io.parse_example(examples, spec)))
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def eval_label(examples: tf.Tensor) -> Tensors:
         label = transform_features(examples)[problem.label]
-        if problem.task is Task.MULTICLASS:
-            label = tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
-        return {EVAL_LABEL: label}
+        return {EVAL_LABEL: target.measured_label(label, problem)}
 
     return {
         SERVING_SIGNATURE: serving_default,
@@ -168,35 +162,6 @@ def build_signatures(
         TRANSFORM_SIGNATURE: transform_features,
         EVAL_SIGNATURE: evaluate,
         EVAL_LABEL_SIGNATURE: eval_label,
-    }
-
-
-def measurable(task: Task, output: tf.Tensor) -> tf.Tensor:
-    """The model's output without scores of exactly 0 and 1, whose logarithms TFMA makes NaN of.
-
-    They are off by no more than Keras allows for in its own losses.
-    """
-    if not task.is_classification:
-        return output
-    margin = tf_keras.backend.epsilon()
-    return tf.clip_by_value(output, margin, 1 - margin)
-
-
-def predictions(problem: Problem, output: tf.Tensor) -> Tensors:
-    """The model's output under the names that clients read.
-
-    Returns:
-      Regression: value [batch] float32. Classification, of n classes: class [batch] string, the
-      most probable one; classes [batch, n] string; scores [batch, n] float32, which add up to 1.
-    """
-    if problem.task is Task.REGRESSION:
-        return {"value": tf.reshape(output, [-1])}
-    scores = tf.concat([1 - output, output], 1) if problem.task is Task.BINARY else output
-    names = tf.constant(problem.classes)
-    return {
-        "class": tf.gather(names, tf.argmax(scores, 1)),
-        "classes": tf.tile(names[tf.newaxis], [tf.shape(scores)[0], 1]),
-        "scores": scores,
     }
 
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_module import vocabulary
 from trainer_module.errors import DataError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.features.numeric import NumericFeature
-from trainer_module.features.raw_columns import AnyTensor, dense_numbers, dense_strings
-from trainer_module.settings import Feature, Task, TrainerSettings
+from trainer_module.features.raw_columns import AnyTensor, dense_numbers
+from trainer_module.settings import Feature, TrainerSettings
 
 
 def preprocessing_fn(
@@ -77,17 +76,7 @@ def transform_label(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) 
       DataError: if the label is not among `inputs`, or not of a type the task can use.
     """
     _require(settings.label, inputs, "label")
-    label = inputs[settings.label]
-    if settings.task is Task.REGRESSION:
-        if label.dtype == tf.string:
-            raise DataError(
-                f"label {settings.label!r} holds text, but task: regression predicts a number; "
-                "use task: binary or multiclass."
-            )
-        return dense_numbers(label)
-    return vocabulary.compute_and_apply_classes(
-        dense_strings(label), settings.label, numeric=label.dtype != tf.string
-    )
+    return settings.target.transform_label(inputs[settings.label], settings.label)
 
 
 def transform_weight(

@@ -16,7 +16,8 @@ from trainer_module import vocabulary
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import BaseFeature
-from trainer_module.settings import Task
+from trainer_module.tasks import as_task
+from trainer_module.tasks.base import BaseTask, Task
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class TransformedFeature:
 class Problem:
     """The task, its classes and the inputs."""
 
-    task: Task
+    target: BaseTask
     label: str
     classes: tuple[str, ...]
     """Names of the classes by index; empty for regression."""
@@ -67,11 +68,20 @@ class Problem:
     label_deviation: float = 1.0
     """The standard deviation of the train split, for regression."""
 
+    def __post_init__(self) -> None:
+        # As in a config, a name stands for the task without options.
+        object.__setattr__(self, "target", as_task(self.target))
+
+    @property
+    def task(self) -> Task:
+        """What the label is."""
+        return self.target.family
+
     @classmethod
     def from_transform(
         cls,
         tft_output: tft.TFTransformOutput,
-        task: Task,
+        task: BaseTask | str,
         label: str,
         declared: Mapping[str, BaseFeature] | None = None,
         weight: str | None = None,
@@ -80,7 +90,7 @@ class Problem:
 
         Args:
           tft_output: what Transform gave.
-          task: what is predicted.
+          task: what is predicted; a name stands for the task without options.
           label: its column.
           declared: what the config says of columns; a transformed tensor is of the type that is
               declared for its name if it can be, otherwise of the first that it can be.
@@ -99,9 +109,11 @@ class Problem:
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
             if name not in (label, weight)
         )
-        classes = vocabulary.read_classes(tft_output) if task.is_classification else ()
-        _check_classes(task, label, classes)
-        return cls(task, label, classes, features, weight)
+        target = as_task(task)
+        is_class = target.family.is_classification
+        classes = vocabulary.read_classes(tft_output) if is_class else ()
+        target.check_classes(label, classes)
+        return cls(target, label, classes, features, weight)
 
     def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
         """The features of one kind, by name."""
@@ -116,60 +128,27 @@ class Problem:
 
     @property
     def output_units(self) -> int:
-        """1 for binary and regression, the number of classes for multiclass."""
-        return len(self.classes) if self.task is Task.MULTICLASS else 1
-
-    @property
-    def output_activation(self) -> str:
-        """Sigmoid or softmax, for classification."""
-        return {Task.BINARY: "sigmoid", Task.MULTICLASS: "softmax"}[self.task]
+        """The units of a model's last layer."""
+        return len(self.target.outputs(self.classes))
 
     def make_activation(self) -> tf_keras.layers.Layer:
-        """From logits to a probability, a probability per class, or a number.
+        """From what the last layer adds up to the output of the task; float32, whatever comes in.
 
-        In float32, under mixed precision too. A number is brought from the scale of a fresh model,
-        about -1 to 1, to that of the label: otherwise a label in the thousands would take
-        thousands of steps to come near.
+        For a model that adds up several parts; others end in `make_output_layer`.
         """
-        if self.task is Task.REGRESSION:
-            return tf_keras.layers.Rescaling(
-                self.label_deviation, self.label_mean, dtype=tf.float32
-            )
-        return tf_keras.layers.Activation(self.output_activation, dtype=tf.float32)
+        return self.target.make_activation(self)
 
     def make_output_layer(self) -> tf_keras.layers.Layer:
-        """The last layer: a probability, a probability per class, or a number."""
-        if self.task is Task.REGRESSION:
-            return tf_keras.Sequential(
-                [tf_keras.layers.Dense(self.output_units), self.make_activation()], name="output"
-            )
-        return tf_keras.layers.Dense(
-            self.output_units, activation=self.output_activation, dtype=tf.float32, name="output"
-        )
+        """The last layer, with its activation."""
+        return self.target.make_output_layer(self)
 
     def make_loss(self) -> tf_keras.losses.Loss:
-        """Cross-entropy for classification, the mean squared error for regression."""
-        return {
-            Task.BINARY: tf_keras.losses.BinaryCrossentropy,
-            Task.MULTICLASS: tf_keras.losses.SparseCategoricalCrossentropy,
-            Task.REGRESSION: tf_keras.losses.MeanSquaredError,
-        }[self.task]()
+        """The task's usual loss, new."""
+        return self.target.make_loss(self)
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """New metrics: accuracy (binary: and auc), or mae and rmse."""
-        match self.task:
-            case Task.BINARY:
-                return [
-                    tf_keras.metrics.BinaryAccuracy(name="accuracy"),
-                    tf_keras.metrics.AUC(name="auc"),
-                ]
-            case Task.MULTICLASS:
-                return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-            case Task.REGRESSION:
-                return [
-                    tf_keras.metrics.MeanAbsoluteError(name="mae"),
-                    tf_keras.metrics.RootMeanSquaredError(name="rmse"),
-                ]
+        """New metrics of the task."""
+        return self.target.make_metrics()
 
 
 def _vocabulary_sizes(tft_output: tft.TFTransformOutput) -> dict[str, int]:
@@ -208,16 +187,3 @@ def _check_returned(role: str, column: str, spec: Iterable[str]) -> None:
             f"preprocessing returned {', '.join(names)}, but not the {role} {column!r}: it has to "
             "be returned under its own name."
         )
-
-
-def _check_classes(task: Task, label: str, classes: tuple[str, ...]) -> None:
-    if task.is_classification and not classes:
-        raise TrainingError(
-            f"preprocessing did not number the classes of the label {label!r}: return what "
-            "trainer_module.preprocessing.transform_label(inputs, settings) gives."
-        )
-    found = f"label {label!r} has {len(classes)} in the train split: {', '.join(classes[:10])}"
-    if task is Task.BINARY and len(classes) != 2:
-        raise TrainingError(f"task: binary needs 2 classes, but {found}.")
-    if task is Task.MULTICLASS and len(classes) < 2:
-        raise TrainingError(f"task: multiclass needs 2 classes or more, but {found}.")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -33,7 +34,7 @@ DOCSTRING = "{docstring}"
 class Settings(BaseModel):
     """Base of every section: unknown keys are refused, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,24 @@ def tagged_union(paths: Iterable[str], key: str) -> Any:
     """
     members: Any = tuple(import_registered(path) for path in paths)
     return Annotated[Union[members], Field(discriminator=key)]  # noqa: UP007 - of a tuple
+
+
+def named_or_mapping(title: str, description: str, paths: Mapping[str, str]) -> Any:
+    """A section of a registry by its name, or a mapping with its options and the key `kind`.
+
+    Args:
+      title: of the enumeration of the names in the JSON Schema.
+      description: likewise.
+      paths: import paths of the sections' classes by name.
+    """
+    mapping = tagged_union(paths.values(), "kind")
+    named = names_enum(title, description, paths) | mapping
+    return Annotated[mapping, BeforeValidator(_as_mapping, json_schema_input_type=named)]
+
+
+def _as_mapping(value: Any) -> Any:
+    """The name alone stands for a section without options."""
+    return {"kind": value} if isinstance(value, str) else value
 
 
 def import_registered(path: str) -> Any:

@@ -101,7 +101,7 @@ def load_data(
       TrainingError: if a split has nothing to learn from.
     """
     problem = Problem.from_transform(
-        tft_output, settings.task, settings.label, settings.features, settings.weight
+        tft_output, settings.target, settings.label, settings.features, settings.weight
     )
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 

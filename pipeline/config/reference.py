@@ -9,9 +9,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from pipeline.config.key_descriptions import describe_keys
-from pipeline.config.metrics import DEFAULT_METRICS, METRICS
 from pipeline.config.schedule import show_duration
 from pipeline.config.settings import PipelineConfig
+from trainer_module.tasks import TASKS, as_task
 
 
 def config_schema() -> str:
@@ -39,10 +39,11 @@ def config_reference() -> str:
             lines += _section(name, definition, schema)
     lines += ["", "## Metrics", ""]
     lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
-    for task, metrics in METRICS.items():
-        names = ", ".join(f"`{name}`" for name in metrics)
-        defaults = ", ".join(f"`{name}`" for name in DEFAULT_METRICS[task])
-        lines.append(f"| {task.value} | {names} | {defaults} |")
+    for kind in TASKS:
+        task = as_task(kind)
+        names = ", ".join(f"`{name}`" for name in task.metrics())
+        defaults = ", ".join(f"`{name}`" for name in task.usual_metrics())
+        lines.append(f"| {kind} | {names} | {defaults} |")
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from components.example_gen.formats import FORMATS, IMAGE_FEATURE, OnBadFile
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
-from pipeline.config.metrics import METRICS, is_own
+from pipeline.config.metrics import is_own
 from pipeline.config.schedule_rules import SCHEDULE_RULES
 from pipeline.config.settings import (
     BUILTIN_PREFIX,
@@ -94,7 +94,7 @@ def rows_are_split_in_one_way(config: PipelineConfig) -> Iterator[Issue]:
                 f"data.{key}", "the splits are globs; give every split a number of hash buckets"
             )
     if data.stratify and not config.task.is_classification:
-        yield Issue("data.stratify", f"found true, but task {config.task} has no classes")
+        yield Issue("data.stratify", f"found true, but task {config.target.kind} has no classes")
     if data.order_by and FORMATS[data.format].holds_images:
         yield Issue(
             "data.order_by", f"found {data.order_by!r}, but {data.format} data has no such column"
@@ -196,7 +196,7 @@ def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
 def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A folder's name is a class, never a number to regress to."""
     if FORMATS[config.data.format].holds_images and config.task is Task.REGRESSION:
-        found = f"found 'regression'; {config.data.format} data has classes as labels"
+        found = f"found {config.target.kind!r}; {config.data.format} data has classes as labels"
         yield Issue("task", found)
 
 
@@ -228,14 +228,14 @@ def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def metrics_fit_the_task(config: PipelineConfig) -> Iterator[Issue]:
     """Every metric that is named has to be one of the task's."""
-    known = METRICS[config.task]
+    known = config.target.metrics()
     named = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
     named |= {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
     for path, metric in named.items():
         if metric not in known and not is_own(metric):
             yield Issue(
                 path,
-                f"{metric!r} is no metric for {config.task}; {near_match(metric, known)} "
+                f"{metric!r} is no metric for {config.target.kind}; {near_match(metric, known)} "
                 "A metric of yours is an import path, such as my_metrics.Cost",
             )
 

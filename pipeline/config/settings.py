@@ -23,6 +23,7 @@ from trainer_module.settings import (
     ModelSettings,
     Settings,
     Task,
+    TaskSettings,
     TrainerSettings,
     TrainSettings,
 )
@@ -238,7 +239,8 @@ class PipelineConfig(Settings):
     ]
     """Names the pipeline, its output folder and the served model."""
     data: DataSettings
-    task: Task
+    target: TaskSettings = Field(alias="task")
+    """What the model predicts: the name of a task, or a mapping with its options."""
     features: dict[str, Feature] = {}
     """Overrides by column; otherwise numbers are numeric and text is categorical."""
     preprocessing: str | None = None
@@ -263,6 +265,11 @@ class PipelineConfig(Settings):
     """How the pipeline runs on Kubeflow Pipelines."""
 
     @property
+    def task(self) -> Task:
+        """What the label is."""
+        return self.target.family
+
+    @property
     def schedule_or_default(self) -> ScheduleSettings:
         """The schedule; without one the latest span is trained on."""
         return self.schedule or ScheduleSettings()
@@ -283,7 +290,7 @@ class PipelineConfig(Settings):
         return TrainerSettings(
             label=self.data.label,
             weight=self.data.weight,
-            task=self.task,
+            task=self.target,
             features=self.features,
             model=self.model,
             train=self.train,

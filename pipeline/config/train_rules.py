@@ -15,10 +15,10 @@ from trainer_module.strategies.base import Processes
 
 def loss_fits_the_task(config: PipelineConfig) -> Iterator[Issue]:
     """A loss of ours is for some tasks; one of the user's is their affair."""
-    loss, known = config.train.loss, losses_for(config.task)
+    loss, known = config.train.loss, losses_for(config.target.kind)
     if loss is None or loss.is_custom or loss.kind in known:
         return
-    what = f"for {config.task}" if loss.kind in LOSSES else "of ours"
+    what = f"for {config.target.kind}" if loss.kind in LOSSES else "of ours"
     yield Issue(
         "train.loss",
         f"{loss.kind!r} is no loss {what}; {near_match(loss.kind, known)} "
@@ -52,7 +52,8 @@ def class_weights_have_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A number to predict has no classes."""
     if config.train.class_weights and config.task is Task.REGRESSION:
         yield Issue(
-            "train.class_weights", "regression has no classes; leave it out, or use data.weight"
+            "train.class_weights",
+            f"{config.target.kind} has no classes; leave it out, or use data.weight",
         )
 
 

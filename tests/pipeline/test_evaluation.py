@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import tensorflow_model_analysis as tfma
 
-from pipeline.config.metrics import METRICS
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from pipeline.evaluation import (
     constant_metric,
@@ -20,7 +19,7 @@ from pipeline.evaluation import (
 )
 from trainer_module.errors import ConfigError
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
-from trainer_module.settings import Task
+from trainer_module.tasks import TASKS, as_task
 
 LARGEST = sys.float_info.max
 
@@ -69,10 +68,11 @@ def test_usual_metrics_of_a_task_after_the_count(task: str, classes: list[str]) 
     assert not config.options.include_default_metrics.value
 
 
-@pytest.mark.parametrize("task", list(Task))
-def test_every_metric_has_the_class_and_name_of_the_table(task: Task) -> None:
-    metrics = metrics_of(eval_config(task.value, metrics=list(METRICS[task])))
-    for name, metric in METRICS[task].items():
+@pytest.mark.parametrize("task", TASKS)
+def test_every_metric_has_the_class_and_name_of_the_task(task: str) -> None:
+    known = as_task(task).metrics()
+    metrics = metrics_of(eval_config(task, metrics=list(known)))
+    for name, metric in known.items():
         assert metrics[name].class_name == metric.class_name
         assert metrics[name].module == metric.module
 
@@ -81,9 +81,9 @@ def test_metrics_are_those_named_and_then_those_with_thresholds() -> None:
     both = EvaluateSettings.model_validate(
         {"metrics": ["recall", "auc"], "thresholds": {"precision": {}, "auc": {}}}
     )
-    assert metric_names(both, Task.BINARY) == ["recall", "auc", "precision"]
+    assert metric_names(both, as_task("binary")) == ["recall", "auc", "precision"]
     usual = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
-    assert metric_names(usual, Task.BINARY) == ["auc", "accuracy", "log_loss", "recall"]
+    assert metric_names(usual, as_task("binary")) == ["auc", "accuracy", "log_loss", "recall"]
     config = eval_config(metrics=["recall"], thresholds={"auc": {"min": 0.5}})
     assert list(metrics_of(config))[1:] == ["recall", "auc"]
 
@@ -173,7 +173,7 @@ def test_without_thresholds_only_the_model_in_service_is_one() -> None:
     assert threshold.change_threshold.absolute.value == 0
     assert not metrics_of(config)["auc"].per_slice_thresholds
     settings = EvaluateSettings(metrics=["log_loss", "auc"])
-    assert effective_thresholds(settings, Task.BINARY) == {"log_loss": Threshold()}
+    assert effective_thresholds(settings, as_task("binary")) == {"log_loss": Threshold()}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_constant_prediction_of_other_numbers_than_the_metrics_is_none() -> No
 
 def test_given_thresholds_are_the_only_ones() -> None:
     settings = EvaluateSettings.model_validate({"thresholds": {"recall": {"min": 0.5}}})
-    assert effective_thresholds(settings, Task.BINARY) == {"recall": Threshold(min=0.5)}
+    assert effective_thresholds(settings, as_task("binary")) == {"recall": Threshold(min=0.5)}
 
 
 def test_the_model_is_asked_by_the_signatures_of_evaluation() -> None:

@@ -20,7 +20,7 @@ from warm_data import (
 
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS
-from trainer_module.settings import Loop, Task
+from trainer_module.settings import Loop
 from trainer_module.warm_start.axes import Axis
 from trainer_module.warm_start.description import (
     DESCRIPTION_FILE,
@@ -93,7 +93,8 @@ def test_descriptions_survive_odd_values(tmp_path: Path) -> None:
     axes = (Axis("vocabulary", "a"), Axis("columns", parts=(("a", 2), ("b#0", 3))), Axis())
     description = Description(
         "mlp",
-        Task.MULTICLASS,
+        "multiclass",
+        ("x", "y"),
         ("x", "y"),
         (Feature("a", "categorical", (1,), 7, values), Feature("n", "numeric", (2,))),
         {"dense_3/kernel": DescribedWeight("dense#0/kernel", axes)},

@@ -153,6 +153,7 @@ def test_other_classes_of_a_binary_label(
     path = base / DESCRIPTION_FILE
     described = json.loads(path.read_text())
     assert described["classes"] == ["0", "1"]
+    assert described.pop("outputs") == ['["0", "1"]']  # Older models say no more than the classes.
     path.write_text(json.dumps({**described, "classes": ["1", "2"]}))
     job = prepare(trips, tmp_path / "warm", str(base))
     assert not layer(job.model, "output")[1].any(), "a fresh bias"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import Field
+
 from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.features.date import DateFeature
@@ -27,7 +29,7 @@ from trainer_module.settings.loss import LossSettings
 from trainer_module.settings.model import ModelSettings
 from trainer_module.settings.optimizer import Optimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
-from trainer_module.settings.task import Task
+from trainer_module.settings.task import TaskSettings
 from trainer_module.settings.train import (
     AUTO,
     NOT_IN_CACHE_KEY,
@@ -47,10 +49,12 @@ from trainer_module.strategies.multi_worker import Communication, MultiWorkerMir
 from trainer_module.strategies.one_replica import DefaultStrategy, OneDeviceStrategy
 from trainer_module.strategies.parameter_server import ParameterServerStrategy
 from trainer_module.strategies.tpu import TPUStrategy
+from trainer_module.tasks.base import BaseTask, Task
 
 __all__ = [
     "AUTO",
     "SETTINGS_KEY",
+    "BaseTask",
     "BooleanFeature",
     "CategoricalFeature",
     "CentralStorageStrategy",
@@ -85,6 +89,7 @@ __all__ = [
     "StrategySettings",
     "TPUStrategy",
     "Task",
+    "TaskSettings",
     "TrainSettings",
     "TrainerSettings",
 ]
@@ -99,11 +104,16 @@ class TrainerSettings(Settings):
     label: str
     weight: str | None = None
     """The column of the examples' weights; None where all count alike."""
-    task: Task
+    target: TaskSettings = Field(alias="task")
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
+
+    @property
+    def task(self) -> Task:
+        """What the label is."""
+        return self.target.family
 
     @property
     def own_code(self) -> dict[str, str]:

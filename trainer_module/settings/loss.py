@@ -10,15 +10,15 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, mo
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
 from trainer_module.settings.optimizer import as_kind
-from trainer_module.settings.task import Task
+from trainer_module.tasks.base import Task
 
 
 @dataclass(frozen=True)
 class LossSpec:
     """What has to be known of a loss before TensorFlow is imported."""
 
-    tasks: tuple[Task, ...]
-    """Those that it is for."""
+    tasks: tuple[str, ...]
+    """The names of those that it is for."""
     reads: tuple[str, ...] = ()
     """Keys that not every loss reads."""
 
@@ -34,8 +34,8 @@ LOSSES = {
 """The losses by name. The first of a task is its usual one."""
 
 
-def losses_for(task: Task) -> list[str]:
-    """The names of the losses for a task."""
+def losses_for(task: str) -> list[str]:
+    """The names of the losses for a task, by its name."""
     return [name for name, spec in LOSSES.items() if task in spec.tasks]
 
 

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import ConfigDict, PositiveFloat, PositiveInt
 
 from trainer_module.errors import enumerate_names
-from trainer_module.sections import DOCSTRING, Registered, Settings, names_enum, tagged_union
+from trainer_module.sections import DOCSTRING, Registered, Settings, named_or_mapping
 from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
 from trainer_module.strategies.base import BaseStrategy, Processes
 
 _NAMES = "The tf.distribute strategies by name; `auto` picks one by the machine and TF_CONFIG."
 
 
-def _as_mapping(value: Any) -> Any:
-    """The name alone stands for a strategy without options."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
 def _any_of(strategies: dict[str, str]) -> Any:
-    """A strategy by name, or a mapping with its options, whose key `kind` names it."""
-    mapping = tagged_union(strategies.values(), "kind")
-    named = names_enum("Strategy", _NAMES, strategies) | mapping
-    return Annotated[mapping, BeforeValidator(_as_mapping, json_schema_input_type=named)]
+    return named_or_mapping("Strategy", _NAMES, strategies)
 
 
 StrategySettings: TypeAlias = Annotated[BaseStrategy, Registered(STRATEGIES, _any_of)]

@@ -1,18 +1,16 @@
-"""What is predicted."""
+"""What is predicted: a task by its name, or a mapping with its options."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from typing import Annotated, Any, TypeAlias
+
+from trainer_module.sections import Registered, named_or_mapping
+from trainer_module.tasks import TASKS
+from trainer_module.tasks.base import BaseTask
 
 
-class Task(StrEnum):
-    """What the model predicts."""
+def _any_of(tasks: dict[str, str]) -> Any:
+    return named_or_mapping("Task", "What the model predicts.", tasks)
 
-    BINARY = "binary"
-    MULTICLASS = "multiclass"
-    REGRESSION = "regression"
 
-    @property
-    def is_classification(self) -> bool:
-        """Whether the label is a class."""
-        return self is not Task.REGRESSION
+TaskSettings: TypeAlias = Annotated[BaseTask, Registered(TASKS, _any_of)]

@@ -13,7 +13,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.problem import Problem
-from trainer_module.settings import Task
+from trainer_module.tasks import as_task
 from trainer_module.warm_start.axes import Axis, find_axes
 from trainer_module.warm_start.weights import made_up_names, stable_names
 
@@ -51,8 +51,11 @@ class Description:
 
     model: str
     """Its kind, as in the config."""
-    task: Task
+    task: str
+    """Its name, as in the config."""
     classes: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """What each unit of the last layer stands for, as the task has it."""
     features: tuple[Feature, ...]
     weights: dict[str, DescribedWeight]
     """By their names in the model's checkpoint."""
@@ -65,11 +68,8 @@ class Description:
         match axis.kind:
             case "vocabulary":
                 keys = self._values(axis.feature)
-            case "classes" if self.task is Task.MULTICLASS:
-                keys = list(self.classes)
             case "classes":
-                # One output: the probability of the second class, or the number.
-                keys = [(self.task, *self.classes)]
+                keys = list(self.outputs)
             case "columns":
                 # What is joined twice is told apart by which time it is.
                 times = [axis.parts[:i].count(part) for i, part in enumerate(axis.parts)]
@@ -117,8 +117,9 @@ def describe_model(
 
     return Description(
         model=kind,
-        task=problem.task,
+        task=problem.target.kind,
         classes=problem.classes,
+        outputs=problem.target.outputs(problem.classes),
         features=tuple(
             Feature(f.name, f.kind, f.shape, f.vocabulary_size, _vocabulary(tft_output, f.name))
             for f in problem.features
@@ -156,10 +157,13 @@ def read_description(directory: str) -> Description | None:
 
 
 def _from_json(value: Mapping[str, Any]) -> Description:
+    classes = tuple(value["classes"])
     return Description(
         model=value["model"],
-        task=Task(value["task"]),
-        classes=tuple(value["classes"]),
+        task=value["task"],
+        classes=classes,
+        # Models that do not say are of tasks without options.
+        outputs=tuple(value.get("outputs") or as_task(value["task"]).outputs(classes)),
         features=tuple(
             Feature(
                 item["name"],

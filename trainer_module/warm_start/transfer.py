@@ -15,7 +15,6 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.problem import Problem
-from trainer_module.settings import Task
 from trainer_module.warm_start.axes import Axis
 from trainer_module.warm_start.base_model import BaseModel, read_base_model
 from trainer_module.warm_start.description import Description, Feature, describe_model
@@ -218,18 +217,19 @@ def _changes(new: Description, old: Description | None, taken: _Taken) -> Iterat
 
 
 def _class_changes(new: Description, old: Description) -> Iterator[str]:
-    if new.task is not old.task:
+    if new.task != old.task:
         yield f"the task was {old.task} and is {new.task}: the output starts fresh"
-    elif new.task is Task.BINARY and new.classes != old.classes:
+    elif new.classes != old.classes and not set(new.outputs) & set(old.outputs):
         was, now = (" and ".join(f"`{name}`" for name in d.classes) for d in (old, new))
         yield f"the classes were {was}, and are {now}: the output starts fresh"
-    elif new.task is Task.MULTICLASS:
-        for name in new.classes:
-            if name not in old.classes:
-                yield f"the output: class `{name}` is new, starts fresh"
-        for name in old.classes:
-            if name not in new.classes:
-                yield f"the output: class `{name}` is gone"
+    else:
+        what = "class " if new.classes else ""
+        for name in new.outputs:
+            if name not in old.outputs:
+                yield f"the output: {what}`{name}` is new, starts fresh"
+        for name in old.outputs:
+            if name not in new.outputs:
+                yield f"the output: {what}`{name}` is gone"
 
 
 def _value_changes(feature: Feature, was: Feature) -> Iterator[str]:

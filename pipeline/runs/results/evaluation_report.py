@@ -66,7 +66,7 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
             needs=_needs(config, name, baseline is not None, constant),
             ok=name not in failed,
         )
-        for name in metric_names(config.evaluate, config.task)
+        for name in metric_names(config.evaluate, config.target)
     )
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items()}
     reason = _reason(results, config, blessed, constant)
@@ -111,7 +111,7 @@ def _needs(
     better = ""
     if constant is not None and constant.metric == name:
         better = f"better than {constant.value:.4g} of a constant"
-    threshold = effective_thresholds(config.evaluate, config.task).get(name)
+    threshold = effective_thresholds(config.evaluate, config.target).get(name)
     if threshold is None:
         return better
     needs = [better] if better else []
@@ -148,7 +148,7 @@ def _failure(
     result: MetricResult, config: PipelineConfig, constant: ConstantPrediction | None
 ) -> str:
     # Of what only has to be better than a constant prediction there is none.
-    threshold = effective_thresholds(config.evaluate, config.task).get(result.name, Threshold())
+    threshold = effective_thresholds(config.evaluate, config.target).get(result.name, Threshold())
     said = f"{result.name} is {result.value:.4g}"
     if not math.isfinite(result.value):
         return f"{said}, not a number"

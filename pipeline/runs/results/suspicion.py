@@ -122,7 +122,7 @@ class DataSuspicion:
     ) -> bool:
         threshold = self._config.evaluate.thresholds.get(result.name)
         has_maximum = threshold is not None and threshold.max is not None
-        metric = find_metric(self._config.task, result.name, has_maximum)
+        metric = find_metric(self._config.target, result.name, has_maximum)
         is_known = constant is not None and constant.metric == result.name
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 

@@ -15,11 +15,11 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
-from pipeline.config.metrics import METRICS
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task
+from trainer_module.tasks import as_task
 
 ROWS = 200
 OWN = "evaluated_by_users.Bias"
@@ -58,7 +58,7 @@ def make_data(task: Task) -> Data:
 
 def evaluate(task: Task, data: Data, folder: Path) -> dict[str, float]:
     """All metrics of a task in one evaluation, and one of the user's."""
-    named = [*METRICS[task], *([OWN] if task is Task.REGRESSION else [])]
+    named = [*as_task(task).metrics(), *([OWN] if task is Task.REGRESSION else [])]
     config = make_eval_config(
         PipelineConfig.model_validate(
             {
@@ -153,7 +153,7 @@ EXPECTED: dict[Task, dict[str, Callable[[Data], float]]] = {
 
 @pytest.mark.parametrize("task", Task)
 def test_metrics_are_what_they_are_called(task: Task, tmp_path: Path) -> None:
-    assert set(METRICS[task]) | {OWN} == set(EXPECTED[task]) | {OWN}
+    assert set(as_task(task).metrics()) | {OWN} == set(EXPECTED[task]) | {OWN}
     data = make_data(task)
     found = evaluate(task, data, tmp_path)
     for name, expected in EXPECTED[task].items():

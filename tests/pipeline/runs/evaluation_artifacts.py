@@ -23,9 +23,8 @@ from trainer_module.export import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,
     EXAMPLES,
-    measurable,
 )
-from trainer_module.settings import Task
+from trainer_module.tasks import as_task
 
 ROWS = 24
 """Half of them are labelled 1, and half are in each zone."""
@@ -99,7 +98,7 @@ def write_model(folder: Path, scores: str) -> Artifact:
     @tf.function(autograph=False)
     def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
         found = tf.io.parse_example(examples, spec)[scores]
-        return {"predictions": measurable(Task.BINARY, found)}
+        return as_task("binary").measured(found)
 
     @tf.function(autograph=False)
     def eval_label(examples: tf.Tensor) -> dict[str, tf.Tensor]:

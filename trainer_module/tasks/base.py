@@ -1,0 +1,122 @@
+"""What every task says of itself: its settings, its label, its output and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trainer_module.sections import Settings
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
+
+    from trainer_module.features.raw_columns import AnyTensor
+    from trainer_module.problem import Problem
+
+OWN_METRICS = "components.evaluator.metrics"
+"""The module of those metrics that neither TFMA nor Keras has."""
+
+
+class Task(StrEnum):
+    """What a label is: one of two classes, one of several, or a number.
+
+    A registered task is of one of these families; what reads labels asks for no more.
+    """
+
+    BINARY = "binary"
+    MULTICLASS = "multiclass"
+    REGRESSION = "regression"
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the label is a class."""
+        return self is not Task.REGRESSION
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: the TFMA or Keras class that computes it, and which direction is better."""
+
+    class_name: str
+    higher_is_better: bool = True
+    module: str = ""
+    """Where the class is; empty for one that TFMA or Keras knows by its name."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Its arguments besides the name."""
+
+
+class BaseTask(Settings):
+    """The settings of a task, and what it makes of a label and of a model's output."""
+
+    kind: str
+    family: ClassVar[Task]
+
+    def without_model_keys(self) -> BaseTask:
+        """The same with those keys alone that matter to who reads the data.
+
+        What only a model reads is no part of their cache keys.
+        """
+        return self
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """What Evaluator can measure, by the names of a config."""
+        raise NotImplementedError
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """Those of a config that names none; where it sets no threshold, the first one decides."""
+        raise NotImplementedError
+
+    def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
+        """The label as the loss wants it, [batch, 1].
+
+        Args:
+          column: raw.
+          label: its name, for messages.
+
+        Returns:
+          Of a number float32, NaN where it is missing; of a class int64, its index, -1 where it is
+          missing or not in the train split.
+
+        Raises:
+          DataError: the column is not of a type that the task can use.
+        """
+        raise NotImplementedError
+
+    def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
+        """Raises TrainingError where the classes of the train split do not suit the task."""
+
+    def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
+        """What each unit of a model's last layer stands for: equal names mean the same."""
+        raise NotImplementedError
+
+    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+        """From what the last layer adds up, [batch, units], to the model's output, in float32."""
+        raise NotImplementedError
+
+    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+        """The last layer of a model with its activation, called `output`."""
+        raise NotImplementedError
+
+    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+        """The usual loss, new."""
+        raise NotImplementedError
+
+    def make_metrics(self) -> list[tf_keras.metrics.Metric]:
+        """New metrics, which training shows after each epoch."""
+        raise NotImplementedError
+
+    def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What Evaluator compares with labels: `predictions`, and what metrics of ours ask for."""
+        return {"predictions": output}
+
+    def measured_label(self, label: tf.Tensor, problem: Problem) -> tf.Tensor:
+        """The transformed label as Evaluator compares it."""
+        del problem
+        return label
+
+    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+        """A model's output under the names that clients read, [batch, ...] each."""
+        raise NotImplementedError
