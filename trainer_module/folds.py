@@ -11,7 +11,6 @@ import numpy as np
 
 from trainer_module.errors import TrainingError
 from trainer_module.input_pipeline import Split
-from trainer_module.loops import TrainingJob
 from trainer_module.settings import Task
 
 FOLDS_FOLDER = "folds"
@@ -32,14 +31,27 @@ def deal(train: Split, folds: int) -> np.ndarray:
             f"evaluate.folds: {folds} folds need as many examples, but the train split has "
             f"{train.examples}; take fewer folds."
         )
-    order = np.random.default_rng(train.shuffle_seed).permutation(train.examples)
-    if train.reader.problem.task is not Task.REGRESSION:
-        order = order[np.argsort(_labels(train)[order], kind="stable")]
-    dealt = np.empty(train.examples, int)
-    dealt[order] = np.arange(train.examples) % folds
+    classes = None if train.reader.problem.task is Task.REGRESSION else _labels(train)
     fold_of = np.full(len(train.content.usable), -1)
-    fold_of[train.content.usable] = dealt
+    fold_of[train.content.usable] = deal_out(classes, train.examples, folds, train.shuffle_seed)
     return fold_of
+
+
+def deal_out(classes: np.ndarray | None, examples: int, parts: int, seed: int | None) -> np.ndarray:
+    """The part that each example belongs to, [examples], at random.
+
+    Args:
+      classes: of each example, dealt one after the other; None if there are none.
+      examples: how many there are.
+      parts: how many are wanted.
+      seed: of the order.
+    """
+    order = np.random.default_rng(seed).permutation(examples)
+    if classes is not None:
+        order = order[np.argsort(classes[order], kind="stable")]
+    dealt = np.empty(examples, int)
+    dealt[order] = np.arange(examples) % parts
+    return dealt
 
 
 def make_fold(
@@ -69,15 +81,6 @@ def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
     """Those records of the train split, to train on, or to be evaluated as another split is."""
     reader, content = train.reader.only(chosen), train.content.only(chosen)
     return replace(like or train, reader=reader, content=content)
-
-
-def measure(job: TrainingJob) -> dict[str, float]:
-    """What the best epoch of a training came to on the examples held out, by metric."""
-    return {
-        name.removeprefix("val_"): values[job.best_epoch - 1]
-        for name, values in job.backup.history.items()
-        if name.startswith("val_")
-    }
 
 
 def summarize(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:

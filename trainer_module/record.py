@@ -9,8 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer_module.loops import TrainingJob
-from trainer_module.loops.callbacks import EpochTimes
+from trainer_module.loops import Job, TrainingJob
 from trainer_module.loops.length import choose_batch_size, choose_stopping
 from trainer_module.runtime import Runtime
 from trainer_module.settings import AUTO, TrainerSettings
@@ -24,7 +23,7 @@ UNEVEN = 2
 
 
 def describe(
-    settings: TrainerSettings, runtime: Runtime, job: TrainingJob, seconds: float
+    settings: TrainerSettings, runtime: Runtime, job: Job, seconds: float
 ) -> dict[str, Any]:
     """The record as JSON: `history` has a value per epoch for each metric.
 
@@ -34,10 +33,10 @@ def describe(
       job: that has been trained.
       seconds: that the loop took, since the last interruption.
     """
-    history, train = job.backup.history, job.train
+    history, train = job.history, job.train
     epochs = len(history["loss"])
     steps = epochs * train.steps
-    step_seconds = _step_seconds(job)
+    step_seconds = job.step_seconds
     per_worker = _examples_per_worker(runtime, job, steps)
     return {
         "model": settings.model.kind,
@@ -62,20 +61,9 @@ def describe(
             train.global_batch_size / step_seconds if step_seconds else 0, 1
         ),
         "notes": list(_notes(settings, runtime, job, per_worker)),
-        "history": history,
+        "history": dict(history),
+        **job.extras,
     }
-
-
-def _step_seconds(job: TrainingJob) -> float:
-    """Of a training step, by the epochs after the first, where there are any: it traces graphs.
-
-    0 if everything was done before the last interruption.
-    """
-    epochs = next(c.seconds for c in job.callbacks if isinstance(c, EpochTimes))
-    if len(epochs) > 1:
-        return sum(epochs[1:]) / (len(epochs[1:]) * job.train.steps)
-    steps = len(job.backup.history["loss"]) * job.train.steps - job.start_step
-    return sum(epochs) / steps if steps else 0.0
 
 
 def write_record(model_run_dir: str, record: Mapping[str, Any]) -> None:
@@ -112,7 +100,7 @@ def add_restarts(model_run_dir: str, restarts: Sequence[str]) -> None:
         write_record(model_run_dir, record | {"restarts": list(restarts)})
 
 
-def _examples_per_worker(runtime: Runtime, job: TrainingJob, steps: int) -> list[int | None]:
+def _examples_per_worker(runtime: Runtime, job: Job, steps: int) -> list[int | None]:
     """Examples that each worker has trained on."""
     if job.is_asynchronous:
         return read_counts(runtime.workers)
@@ -121,18 +109,26 @@ def _examples_per_worker(runtime: Runtime, job: TrainingJob, steps: int) -> list
 
 
 def _notes(
-    settings: TrainerSettings, runtime: Runtime, job: TrainingJob, per_worker: Sequence[int | None]
+    settings: TrainerSettings, runtime: Runtime, job: Job, per_worker: Sequence[int | None]
 ) -> Iterator[str]:
     """What the one who reads the summary should know."""
-    train = job.train
     yield from job.notes
+    if runtime.reason:
+        yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
+    if isinstance(job, TrainingJob):
+        yield from _notes_on_steps(settings, runtime, job, per_worker)
+
+
+def _notes_on_steps(
+    settings: TrainerSettings, runtime: Runtime, job: TrainingJob, per_worker: Sequence[int | None]
+) -> Iterator[str]:
+    """On how long a network trained, and which examples its steps took."""
+    train = job.train
     if job.start.epoch >= runtime.continued_epochs > 0:
         yield (
             f"training went on from epoch {runtime.continued_epochs} of an earlier run: only the "
             "number of epochs differs"
         )
-    if runtime.reason:
-        yield f"strategy auto: {settings.train.strategy.kind}, as {runtime.reason}"
     if settings.train.epochs == AUTO:
         yield _length(settings, job)
     batch_size = choose_batch_size(settings.train, train.examples, train.replicas)
@@ -162,7 +158,7 @@ def _notes(
 
 def _length(settings: TrainerSettings, job: TrainingJob) -> str:
     """What `epochs: auto` came to, and why."""
-    train, epochs = job.train, len(job.backup.history["loss"])
+    train, epochs = job.train, len(job.history["loss"])
     chosen = (
         f"epochs auto: at most {job.epochs} of {train.steps} steps with {train.global_batch_size} "
         "examples each"

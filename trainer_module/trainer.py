@@ -16,7 +16,7 @@ import tf_keras
 
 from trainer_module.examples import Content, Reader
 from trainer_module.export import export_model, try_export
-from trainer_module.folds import FOLDS_FOLDER, deal, make_fold, measure, summarize
+from trainer_module.folds import FOLDS_FOLDER, deal, make_fold, summarize
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
 from trainer_module.loops import LOOPS, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
@@ -59,7 +59,7 @@ def run_fn(fn_args: Any) -> None:
     if not job.start_step:
         try_export(job.exported, tft_output, data.problem, settings)
     start = time.monotonic()
-    LOOPS[settings.train.loop](job)
+    job.run()
     seconds = time.monotonic() - start
     export_model(job.result, tft_output, data.problem, settings, fn_args.serving_model_dir)
     record = describe(settings, runtime, job, seconds)
@@ -165,10 +165,9 @@ def cross_validate(
         train, held_out = make_fold(data.train, data.evaluation, fold_of, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
-        unit = f"fold {number} of {count}, epoch"
-        job = make_job(arguments, settings, told, strategy, part, unit)
-        LOOPS[settings.train.loop](job)
-        return measure(job)
+        job = make_job(arguments, settings, told, strategy, part, f"fold {number} of {count}, ")
+        job.run()
+        return dict(job.measured)
 
     fold_of = deal(data.train, count)
     measured = []
@@ -188,9 +187,9 @@ def make_job(
     runtime: Runtime,
     strategy: tf.distribute.Strategy,
     data: TrainingData,
-    unit: str = "epoch",
+    prefix: str = "",
 ) -> TrainingJob:
-    """The model in the state of its latest backup, or with the base model's weights, if any.
+    """The network in the state of its latest backup, or with the base model's weights, if any.
 
     Raises:
       TrainingError: if the model cannot be built, or the base model not be read.
@@ -214,7 +213,7 @@ def make_job(
         backup_directory,
         runtime.backup_steps,
         runtime.writes_backup,
-        unit,
+        f"{prefix}epoch",
         make_callbacks(settings),
     )
     start = backup.restore(model)
@@ -225,6 +224,7 @@ def make_job(
         # After the clock of the epochs, before all that reads what it finds.
         callbacks.insert(1, CopyOnCoordinator(copy, data.evaluation))
     return TrainingJob(
+        loop=LOOPS[train.loop],
         model=model,
         strategy=strategy,
         train=data.train,
