@@ -36,6 +36,7 @@ INSTALL_REQUIRES = [
     "tzdata",
     "typer>=0.15,<1",
     "urllib3>=1.26,<3",
+    "ydf>=0.16,<0.17",
 ]
 
 setup(

@@ -18,11 +18,12 @@ from trainer_module.examples import Content, Reader
 from trainer_module.export import export_model, try_export
 from trainer_module.folds import FOLDS_FOLDER, deal, make_fold, summarize
 from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
-from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.loops import LOOPS, Job, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
 from trainer_module.loops.length import choose_batch_size, choose_epochs, choose_rounds
 from trainer_module.loops.own_callbacks import make_callbacks
+from trainer_module.models import is_grown
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
@@ -55,8 +56,8 @@ def run_fn(fn_args: Any) -> None:
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)
-    job = make_job(fn_args, settings, runtime, strategy, data)
-    if not job.start_step:
+    job = open_job(fn_args, settings, runtime, strategy, data)
+    if job.exported is not None and not job.start_step:
         try_export(job.exported, tft_output, data.problem, settings)
     start = time.monotonic()
     job.run()
@@ -165,7 +166,7 @@ def cross_validate(
         train, held_out = make_fold(data.train, data.evaluation, fold_of, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
-        job = make_job(arguments, settings, told, strategy, part, f"fold {number} of {count}, ")
+        job = open_job(arguments, settings, told, strategy, part, f"fold {number} of {count}, ")
         job.run()
         return dict(job.measured)
 
@@ -179,6 +180,25 @@ def cross_validate(
 
 def _backup_directory(fn_args: Any, runtime: Runtime) -> str:
     return runtime.backup_directory or os.path.join(fn_args.model_run_dir, CHECKPOINTS_FOLDER)
+
+
+def open_job(
+    fn_args: Any,
+    settings: TrainerSettings,
+    runtime: Runtime,
+    strategy: tf.distribute.Strategy,
+    data: TrainingData,
+    prefix: str = "",
+) -> Job:
+    """The training of the model that the settings name; `prefix` begins what it says of itself."""
+    if not is_grown(settings.model.kind):
+        return make_job(fn_args, settings, runtime, strategy, data, prefix)
+    from trainer_module.trees.job import ForestJob
+
+    directory = fn_args.model_run_dir
+    return ForestJob(
+        settings, strategy, data.problem, data.train, data.evaluation, directory, prefix
+    )
 
 
 def make_job(

@@ -216,6 +216,22 @@ def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def model_can_take_every_feature(config: PipelineConfig) -> Iterator[Issue]:
+    """A model may have no use for features of some type, as trees have none for pixels."""
+    kind = config.model.kind
+    refused = ZOO[kind].refuses if kind in ZOO else ""
+    if not refused or config.preprocessing is not None:
+        return
+    for name, feature in config.features.items():
+        if feature.type == refused:
+            able = enumerate_names((n for n, spec in ZOO.items() if spec.refuses != refused), "or")
+            yield Issue(
+                "model.kind",
+                f"found {kind!r}, which takes no {refused}, as feature {name!r} is; use {able}",
+            )
+
+
+@_rule
 def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
     """A server's URL names user, host and database, and keeps the password to itself."""
     if config.metadata is not None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
-from trainer_module.settings import Precision, Strategy, Task
+from trainer_module.models import is_grown
+from trainer_module.settings import EarlyStopping, Precision, Strategy, Task, TrainSettings
 from trainer_module.settings.loss import LOSSES, losses_for
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
@@ -100,6 +101,59 @@ def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
+READ_BY_TREES = ("class_weights", "early_stopping", "retries", "run_fn", "seed", "strategy")
+"""Keys of `train` that mean something where nothing is trained in steps."""
+
+ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
+"""What trees are grown under."""
+
+
+def _grows(config: PipelineConfig) -> bool:
+    """Whether our own training grows trees, and takes no steps."""
+    return is_grown(config.model.kind) and config.train.run_fn is None
+
+
+def trees_are_grown_on_one_device(config: PipelineConfig) -> Iterator[Issue]:
+    """YDF grows them on the cores of this machine: there are no gradients to share."""
+    kind = config.train.strategy.kind
+    if _grows(config) and kind not in ONE_DEVICE:
+        yield Issue(
+            "train.strategy",
+            f"found {kind}, but {config.model.kind} are grown on one machine, by all its cores; "
+            f"use {enumerate_names(ONE_DEVICE, 'or')}",
+        )
+
+
+def trees_take_no_steps(config: PipelineConfig) -> Iterator[Issue]:
+    """What is said of epochs, batches and gradients would be said in vain."""
+    if not _grows(config):
+        return
+    for key, field in TrainSettings.model_fields.items():
+        if key not in READ_BY_TREES and getattr(config.train, key) != field.default:
+            yield Issue(
+                f"train.{key}",
+                f"{config.model.kind} are not trained in steps, and do not read it; leave it out. "
+                f"They read {enumerate_names(READ_BY_TREES, 'and')}",
+            )
+    stopping = config.train.early_stopping
+    if isinstance(stopping, EarlyStopping) and stopping.min_delta:
+        yield Issue(
+            "train.early_stopping.min_delta",
+            f"found {stopping.min_delta:g}, but {config.model.kind} stop by patience alone; leave "
+            "it out",
+        )
+
+
+def trees_begin_from_scratch(config: PipelineConfig) -> Iterator[Issue]:
+    """YDF adds no trees to those of another training."""
+    if _grows(config) and config.schedule_or_default.warm_start:
+        yield Issue(
+            "schedule.warm_start",
+            f"found true, but {config.model.kind} are grown from scratch, which takes seconds; "
+            "leave it out",
+        )
+
+
 TRAIN_RULES = (
     loss_fits_the_task,
     averages_have_steps_in_order,
@@ -109,5 +163,8 @@ TRAIN_RULES = (
     folds_are_of_our_training,
     workers_have_a_strategy,
     servers_are_backed_up_by_epoch,
+    trees_are_grown_on_one_device,
+    trees_take_no_steps,
+    trees_begin_from_scratch,
 )
 """All rules of this module."""

@@ -75,7 +75,9 @@ def test_config_takes_a_model() -> None:
 @pytest.mark.usefixtures("linear")
 def test_the_reference_names_a_model_and_what_it_reads() -> None:
     keys = json.loads(config_schema())["$defs"]["ModelSettings"]["properties"]
-    assert keys["kind"]["description"].startswith("`cnn`, `mlp`, `wide_deep`, `linear`, or the")
+    assert keys["kind"]["description"].startswith(
+        "`cnn`, `mlp`, `trees`, `wide_deep`, `linear`, or the"
+    )
     assert "| cnn, linear: filters of each" in config_reference()
 
 
@@ -92,7 +94,7 @@ def test_a_model_is_built_trained_and_exported(trips: Transformed, tmp_path: Pat
 
 
 def test_a_model_that_is_not_registered_is_refused() -> None:
-    with pytest.raises(ConfigError, match="found 'linear'; known: cnn, mlp, wide_deep"):
+    with pytest.raises(ConfigError, match="found 'linear'; known: cnn, mlp, trees, wide_deep"):
         load("model.kind=linear")
 
 

@@ -1,5 +1,7 @@
 """The registry of models. A builder, `build_model(problem, settings)`, returns a tf_keras model.
 
+What is grown instead of trained in steps, as trees are, has no builder: `trainer_module/trees/`.
+
 Finding a builder imports TensorFlow only with the builder's own module.
 """
 
@@ -19,17 +21,20 @@ class ModelSpec:
     """What has to be known of a model before its builder is imported."""
 
     builder: str
-    """Import path."""
+    """Import path; empty if the model is grown."""
     needs: str = ""
     """The type of a feature without which it cannot be built; empty if any feature will do."""
     reads: tuple[str, ...] = ()
     """Keys of the section `model` that not every model reads."""
+    refuses: str = ""
+    """The type of a feature that it cannot take."""
 
 
 _MODELS = "trainer_module.models"
 ZOO: dict[str, ModelSpec] = {
     "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
     "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
+    "trees": ModelSpec(builder="", reads=("trees", "max_depth", "shrinkage"), refuses="image"),
     "wide_deep": ModelSpec(f"{_MODELS}.wide_deep.build_model"),
 }
 """The models by the name in `model.kind`."""
@@ -37,7 +42,12 @@ ZOO: dict[str, ModelSpec] = {
 
 def undemanding_models() -> list[str]:
     """The names of the models that any feature will do for."""
-    return [name for name, spec in ZOO.items() if not spec.needs]
+    return [name for name, spec in ZOO.items() if not spec.needs and not spec.refuses]
+
+
+def is_grown(kind: str) -> bool:
+    """Whether a model is not trained in steps of an optimizer, over a network's weights."""
+    return kind in ZOO and not ZOO[kind].builder
 
 
 def load_builder(kind: str) -> Callable[..., Any]:

@@ -34,6 +34,12 @@ class ModelSettings(Settings):
     `build_model(problem, settings)` that returns an uncompiled tf_keras model."""
     filters: list[PositiveInt] = Field(default=[32], json_schema_extra=_name_readers("filters"))
     """filters of each 3x3 convolution; each is followed by a 2x2 max-pooling."""
+    trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
+    """so many for each output, at most: early stopping ends them sooner."""
+    max_depth: PositiveInt = Field(default=6, json_schema_extra=_name_readers("max_depth"))
+    """conditions between the root of a tree and a leaf, at most."""
+    shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
+    """how much of what a tree has learnt it may add: with less, more trees are needed."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output."""
     dropout: float = Field(default=0.0, ge=0, lt=1)

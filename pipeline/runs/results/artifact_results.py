@@ -120,10 +120,11 @@ class SummaryBuilder:
         replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
         if training["workers"] > 1:
             replicas = f"{training['workers']} workers, {replicas}"
-        return (
-            f"{training['epochs']} epochs, best {training['best_epoch']}; "
-            f"{training['strategy']}, {replicas}; {training['examples_per_second']:,.0f} examples/s"
-        )
+        length = f"{training['epochs']} epochs, best {training['best_epoch']}"
+        if "trees" in training:
+            length = f"{training['trees']:,} trees"
+        pace = f"{training['examples_per_second']:,.0f} examples/s"
+        return f"{length}; {training['strategy']}, {replicas}; {pace}"
 
     def _read_evaluation(self) -> str:
         evaluation = self._reader.evaluation()

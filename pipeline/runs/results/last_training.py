@@ -64,10 +64,11 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
     import tensorflow as tf
 
     from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
-    from trainer_module.record import RECORD_FILE
 
     folder = f"{training.model_run_dir}/{CHECKPOINTS_FOLDER}"
     latest = tf.train.latest_checkpoint(folder)
+    if latest is None and "trees" in _record(training):
+        raise ConfigError("the last training has grown trees, of which there are no checkpoints.")
     if latest is None:
         raise ConfigError(
             "the last training has kept no checkpoint; add `checkpoints: {keep: 3}` to the section "
@@ -75,7 +76,7 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
         )
     if which == LATEST:
         return str(latest)
-    record = json.loads(Path(training.model_run_dir, RECORD_FILE).read_text())
+    record = _record(training)
     steps = record["steps"] // record["epochs"]
     files = Path(folder).glob("ckpt-*.index")
     epochs = sorted(int(file.stem.removeprefix("ckpt-")) // steps for file in files)
@@ -85,3 +86,9 @@ def find_checkpoint(training: LastTraining, which: str) -> str:
             f"{', '.join(map(str, epochs))}; right is one of them, or {LATEST}."
         )
     return f"{folder}/ckpt-{int(which) * steps}"
+
+
+def _record(training: LastTraining) -> dict[str, Any]:
+    from trainer_module.record import RECORD_FILE
+
+    return dict(json.loads(Path(training.model_run_dir, RECORD_FILE).read_text()))

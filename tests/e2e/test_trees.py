@@ -1,0 +1,109 @@
+"""Trees from a table to a pushed model, which plain TensorFlow serves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.conftest import Project
+
+ROWS = 500
+CONFIG = """
+name: loans
+data: {format: csv, path: loans.csv, label: outcome}
+task: binary
+features: {area: {type: categorical}}
+model: {kind: trees, trees: 60}
+train: {class_weights: balanced}
+evaluate: {metrics: [auc], thresholds: {auc: {min: 0.9}}, folds: 2}
+"""
+PLAIN = """
+import json, sys
+import tensorflow as tf
+
+model = tf.saved_model.load(sys.argv[1])
+columns = json.loads(sys.stdin.read())
+specs = model.signatures["serving_raw"].structured_input_signature[1]
+given = {name: tf.constant(columns[name], specs[name].dtype) for name in specs}
+scores = model.signatures["serving_raw"](**given)["scores"].numpy().tolist()
+ours = sorted({"ydf", "trainer_module", "tensorflow_transform"} & set(sys.modules))
+print(json.dumps([scores, ours]))
+"""
+
+
+def make_rows() -> list[dict[str, Any]]:
+    generator = random.Random(7)  # noqa: S311
+    rows = []
+    for _ in range(ROWS):
+        income, area = generator.gauss(50, 20), generator.randint(1, 9)
+        purpose = generator.choice(["car", "house", "travel"])
+        bad = income < 40 or (purpose == "travel" and area % 3 == 0)
+        rows.append(
+            {
+                "income": round(income, 2),
+                "age": generator.choice([generator.randint(18, 80), ""]),
+                "area": area,
+                "purpose": purpose,
+                "outcome": "default" if bad else "paid",
+            }
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project) -> Project:
+    (project.folder / "loans.yaml").write_text(CONFIG)
+    rows = make_rows()
+    with (project.folder / "loans.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    done = project.scopeline("run", "--config", "loans.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (project.folder / "stdout").write_text(done.stdout)
+    return project
+
+
+def test_trees_are_blessed_and_pushed(trained: Project) -> None:
+    summary = trained.summary("loans")
+    assert len(trained.versions("loans")) == 1
+    assert summary["metrics"]["auc"]["value"] > 0.9
+    training = summary["training"]
+    assert training["model"] == "trees"
+    assert next(iter(training["importances"])) == "income"
+    assert len(training["history"]["val_loss"]) == training["epochs"]
+    assert training["folds"]["auc"]["mean"] > 0.9
+    assert len(training["folds"]["auc"]["values"]) == 2
+    shown = (trained.folder / "stdout").read_text()
+    assert f"{training['trees']:,} trees; default, 1 replica" in shown
+    assert "trees: most important: income " in shown
+
+
+def test_plain_tensorflow_serves_them(trained: Project) -> None:
+    (version,) = trained.versions("loans")
+    path = str(trained.output / "loans/serving/loans" / version)
+    rows = make_rows()
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns["age"] = [age or float("nan") for age in columns["age"]]
+    columns["area"][0], columns["purpose"][0] = 77, "never seen"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PLAIN, path],
+        input=json.dumps(columns),
+        cwd=Path("/"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    scores, ours = json.loads(done.stdout)
+    assert ours == []
+    right = [
+        (row["outcome"] == "paid") == (paid > 0.5)
+        for row, (_, paid) in zip(rows, scores, strict=True)
+    ]
+    assert sum(right) > 0.93 * ROWS

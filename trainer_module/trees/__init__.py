@@ -1,0 +1,1 @@
+"""Gradient-boosted trees: grown by YDF, exported as plain TensorFlow operations."""

@@ -1,0 +1,137 @@
+"""A forest as a Keras model: plain TensorFlow operations, which every runtime has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.problem import Problem
+from trainer_module.trees.forest import BITS, Forest
+
+
+class Walk(tf_keras.layers.Layer):
+    """From the features, a list of [batch, n], to the outputs of all trees, [batch, outputs].
+
+    All trees are walked at once, a level at a time.
+    """
+
+    def __init__(
+        self,
+        codes: Sequence[int],
+        outputs: int,
+        trees: int,
+        nodes: int,
+        words: int,
+        depth: int,
+        **options: Any,
+    ) -> None:
+        """The sizes are enough to make the layer anew; what it has learnt are its weights.
+
+        Args:
+          codes: of each feature, how many codes its categories have; 0 for numbers.
+          outputs: those of the forest.
+          trees: how many there are.
+          nodes: of all trees together.
+          words: of all bitmaps together.
+          depth: of the deepest tree.
+          options: of any layer.
+        """
+        super().__init__(trainable=False, dtype=tf.float32, **options)
+        self._codes, self._outputs = list(codes), outputs
+        self._trees, self._nodes, self._words, self._depth = trees, nodes, words, depth
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {
+            **super().get_config(),
+            "codes": self._codes,
+            "outputs": self._outputs,
+            "trees": self._trees,
+            "nodes": self._nodes,
+            "words": self._words,
+            "depth": self._depth,
+        }
+
+    def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
+        """Makes the weights, with nothing in them."""
+
+        def add(name: str, size: int, dtype: tf.DType) -> tf.Variable:
+            return self.add_weight(name, [size], dtype, "zeros", trainable=False)
+
+        columns = sum(shape[1:].num_elements() for shape in map(tf.TensorShape, input_shape))
+        self.means = add("means", columns, tf.float32)
+        self.bias = add("bias", self._outputs, tf.float32)
+        self.roots = add("roots", self._trees, tf.int32)
+        self.column = add("column", self._nodes, tf.int32)
+        self.threshold = add("threshold", self._nodes, tf.float32)
+        self.below = add("below", self._nodes, tf.int32)
+        self.value = add("value", self._nodes, tf.float32)
+        if self._words:
+            self.bitmap = add("bitmap", self._nodes, tf.int32)
+            self.words = add("words", self._words, tf.int32)
+        super().build(input_shape)
+
+    def fill(self, forest: Forest) -> None:
+        """Puts the trees into the weights."""
+        names = ["means", "bias", "roots", "column", "threshold", "below", "value"]
+        for name in [*names, "bitmap", "words"] if self._words else names:
+            weight = getattr(self, name)
+            weight.assign(np.asarray(getattr(forest, name), weight.dtype.as_numpy_dtype))
+
+    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        """What the leaves say, added up."""
+        values = tf.concat(list(map(_flatten, inputs, self._codes)), 1)
+        values = tf.where(tf.math.is_nan(values), self.means, values)
+        rows, width = tf.shape(values)[0], self.means.shape[0]
+        first = tf.range(rows)[:, tf.newaxis] * width
+        values = tf.reshape(values, [-1])
+        nodes = tf.tile(self.roots[tf.newaxis], [rows, 1])
+        for _ in range(self._depth):
+            found = tf.gather(values, first + tf.gather(self.column, nodes))
+            holds = found >= tf.gather(self.threshold, nodes)
+            if self._words:
+                holds |= self._is_in(found, nodes)
+            nodes = tf.gather(self.below, nodes) + tf.cast(holds, tf.int32)
+        leaves = tf.reshape(
+            tf.gather(self.value, nodes), [rows, self._trees // self._outputs, self._outputs]
+        )
+        return self.bias + tf.reduce_sum(leaves, 1)
+
+    def _is_in(self, found: tf.Tensor, nodes: tf.Tensor) -> tf.Tensor:
+        """Whether a category is in the bitmap of each node; never where the node has none."""
+        begin = tf.gather(self.bitmap, nodes)
+        has_one = begin >= 0
+        code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
+        word = tf.gather(self.words, tf.maximum(begin, 0) + code // BITS)
+        bit = tf.bitwise.right_shift(word, code % BITS)
+        return has_one & (tf.bitwise.bitwise_and(bit, 1) == 1)
+
+
+def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
+    """The forest as a model like any other: transformed features in, the output of the task out."""
+    inputs = problem.make_inputs()
+    codes = {column.feature: column.codes for column in forest.columns}
+    walk = Walk(
+        [codes[feature.name] for feature in problem.features],
+        forest.outputs,
+        len(forest.roots),
+        len(forest.below),
+        len(forest.words),
+        forest.depth,
+        name="forest",
+    )
+    output = problem.make_activation()(walk([inputs[feature.name] for feature in problem.features]))
+    walk.fill(forest)
+    return tf_keras.Model(inputs, output, name="trees")
+
+
+def _flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
+    """A feature's columns, [batch, columns] float32, as `split_columns` has them."""
+    if codes:
+        values = values + 1
+        values = tf.where((values < 0) | (values >= codes), tf.zeros_like(values), values)
+    return tf.reshape(tf.cast(values, tf.float32), [-1, values.shape[1:].num_elements()])
