@@ -23,8 +23,9 @@ from pipeline.config.settings import (
 from pipeline.config.train_rules import TRAIN_RULES
 from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
-from trainer_module.models import ZOO, undemanding_models
+from trainer_module.models import ZOO, ModelSpec, undemanding_models
 from trainer_module.settings import ImageFeature, Task
+from trainer_module.tasks import as_task
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
 _RULES: list[Rule] = [*SCHEDULE_RULES, *TRAIN_RULES]
@@ -216,19 +217,26 @@ def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
-def model_can_take_every_feature(config: PipelineConfig) -> Iterator[Issue]:
-    """A model may have no use for features of some type, as trees have none for pixels."""
+def model_can_do_what_is_asked(config: PipelineConfig) -> Iterator[Issue]:
+    """A model may know some tasks alone, and take no feature of some type, as trees no pixels."""
     kind = config.model.kind
-    refused = ZOO[kind].refuses if kind in ZOO else ""
-    if not refused or config.preprocessing is not None:
-        return
+    spec = ZOO.get(kind, ModelSpec(""))
     for name, feature in config.features.items():
-        if feature.type == refused:
-            able = enumerate_names((n for n, spec in ZOO.items() if spec.refuses != refused), "or")
+        if feature.type == spec.refuses and config.preprocessing is None:
+            able = enumerate_names((n for n, s in ZOO.items() if s.refuses != spec.refuses), "or")
             yield Issue(
                 "model.kind",
-                f"found {kind!r}, which takes no {refused}, as feature {name!r} is; use {able}",
+                f"found {kind!r}, which takes no {spec.refuses}, and feature {name!r} is one; use "
+                f"{able}",
             )
+    plain = config.target == as_task(config.target.kind)
+    if spec.tasks and not (plain and config.target.kind in spec.tasks):
+        able = enumerate_names((n for n, s in ZOO.items() if not s.tasks), "or")
+        yield Issue(
+            "task",
+            f"found {config.target.kind}{'' if plain else ' with options'}, but {kind} know "
+            f"{enumerate_names(spec.tasks, 'and')} alone, without options; use the model {able}",
+        )
 
 
 @_rule

@@ -21,6 +21,7 @@ from components.trainer.cluster.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
+from pipeline.config.rules import model_can_do_what_is_asked
 from pipeline.config.settings import PipelineConfig
 from pipeline.ingestion import resolve_ingestion
 from pipeline.layout import Layout
@@ -35,6 +36,7 @@ from trainer_module.settings import ModelSettings, TrainerSettings, TrainSetting
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
+from trainer_module.tasks.regression import RegressionTask
 from trainer_module.trainer import run_fn
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +98,20 @@ def test_a_model_is_built_trained_and_exported(trips: Transformed, tmp_path: Pat
 def test_a_model_that_is_not_registered_is_refused() -> None:
     with pytest.raises(ConfigError, match="found 'linear'; known: cnn, mlp, trees, wide_deep"):
         load("model.kind=linear")
+
+
+class BoundedTask(RegressionTask):
+    """A number with bounds."""
+
+    bounds: list[float] = []
+
+
+def test_a_task_with_options_that_trees_do_not_know_is_refused() -> None:
+    config = load("model.kind=trees", "train={}")
+    task = BoundedTask(kind="regression", bounds=[0.1, 0.9])
+    (issue,) = model_can_do_what_is_asked(config.model_copy(update={"target": task}))
+    assert issue.path == "task"
+    assert "found regression with options, but trees know binary, multiclass and" in issue.message
 
 
 class PlacedStrategy(BaseStrategy):

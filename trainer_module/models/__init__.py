@@ -28,13 +28,20 @@ class ModelSpec:
     """Keys of the section `model` that not every model reads."""
     refuses: str = ""
     """The type of a feature that it cannot take."""
+    tasks: tuple[str, ...] = ()
+    """The tasks that it can do, if they have no options; empty if any task will do."""
 
 
 _MODELS = "trainer_module.models"
 ZOO: dict[str, ModelSpec] = {
     "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
     "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
-    "trees": ModelSpec(builder="", reads=("trees", "max_depth", "shrinkage"), refuses="image"),
+    "trees": ModelSpec(
+        builder="",
+        reads=("trees", "max_depth", "shrinkage"),
+        refuses="image",
+        tasks=("binary", "multiclass", "regression"),
+    ),
     "wide_deep": ModelSpec(f"{_MODELS}.wide_deep.build_model"),
 }
 """The models by the name in `model.kind`."""
