@@ -22,10 +22,12 @@ from trainer_module.errors import ConfigError
 from trainer_module.losses import make_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import LossSettings
-from trainer_module.tasks import TASKS, as_task
+from trainer_module.tasks import TASKS
 from trainer_module.tasks.base import Metric, Task
 from trainer_module.tasks.regression import RegressionTask
 from trainer_module.trainer import run_fn
+from trainer_module.warm_start.axes import Axis
+from trainer_module.warm_start.description import Description
 
 TAXI = Path(__file__).parents[2] / "configs" / "taxi.yaml"
 
@@ -178,11 +180,12 @@ def test_counts_are_never_negative_and_begin_near_their_mean() -> None:
     assert float(make_loss(problem, LossSettings(kind="mse"))([[2.0]], [[4.0]])) == 4
 
 
-def test_a_count_is_trained_and_served(houses: Transformed, tmp_path: Path) -> None:
-    settings = houses.settings.model_copy(update={"target": as_task("count")})
-    fn_args = replace(houses, settings=settings).fn_args(tmp_path)
-    run_fn(fn_args)
-    serve = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_raw"]
-    served = serve(side=tf.constant([["north"]] * 2), size=tf.constant([[2.0], [-900.0]]))
-    assert served["value"].numpy()[0] == pytest.approx(14, rel=0.3)
-    assert served["value"].numpy()[1] >= 0
+def test_quantiles_that_both_models_have_are_taken_over() -> None:
+    old, new = (
+        Description("mlp", "regression", (), with_quantiles(levels).outputs(()), (), {})
+        for levels in ([0.05, 0.95], [0.05, 0.5, 0.95])
+    )
+    keys = new.keys(Axis("classes"), 4), old.keys(Axis("classes"), 3)
+    assert keys[1] == ["regression", "quantile 0.05", "quantile 0.95"]
+    kept = set(keys[0]) & set(keys[1])
+    assert set(keys[0]) - kept == {"quantile 0.5"}
