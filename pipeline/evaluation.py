@@ -133,10 +133,10 @@ def _metric_config(name: str, metric: Metric, threshold: Threshold | None) -> tf
         direction, worst = tfma.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance
     else:
         direction, worst = tfma.MetricDirection.LOWER_IS_BETTER, threshold.tolerance
-    change = tfma.GenericChangeThreshold(direction=direction, absolute={"value": worst})
+    threshold_of = tfma.MetricThreshold(value_threshold=bounds)
+    if metric.is_compared:
+        change = tfma.GenericChangeThreshold(direction=direction, absolute={"value": worst})
+        threshold_of.change_threshold.CopyFrom(change)
     # Of the whole split: a threshold without a slice would hold for every slice.
-    config.per_slice_thresholds.add(
-        slicing_specs=[tfma.SlicingSpec()],
-        threshold=tfma.MetricThreshold(value_threshold=bounds, change_threshold=change),
-    )
+    config.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()], threshold=threshold_of)
     return config

@@ -41,10 +41,14 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
             )
         case "focal", Task.MULTICLASS:
             return OneHotLoss(len(problem.classes), smoothing, settings.gamma)
+        case "mse", _:
+            return problem.target.whole_loss(tf_keras.losses.MeanSquaredError(), problem)
         case "mae", _:
-            return tf_keras.losses.MeanAbsoluteError()
+            return problem.target.whole_loss(tf_keras.losses.MeanAbsoluteError(), problem)
         case "huber", _:
-            return tf_keras.losses.Huber(settings.delta or problem.label_deviation)
+            delta = settings.delta or problem.label_deviation
+            loss = tf_keras.losses.Huber(delta / problem.target.loss_unit(problem))
+            return problem.target.whole_loss(loss, problem)
     return problem.make_loss()
 
 

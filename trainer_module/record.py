@@ -14,6 +14,7 @@ from trainer_module.loops.length import choose_batch_size, choose_stopping
 from trainer_module.runtime import Runtime
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.strategies.worker_counters import read_counts
+from trainer_module.weights import describe_imbalance
 
 RECORD_FILE = "training.json"
 """In the model run: how the training went."""
@@ -142,6 +143,11 @@ def _notes_on_steps(
             f"the train split's {train.examples} examples are no multiple of the global batch of "
             f"{train.global_batch_size}: an epoch's last step begins the next round of them"
         )
+    problem = train.reader.problem
+    if not settings.train.class_weights:
+        counts = train.content.label_counts
+        if said := describe_imbalance(problem.label, problem.classes, counts):
+            yield said
     shares = train.examples_per_worker
     if train.source == "files" and len(set(shares)) > 1:
         yield (

@@ -10,6 +10,8 @@ import tensorflow as tf
 from trainer_module.errors import TrainingError
 
 BALANCED = "balanced"
+RARE = 0.2
+"""A class is worth a note that has less than this of the examples that an even share would be."""
 
 
 def weights_by_class(
@@ -43,6 +45,26 @@ def weights_by_class(
                 f"train.class_weights names {name!r}, which is no class of {label!r}; {hint}"
             )
     return tuple(given.get(name, 1.0) for name in classes)
+
+
+def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
+    """A line on the smallest class where it is rare, with the one that would weigh it.
+
+    Args:
+      label: the label's column.
+      classes: their names by index; none if the label is a number.
+      counts: examples of each in the train split.
+    """
+    if not classes or not sum(counts):
+        return None
+    count, name = min(zip(counts, classes, strict=False))
+    if count * len(classes) >= RARE * sum(counts):
+        return None
+    return (
+        f"class {name!r} of label {label!r} is {count / sum(counts):.2g} of the train split "
+        f"({count:,} of {sum(counts):,} examples): `train: {{class_weights: {BALANCED}}}` would "
+        "make all classes count alike"
+    )
 
 
 def weigh(

@@ -127,6 +127,15 @@ def _r2(labels: np.ndarray) -> tuple[float, float]:
     return 0.0, _explained_by_chance(labels)
 
 
+def _poisson_deviance(labels: np.ndarray) -> tuple[float, float]:
+    """That of the mean; what noise gains has a chi-squared distribution, by the dispersion."""
+    mean = labels.mean()
+    logs = np.log(np.where(labels > 0, labels, 1) / mean)
+    deviance = 2 * np.mean(labels * logs - labels + mean)
+    gain = labels.var() / mean * _Z**2 / len(labels)
+    return deviance, deviance - min(gain, deviance * (1 - _NEARLY))
+
+
 FORMULAS: dict[str, Formula] = {
     "accuracy": _accuracy,
     "auc": _auc,
@@ -142,6 +151,7 @@ FORMULAS: dict[str, Formula] = {
     "mae": _mae,
     "r2": _r2,
     "squared_correlation": _r2,
+    "poisson_deviance": _poisson_deviance,
 }
 """By the name of the metric in a config."""
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, TypeAlias
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from components.example_gen.csv_settings import CsvSettings
 from trainer_module.sections import RegisteredName
-from trainer_module.settings import Settings, Task
+from trainer_module.settings import Settings, Task, TaskSettings
 
 # The feature that holds the encoded image, of formats that hold images.
 IMAGE_FEATURE = "image"
@@ -101,7 +101,7 @@ class ExampleGenSettings(Settings):
     label: str
     """The column to predict; where the format holds images, the name that the label's feature
     gets."""
-    task: Task
+    target: TaskSettings = Field(alias="task")
     csv: CsvSettings = CsvSettings()
     """How CSV files are written."""
     weight: str = ""
@@ -122,6 +122,11 @@ class ExampleGenSettings(Settings):
     """Changes when somebody edits that schema."""
     code: str = ""
     """Changes with the code that reads the files."""
+
+    @property
+    def task(self) -> Task:
+        """What the label is."""
+        return self.target.family
 
     @property
     def format_spec(self) -> FormatSpec:

@@ -276,6 +276,19 @@ def thresholds_leave_room(config: PipelineConfig) -> Iterator[Issue]:
 
 
 @_rule
+def tolerances_are_of_what_is_compared(config: PipelineConfig) -> Iterator[Issue]:
+    """Some metrics are not held against the model in service."""
+    known = config.target.metrics()
+    for name, threshold in config.evaluate.thresholds.items():
+        if threshold.tolerance and name in known and not known[name].is_compared:
+            yield Issue(
+                f"evaluate.thresholds.{name}.tolerance",
+                f"found {threshold.tolerance:g}, but {name} is not compared with the model in "
+                "service; give it min or max",
+            )
+
+
+@_rule
 def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
     """What keeps rows of one customer, or of later days, out of training has to keep them out."""
     for key in ("split_by", "order_by"):

@@ -27,6 +27,17 @@ def loss_fits_the_task(config: PipelineConfig) -> Iterator[Issue]:
     )
 
 
+def own_losses_are_of_one_number(config: PipelineConfig) -> Iterator[Issue]:
+    """A loss of the user's knows nothing of quantiles."""
+    loss, task = config.train.loss, config.target
+    if loss is not None and loss.is_custom and not task.takes_own_loss:
+        yield Issue(
+            "train.loss",
+            f"found {loss.kind!r}, but with task.quantiles a model gives several numbers; use "
+            f"{enumerate_names(losses_for(task.kind), 'or')}, or leave task.quantiles out",
+        )
+
+
 def averages_have_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
     """The workers of parameter servers have no common last step of an epoch."""
     strategy, ema = config.train.strategy, config.train.optimizer.ema
@@ -156,6 +167,7 @@ def trees_begin_from_scratch(config: PipelineConfig) -> Iterator[Issue]:
 
 TRAIN_RULES = (
     loss_fits_the_task,
+    own_losses_are_of_one_number,
     averages_have_steps_in_order,
     averages_have_all_steps,
     class_weights_have_classes,

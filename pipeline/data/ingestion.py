@@ -32,7 +32,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
     return ExampleGenSettings(
         format=config.data.format,
         label=config.data.label,
-        task=config.task,
+        task=config.target.without_model_keys(),
         weight=config.data.weight or "",
         csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from sklearn import metrics as sk
 from trainer_data import Transformed
 
 from pipeline.config.loading import load_config
@@ -17,11 +19,15 @@ from pipeline.config.reference import config_reference
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from trainer_module.errors import ConfigError
+from trainer_module.losses import make_loss
 from trainer_module.problem import Problem
+from trainer_module.settings import LossSettings
 from trainer_module.tasks import TASKS
 from trainer_module.tasks.base import Metric, Task
 from trainer_module.tasks.regression import RegressionTask
 from trainer_module.trainer import run_fn
+from trainer_module.warm_start.axes import Axis
+from trainer_module.warm_start.description import Description
 
 TAXI = Path(__file__).parents[2] / "configs" / "taxi.yaml"
 
@@ -65,12 +71,12 @@ def test_config_takes_a_task_by_name_or_with_options() -> None:
     config = load("task={kind: share, steep: 2}", "evaluate={}")
     assert config.task is Task.REGRESSION
     carried = config.trainer_settings.to_custom_config()["scopeline"]["task"]
-    assert carried == {"kind": "share", "steep": 2}
+    assert carried == {"kind": "share", "steep": 2, "quantiles": []}
     with pytest.raises(ConfigError, match=r"task: found 'shre'; .*did you mean `share`\?"):
         load("task=shre")
     with pytest.raises(ConfigError, match=r"task.step: unknown key; did you mean `steep`\?"):
         load("task={kind: share, step: 2}", "evaluate={}")
-    with pytest.raises(ConfigError, match="'mse' is no metric for share; known: mae"):
+    with pytest.raises(ConfigError, match=r"'mse' is no metric for share; did you mean `mae`\?"):
         load("task=share", "evaluate={metrics: [mse]}")
     assert [metric.class_name for metric in make_eval_config(config).metrics_specs[0].metrics] == [
         "ExampleCount",
@@ -87,3 +93,99 @@ def test_a_task_is_trained_and_served(houses: Transformed, tmp_path: Path) -> No
     serve = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_raw"]
     served = serve(side=tf.constant([["north"]]), size=tf.constant([[2.0]]))
     assert 0 <= served["share"].numpy()[0] <= 1
+
+
+LEVELS = [0.1, 0.5, 0.9]
+
+
+def number_problem(task: Any, mean: float = 50.0, deviation: float = 4.0) -> Problem:
+    return Problem(task, "y", (), (), label_mean=mean, label_deviation=deviation)
+
+
+def with_quantiles(levels: list[float] = LEVELS) -> RegressionTask:
+    return RegressionTask(kind="regression", quantiles=levels)
+
+
+def test_quantiles_ascend_in_the_units_of_the_label() -> None:
+    problem = number_problem(with_quantiles())
+    assert problem.output_units == 4
+    output = problem.make_activation()(tf.constant([[0.0] * 4, [1.0, 3.0, 0.0, -3.0]])).numpy()
+    deviations = 4 * 1.2816
+    np.testing.assert_allclose(output[0], [50, 50 - deviations, 50, 50 + deviations], atol=0.01)
+    assert output[1, 0] == 54
+    np.testing.assert_allclose(np.sort(output[1, 1:]), output[1, 1:])
+    half = problem.make_activation()(tf.constant([[1.0, 2.0, 3.0, 4.0]], tf.float16))
+    assert half.dtype == tf.float32
+    served = problem.target.served(tf.constant(output), problem)
+    np.testing.assert_array_equal(served["value"], output[:, 0])
+    np.testing.assert_array_equal(served["quantiles"], output[:, 1:])
+
+
+def test_the_loss_of_quantiles_is_their_pinball_loss_beside_that_of_the_number() -> None:
+    problem = number_problem(with_quantiles())
+    random = np.random.default_rng(1)
+    truth, output = random.normal(50, 4, (20, 1)), random.normal(50, 4, (20, 4))
+    given = tf.constant(truth, tf.float32), tf.constant(output, tf.float32)
+    pinball = np.mean(
+        [
+            sk.mean_pinball_loss(truth[:, 0], output[:, i + 1], alpha=level)
+            for i, level in enumerate(LEVELS)
+        ]
+    )
+    for kind, number in [
+        ("mse", sk.mean_squared_error(truth, output[:, :1]) / 16),
+        ("mae", sk.mean_absolute_error(truth, output[:, :1]) / 4),
+    ]:
+        loss = make_loss(problem, LossSettings(kind=kind))
+        assert float(loss(*given)) == pytest.approx(number + pinball / 4, rel=1e-5)
+        again = tf_keras.losses.deserialize(tf_keras.losses.serialize(loss))
+        assert float(again(*given)) == pytest.approx(float(loss(*given)))
+    huber = make_loss(problem, LossSettings(kind="huber", delta=2))
+    alone = tf_keras.losses.Huber(2.0)(given[0], given[1][:, :1])
+    assert float(huber(*given)) == pytest.approx(float(alone) / 16 + pinball / 4, rel=1e-5)
+    mae, rmse = problem.make_metrics()
+    mae.update_state(*given)
+    rmse.update_state(*given)
+    assert float(mae.result()) == pytest.approx(sk.mean_absolute_error(truth, output[:, 0]))
+    assert float(rmse.result()) == pytest.approx(
+        sk.mean_squared_error(truth, output[:, 0]) ** 0.5, rel=1e-5
+    )
+
+
+def test_learnt_quantiles_cover_their_share() -> None:
+    """Of a label whose spread grows with the one number that there is."""
+    tf_keras.utils.set_random_seed(1)
+    random = np.random.default_rng(1)
+    size = random.uniform(0, 1, 4000).astype(np.float32)[:, np.newaxis]
+    label = (1000 + 100 * size * random.normal(size=size.shape)).astype(np.float32)
+    task = with_quantiles([0.1, 0.9])
+    problem = number_problem(task, float(label.mean()), float(label.std()))
+    hidden = tf_keras.layers.Dense(16, activation="relu")
+    model = tf_keras.Sequential([hidden, problem.make_output_layer()])
+    model.compile(tf_keras.optimizers.Adam(0.02), make_loss(problem, None))
+    model.fit(size, label, batch_size=200, epochs=12, verbose=0)
+    low, high = model.predict(size, verbose=0)[:, 1:].T
+    assert np.mean((low <= label[:, 0]) & (label[:, 0] <= high)) == pytest.approx(0.8, abs=0.05)
+    wide = size[:, 0] > 0.8
+    assert np.mean((high - low)[wide]) > 3 * np.mean((high - low)[size[:, 0] < 0.2])
+
+
+def test_counts_are_never_negative_and_begin_near_their_mean() -> None:
+    problem = number_problem("count", mean=5.0)
+    output = problem.make_activation()(tf.constant([[0.0], [-50.0], [1.0]])).numpy().ravel()
+    np.testing.assert_allclose(output, [5, 0, 5 * np.e], rtol=1e-5, atol=1e-12)
+    truth, predicted = [[0.0], [3.0], [7.0]], [[0.5], [2.0], [9.0]]
+    loss = float(make_loss(problem, None)(tf.constant(truth), tf.constant(predicted)))
+    assert loss == pytest.approx(np.mean(np.array(predicted) - truth * np.log(predicted)), rel=1e-4)
+    assert float(make_loss(problem, LossSettings(kind="mse"))([[2.0]], [[4.0]])) == 4
+
+
+def test_quantiles_that_both_models_have_are_taken_over() -> None:
+    old, new = (
+        Description("mlp", "regression", (), with_quantiles(levels).outputs(()), (), {})
+        for levels in ([0.05, 0.95], [0.05, 0.5, 0.95])
+    )
+    keys = new.keys(Axis("classes"), 4), old.keys(Axis("classes"), 3)
+    assert keys[1] == ["regression", "quantile 0.05", "quantile 0.95"]
+    kept = set(keys[0]) & set(keys[1])
+    assert set(keys[0]) - kept == {"quantile 0.5"}

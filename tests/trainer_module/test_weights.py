@@ -15,7 +15,7 @@ from trainer_data import Transformed, read_record, transformed_once
 from trainer_module.errors import TrainingError
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.trainer import load_data, open_strategy, run_fn
-from trainer_module.weights import weigh, weights_by_class
+from trainer_module.weights import describe_imbalance, weigh, weights_by_class
 
 CLASSES = ("bronze", "gold", "silver")
 
@@ -33,6 +33,16 @@ def test_classes_that_are_not_named_count_once() -> None:
     assert weights_by_class(None, "plan", CLASSES, (1, 1, 1)) == ()
     with pytest.raises(TrainingError, match=r"'golden', which is no class of 'plan'; did you mean"):
         weights_by_class({"golden": 5.0}, "plan", CLASSES, (1, 1, 1))
+
+
+def test_a_rare_class_is_said_once() -> None:
+    said = describe_imbalance("plan", CLASSES, (500, 20, 480))
+    assert said == (
+        "class 'gold' of label 'plan' is 0.02 of the train split (20 of 1,000 examples): "
+        "`train: {class_weights: balanced}` would make all classes count alike"
+    )
+    assert describe_imbalance("plan", CLASSES, (500, 70, 430)) is None
+    assert describe_imbalance("price", (), ()) is None
 
 
 def test_weights_of_both_kinds_are_multiplied() -> None:

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, mo
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
 from trainer_module.settings.optimizer import as_kind
-from trainer_module.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -23,13 +22,15 @@ class LossSpec:
     """Keys that not every loss reads."""
 
 
-_CLASSES = (Task.BINARY, Task.MULTICLASS)
+_CLASSES = ("binary", "multiclass")
+_NUMBERS = ("regression", "count")
 LOSSES = {
     "cross_entropy": LossSpec(_CLASSES, reads=("label_smoothing",)),
     "focal": LossSpec(_CLASSES, reads=("gamma", "label_smoothing")),
-    "mse": LossSpec((Task.REGRESSION,)),
-    "mae": LossSpec((Task.REGRESSION,)),
-    "huber": LossSpec((Task.REGRESSION,), reads=("delta",)),
+    "poisson": LossSpec(("count",)),
+    "mse": LossSpec(_NUMBERS),
+    "mae": LossSpec(_NUMBERS),
+    "huber": LossSpec(_NUMBERS, reads=("delta",)),
 }
 """The losses by name. The first of a task is its usual one."""
 

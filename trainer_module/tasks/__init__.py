@@ -15,6 +15,7 @@ TASKS = {
     "binary": f"{_TASKS}.binary.BinaryTask",
     "multiclass": f"{_TASKS}.multiclass.MulticlassTask",
     "regression": f"{_TASKS}.regression.RegressionTask",
+    "count": f"{_TASKS}.count.CountTask",
 }
 """Import paths of the tasks by the name in `task`."""
 

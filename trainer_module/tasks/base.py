@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from trainer_module.sections import Settings
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from trainer_module.problem import Problem
 
 OWN_METRICS = "components.evaluator.metrics"
-"""The module of those metrics that neither TFMA nor Keras has."""
+NUMBER_METRICS = "components.evaluator.number_metrics"
+"""The modules of those metrics that neither TFMA nor Keras has."""
 
 
 class Task(StrEnum):
@@ -46,6 +49,9 @@ class Metric:
     """Where the class is; empty for one that TFMA or Keras knows by its name."""
     options: dict[str, Any] = field(default_factory=dict)
     """Its arguments besides the name."""
+    is_compared: bool = True
+    """Whether a threshold holds against the model in service too; not where a value may be too
+    small as well as too large, or another model need not have any."""
 
 
 class BaseTask(Settings):
@@ -53,6 +59,14 @@ class BaseTask(Settings):
 
     kind: str
     family: ClassVar[Task]
+    needs: ClassVar[str] = ""
+    """What every row's label has to be, in words; empty where any value will do."""
+    otherwise: ClassVar[str] = ""
+    """Tasks for labels that are not."""
+
+    def takes(self, labels: np.ndarray) -> np.ndarray:
+        """Which raw labels the task can use, [rows] bool; asked where it `needs` something."""
+        return np.ones(len(labels), bool)
 
     def without_model_keys(self) -> BaseTask:
         """The same with those keys alone that matter to who reads the data.
@@ -60,6 +74,11 @@ class BaseTask(Settings):
         What only a model reads is no part of their cache keys.
         """
         return self
+
+    @property
+    def takes_own_loss(self) -> bool:
+        """Whether a model's whole output is what a loss of the user's compares with the label."""
+        return True
 
     def metrics(self) -> Mapping[str, Metric]:
         """What Evaluator can measure, by the names of a config."""
@@ -103,6 +122,16 @@ class BaseTask(Settings):
     def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
         """The usual loss, new."""
         raise NotImplementedError
+
+    def loss_unit(self, problem: Problem) -> float:
+        """What labels and numbers are divided by before the loss of a model's number is taken."""
+        del problem
+        return 1.0
+
+    def whole_loss(self, loss: tf_keras.losses.Loss, problem: Problem) -> tf_keras.losses.Loss:
+        """The loss of all that a model gives, from that of its classes or its number."""
+        del problem
+        return loss
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """New metrics, which training shows after each epoch."""

@@ -1,64 +1,82 @@
-"""Regression: a number."""
+"""Regression: a number, and on request quantiles of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from trainer_module.errors import DataError
-from trainer_module.tasks.base import OWN_METRICS, BaseTask, Metric, Task
+from pydantic import AfterValidator
+
+from trainer_module.tasks.base import NUMBER_METRICS, BaseTask, Metric
+from trainer_module.tasks.numbers import ERRORS, NumberTask
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
 
-    from trainer_module.features.raw_columns import AnyTensor
     from trainer_module.problem import Problem
 
 
-class RegressionTask(BaseTask):
+def _check_quantiles(levels: list[float]) -> list[float]:
+    ascend = all(low < high for low, high in pairwise([0.0, *levels, 1.0]))
+    if levels and (len(levels) < 2 or not ascend):
+        raise ValueError(
+            "right are two or more numbers between 0 and 1 in ascending order, such as "
+            "[0.05, 0.95], between which nine of ten labels lie"
+        )
+    return levels
+
+
+class RegressionTask(NumberTask):
     """A number."""
 
     kind: Literal["regression"]
-    family: ClassVar[Task] = Task.REGRESSION
+    quantiles: Annotated[list[float], AfterValidator(_check_quantiles)] = []
+    """Quantiles of the label to predict beside it, such as `[0.05, 0.95]`: the interval between the
+    first and the last."""
+
+    def without_model_keys(self) -> BaseTask:
+        """Without the quantiles."""
+        return self.model_copy(update={"quantiles": []})
+
+    @property
+    def takes_own_loss(self) -> bool:
+        """Not with quantiles beside the number."""
+        return not self.quantiles
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Errors, and what of the label's variance is explained."""
-        return {
-            "mse": Metric("MeanSquaredError", higher_is_better=False),
-            "mae": Metric("MeanAbsoluteError", higher_is_better=False),
+        """Errors, what of the label's variance is explained, and how good the quantiles are."""
+        of_number = {
+            **ERRORS,
             "mape": Metric("MeanAbsolutePercentageError", higher_is_better=False),
-            "rmse": Metric("RootMeanSquaredError", higher_is_better=False),
-            "r2": Metric("CoefficientOfDetermination", module=OWN_METRICS),
             "squared_correlation": Metric("SquaredPearsonCorrelation"),
+        }
+        if not self.quantiles:
+            return of_number
+        return of_number | {
+            "coverage": _of_quantiles("Coverage", higher_is_better=True),
+            "interval_width": _of_quantiles("IntervalWidth"),
+            "pinball_loss": _of_quantiles("PinballLoss", levels=self.quantiles),
         }
 
     def usual_metrics(self) -> tuple[str, ...]:
         """The squared error, which training makes small, decides."""
-        return ("mse", "mae")
-
-    def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
-        """The number as it is."""
-        import tensorflow as tf
-
-        from trainer_module.features.raw_columns import dense_numbers
-
-        if column.dtype == tf.string:
-            raise DataError(
-                f"label {label!r} holds text, but task: {self.kind} predicts a number; use task: "
-                "binary or multiclass."
-            )
-        return dense_numbers(column)
+        return ("mse", "mae", *(("coverage", "interval_width") if self.quantiles else ()))
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
-        """The number."""
-        return (self.kind,)
+        """The number, then the quantiles."""
+        return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
 
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
         """From the scale of a fresh model, about -1 to 1, to that of the label.
 
         Otherwise a label in the thousands would take thousands of steps to come near.
         """
+        if self.quantiles:
+            from trainer_module.tasks import quantiles
+
+            return quantiles.make_activation(problem, self.quantiles)
         import tensorflow as tf
         import tf_keras
 
@@ -66,30 +84,47 @@ class RegressionTask(BaseTask):
             problem.label_deviation, problem.label_mean, dtype=tf.float32
         )
 
-    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
-        """A dense layer, brought to the label's scale."""
-        import tf_keras
-
-        dense = tf_keras.layers.Dense(problem.output_units)
-        return tf_keras.Sequential([dense, self.make_activation(problem)], name="output")
-
     def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
-        """The mean squared error."""
+        """The mean squared error, and with quantiles their pinball loss."""
         import tf_keras
 
-        return tf_keras.losses.MeanSquaredError()
+        return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem)
+
+    def loss_unit(self, problem: Problem) -> float:
+        """With quantiles the label's standard deviation, so that all parts of the loss count."""
+        return problem.label_deviation if self.quantiles else 1.0
+
+    def whole_loss(self, loss: tf_keras.losses.Loss, problem: Problem) -> tf_keras.losses.Loss:
+        """With the pinball loss of the quantiles, if there are any."""
+        if not self.quantiles:
+            return loss
+        from trainer_module.tasks.quantiles import NumberAndPinballLoss
+
+        return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
-        """The mean absolute error, and the root of the squared one."""
-        import tf_keras
+        """The number's mean absolute error, and the root of its squared one."""
+        if not self.quantiles:
+            return super().make_metrics()
+        from trainer_module.tasks import quantiles
 
         return [
-            tf_keras.metrics.MeanAbsoluteError(name="mae"),
-            tf_keras.metrics.RootMeanSquaredError(name="rmse"),
+            quantiles.NumberMeanAbsoluteError(name="mae"),
+            quantiles.NumberRootMeanSquaredError(name="rmse"),
         ]
 
-    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
-        """`value` [batch]."""
-        import tensorflow as tf
+    def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The number as `predictions`, and the `quantiles`."""
+        if not self.quantiles:
+            return super().measured(output)
+        return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
 
-        return {"value": tf.reshape(output, [-1])}
+    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+        """`value` [batch], and `quantiles` [batch, levels] in ascending order, if there are any."""
+        if not self.quantiles:
+            return super().served(output, problem)
+        return {"value": output[:, 0], "quantiles": output[:, 1:]}
+
+
+def _of_quantiles(class_name: str, higher_is_better: bool = False, **options: object) -> Metric:
+    return Metric(class_name, higher_is_better, NUMBER_METRICS, options, is_compared=False)

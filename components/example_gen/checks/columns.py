@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable, Sequence
 
-from components.example_gen.checks.rows import regression_label_error
+from components.example_gen.checks.rows import unusable_label
 from components.example_gen.columns import (
     Column,
     ColumnKind,
@@ -52,7 +52,7 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
             and column.kind is ColumnKind.BYTES
             and cell is not None
         ):
-            raise regression_label_error(name, cell, _way_out(column, settings))
+            raise unusable_label(settings, cell, _way_out(column, settings))
         return
     if cell is None or not column.is_mixed or name in settings.mixed_columns:
         return

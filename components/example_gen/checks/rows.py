@@ -20,7 +20,6 @@ from components.example_gen.columns import (
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
-from trainer_module.settings import Task
 
 
 @dataclass
@@ -32,6 +31,10 @@ class Report:
     """Number of rows by split."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
     """Number of rows by split and value of the label; empty for regression."""
+    label_bounds: tuple[float, float] | None = None
+    """The smallest and the largest label, of numbers; None where there are none."""
+    weighed: set[str] = field(default_factory=set)
+    """The splits with a row that counts."""
     unlabelled: list[Cell] = field(default_factory=list)
     """The first row without a label."""
     unlabelled_rows: int = 0
@@ -61,7 +64,8 @@ class Report:
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
         if settings.weight:
-            check_weights(rows, first, settings.weight)
+            counts = check_weights(rows, first, settings.weight) > 0
+            self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
         for name, count in zip(
             split_names, np.bincount(splits, minlength=len(split_names)), strict=True
         ):
@@ -77,6 +81,8 @@ class Report:
         _check_labels(labels.flatten(), lengths, first, settings)
         if settings.task.is_classification:
             self._add_classes(labels.flatten(), splits, split_names)
+        else:
+            self._add_numbers(labels.flatten())
 
     def _add_unlabelled(self, lengths: np.ndarray, first: Cell) -> None:
         missing = np.flatnonzero(lengths == 0)
@@ -93,6 +99,18 @@ class Report:
             total = self.classes.setdefault(name, Counter())
             total.update(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
 
+    def _add_numbers(self, labels: pa.Array) -> None:
+        if len(labels):
+            bounds = pc.min_max(labels).as_py()
+            self._widen((bounds["min"], bounds["max"]))
+
+    def _widen(self, bounds: tuple[float, float] | None) -> None:
+        if self.label_bounds is None or bounds is None:
+            self.label_bounds = self.label_bounds or bounds
+        else:
+            low, high = zip(self.label_bounds, bounds, strict=True)
+            self.label_bounds = min(low), max(high)
+
     @classmethod
     def sum(cls, reports: Iterable[Report]) -> Report:
         """One report of all that the reports cover."""
@@ -102,6 +120,8 @@ class Report:
             total.rows += report.rows
             for split, counts in report.classes.items():
                 total.classes.setdefault(split, Counter()).update(counts)
+            total._widen(report.label_bounds)
+            total.weighed |= report.weighed
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
             total.files.add(report.files)
@@ -142,24 +162,28 @@ def _check_labels(
             f"Label {settings.label!r} has {lengths[row]} values in row {first.row + row} of"
             f" {first.file}: every row needs exactly one."
         )
-    if settings.task is not Task.REGRESSION:
+    task = settings.target
+    if not task.needs:
         return
-    if pa.types.is_integer(labels.type):
-        return
-    numeric = pa.types.is_floating(labels.type)
-    bad = ~np.isfinite(labels.to_numpy()) if numeric else np.ones(len(labels), bool)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise regression_label_error(
-            settings.label, Cell(first.file, first.row + row, show_label(labels[row].as_py()))
-        )
+    is_number = pa.types.is_floating(labels.type) or pa.types.is_integer(labels.type)
+    usable = np.zeros(len(labels), bool)
+    if is_number or task.family.is_classification:
+        usable = task.takes(labels.to_numpy(zero_copy_only=False))
+    if not usable.all():
+        row = int(np.argmin(usable))
+        cell = Cell(first.file, first.row + row, show_label(labels[row].as_py()))
+        raise unusable_label(settings, cell)
 
 
-def regression_label_error(label: str, cell: Cell, way_out: str = "Correct it") -> DataError:
-    """The error for a label that is no finite number where the task is regression."""
+def unusable_label(
+    settings: ExampleGenSettings, cell: Cell, way_out: str = "Correct it"
+) -> DataError:
+    """The error for a label that the task cannot use."""
+    task = settings.target
     return DataError(
-        f"Label {label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task: regression"
-        f" needs a finite number in every row. {way_out}, or choose task: binary or multiclass."
+        f"Label {settings.label!r} is {cell.value!r} in row {cell.row} of {cell.file}, but task:"
+        f" {task.kind} needs {task.needs} in every row. {way_out}, or choose task:"
+        f" {task.otherwise}."
     )
 
 

@@ -11,13 +11,16 @@ from components.example_gen.columns import Cell, list_lengths
 from trainer_module.errors import DataError
 
 
-def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> None:
+def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
     """Refuses a batch in which some weight is missing, no number, infinite or negative.
 
     Args:
       rows: list columns of int64, float32 or binary.
       first: where the batch begins.
       name: the column of the weights.
+
+    Returns:
+      The weights, [rows] float64.
 
     Raises:
       DataError: names the first row that has no usable weight.
@@ -35,7 +38,7 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> None:
         numbers = values.to_numpy().astype(np.float64) if is_number else np.full(len(rows), -1.0)
         usable = np.isfinite(numbers) & (numbers >= 0)
     if usable.all():
-        return
+        return numbers
     row = int(np.argmin(usable))
     found = ", ".join(str(_show(value)) for value in column[row].as_py() or []) or "missing"
     raise DataError(

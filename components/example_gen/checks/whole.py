@@ -56,9 +56,27 @@ def check_report(
             f"Label {settings.label!r} is missing in {counted(report.unlabelled_rows, 'row')},"
             f" first in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
         )
+    if settings.weight:
+        _check_weighed(report, split_names, settings.weight)
     if settings.task.is_classification:
         notes += _check_classes(report.classes, split_names, settings, could_stratify)
+    elif report.label_bounds is not None and len(set(report.label_bounds)) == 1:
+        notes.append(
+            f"label {settings.label!r} is {report.label_bounds[0]:g} in every row: there is nothing"
+            " to learn; check data.label and the data"
+        )
     return notes
+
+
+def _check_weighed(report: Report, split_names: Sequence[str], weight: str) -> None:
+    """Refuses a split of which nothing could be learnt, or measured."""
+    idle = [name for name in split_names if name not in report.weighed]
+    if idle:
+        rows = counted(report.rows[idle[0]], "row")
+        raise DataError(
+            f"Weight {weight!r} is 0 in all {rows} of split {idle[0]!r}, so that none of them"
+            " would count: check data.weight and the data."
+        )
 
 
 def _check_splits(
@@ -98,6 +116,11 @@ def _check_classes(
             f" two: choose task: {other}, or check data.label."
         )
     notes = []
+    if settings.target.kind == "multiclass" and len(total) == 2:
+        notes.append(
+            f"label {settings.label!r} has 2 classes ({shown}): with task: binary the area under"
+            " the ROC curve, precision and recall are measured too"
+        )
     way_out = "add examples of it, or leave it out"
     if could_stratify:
         way_out = "write data: {stratify: true}, which trains on each class, or add examples of it"

@@ -10,6 +10,7 @@ import tensorflow_model_analysis as tfma
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
+from pipeline.config.metrics import find_metric
 from pipeline.config.settings import PipelineConfig, Threshold
 from pipeline.evaluation import (
     BASELINE,
@@ -62,7 +63,7 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
         MetricResult(
             name=name,
             value=candidate.get(name, math.nan),
-            in_service=baseline.get(name) if baseline else None,
+            in_service=_in_service(baseline, name, config),
             needs=_needs(config, name, baseline is not None, constant),
             ok=name not in failed,
         )
@@ -71,6 +72,20 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items()}
     reason = _reason(results, config, blessed, constant)
     return EvaluationReport(blessed, reason, results, slices)
+
+
+def _in_service(
+    baseline: dict[str, float] | None, name: str, config: PipelineConfig
+) -> float | None:
+    """A metric of the model in service; None where it has none, such as one without quantiles."""
+    value = (baseline or {}).get(name)
+    is_there = value is not None and (math.isfinite(value) or _is_compared(name, config))
+    return value if is_there else None
+
+
+def _is_compared(name: str, config: PipelineConfig) -> bool:
+    """Whether a threshold of a metric holds against the model in service too."""
+    return find_metric(config.target, name, has_maximum=False).is_compared
 
 
 def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -119,7 +134,7 @@ def _needs(
         needs.append(f"at least {threshold.min:g}")
     if threshold.max is not None:
         needs.append(f"at most {threshold.max:g}")
-    if has_baseline:
+    if has_baseline and _is_compared(name, config):
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         needs.append(f"not worse than in service{slack}")
     return ", ".join(needs)

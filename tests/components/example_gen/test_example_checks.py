@@ -58,9 +58,27 @@ def test_one_class_only(tmp_path, refusal):
     assert "Label 'label' is 'yes' in every row: a classifier needs two classes" in message
 
 
-def test_one_value_of_a_regression_label_is_allowed(tmp_path, generate):
+def test_one_value_of_a_regression_label_is_a_note(tmp_path, execute):
     write(tmp_path, [1.5] * 40)
-    assert sum(map(len, generate(tmp_path, task="regression").values())) == 40
+    assert read_notes(execute(tmp_path, task="regression")) == [
+        "label 'label' is 1.5 in every row: there is nothing to learn; check data.label and the "
+        "data"
+    ]
+
+
+@pytest.mark.parametrize(("odd", "shown"), [("-1", "-1.0"), ("2.5", "2.5"), ("many", "many")])
+def test_a_count_that_is_none(tmp_path, refusal, odd, shown):
+    write(tmp_path, [*[0, 3] * 10, odd, *[0, 7] * 10])
+    message = refusal(tmp_path, task="count")
+    assert f"Label 'label' is '{shown}' in row 22 of {tmp_path}/a.csv, but task: count" in message
+    assert "needs a whole number that is not negative in every row" in message
+    assert message.endswith("or choose task: regression.")
+
+
+def test_two_classes_for_a_multiclass_task_are_a_note(tmp_path, execute):
+    write(tmp_path, ["yes", "no"] * 20)
+    (note,) = read_notes(execute(tmp_path, task="multiclass"))
+    assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary the area")
 
 
 def test_three_classes_for_a_binary_task(tmp_path, refusal):

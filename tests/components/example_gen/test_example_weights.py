@@ -35,6 +35,14 @@ def test_there_is_no_such_column(tmp_path, refusal):
     assert "There is no column 'trusts', which data.weight names; did you mean 'trust'?" in message
 
 
+def test_no_row_counts(tmp_path, refusal):
+    rows = "\n".join(f"{i % 2},{i},0" for i in range(40))
+    (tmp_path / "a.csv").write_text(f"label,x,trust\n{rows}\n")
+    message = refusal(tmp_path, weight="trust")
+    assert message.startswith("Weight 'trust' is 0 in all ")
+    assert "rows of split 'train', so that none of them would count" in message
+
+
 def test_zero_is_a_weight(tmp_path, generate):
     write(tmp_path, "0")
     assert sum(map(len, generate(tmp_path, weight="trust").values())) == 41

@@ -25,6 +25,7 @@ from trainer_module.export import (
     EXAMPLES,
 )
 from trainer_module.tasks import as_task
+from trainer_module.tasks.base import BaseTask
 
 ROWS = 24
 """Half of them are labelled 1, and half are in each zone."""
@@ -89,16 +90,16 @@ def write_examples(folder: Path, **scores: Sequence[float]) -> Artifact:
     return examples
 
 
-def write_model(folder: Path, scores: str) -> Artifact:
-    """A SavedModel with the signatures of ours that evaluation uses; it reads its scores."""
+def write_model(folder: Path, scores: str, *more: str, task: BaseTask | str = "binary") -> Artifact:
+    """A SavedModel with the signatures of ours that evaluation uses; it reads what it says."""
     module = tf.Module()
-    spec = {scores: tf.io.FixedLenFeature([1], tf.float32)}
+    spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in (scores, *more)}
     label = {"label": tf.io.FixedLenFeature([1], tf.int64)}
 
     @tf.function(autograph=False)
     def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = tf.io.parse_example(examples, spec)[scores]
-        return as_task("binary").measured(found)
+        found = tf.io.parse_example(examples, spec)
+        return as_task(task).measured(tf.concat([found[name] for name in spec], 1))
 
     @tf.function(autograph=False)
     def eval_label(examples: tf.Tensor) -> dict[str, tf.Tensor]:

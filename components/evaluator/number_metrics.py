@@ -1,0 +1,148 @@
+"""Metrics of numbers that TFMA has not got: weighted means of what each example comes to."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import apache_beam as beam
+import numpy as np
+from tensorflow_model_analysis.metrics import metric_types, metric_util
+from tensorflow_model_analysis.proto import config_pb2
+
+
+class MeanMetric(metric_types.Metric):
+    """A weighted mean over the examples."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(metric_util.merge_per_key_computations(self._make_computations), name=name)
+
+    @abstractmethod
+    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+        """What one example comes to.
+
+        Args:
+          truth: its label.
+          predicted: what the model says.
+          quantiles: ascending; empty where the model predicts none.
+        """
+
+    def _make_computations(
+        self,
+        name: str,
+        eval_config: config_pb2.EvalConfig | None = None,
+        model_name: str = "",
+        output_name: str = "",
+        example_weighted: bool = False,
+    ) -> metric_types.MetricComputations:
+        key = metric_types.MetricKey(
+            name,
+            model_name=model_name,
+            output_name=output_name,
+            example_weighted=example_weighted,
+        )
+
+        def add(element: metric_types.StandardMetricInputs) -> Iterable[tuple[float, float]]:
+            quantiles = _quantiles(element, model_name)
+            for label, number, weight in metric_util.to_label_prediction_example_weight(
+                element,
+                eval_config=eval_config,
+                model_name=model_name,
+                output_name=output_name,
+                example_weighted=example_weighted,
+            ):
+                value = self.of_example(float(label.item()), float(number.item()), quantiles)
+                yield float(weight.item()), float(weight.item()) * value
+
+        combiner = _MeanCombiner(key, add)
+        return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
+
+
+def _quantiles(element: metric_types.StandardMetricInputs, model_name: str) -> np.ndarray:
+    """What the signature of evaluation gives beside its predictions; of models that have some."""
+    output = element.prediction
+    if model_name:
+        output = output[model_name]
+    if not isinstance(output, Mapping) or "quantiles" not in output:
+        return np.zeros(0)
+    return np.asarray(output["quantiles"], np.float64).ravel()
+
+
+class _MeanCombiner(beam.CombineFn):
+    """Weights and weighted values, added up."""
+
+    def __init__(
+        self,
+        key: metric_types.MetricKey,
+        read: Callable[[metric_types.StandardMetricInputs], Iterable[tuple[float, float]]],
+    ) -> None:
+        super().__init__()
+        self._key = key
+        self._read = read
+
+    def create_accumulator(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def add_input(
+        self, accumulator: tuple[float, float], element: metric_types.StandardMetricInputs
+    ) -> tuple[float, float]:
+        return self.merge_accumulators([accumulator, *self._read(element)])
+
+    def merge_accumulators(
+        self, accumulators: Iterable[tuple[float, float]]
+    ) -> tuple[float, float]:
+        weights, totals = zip(*accumulators, strict=True)
+        return math.fsum(weights), math.fsum(totals)
+
+    def extract_output(
+        self, accumulator: tuple[float, float]
+    ) -> dict[metric_types.MetricKey, float]:
+        weight, total = accumulator
+        return {self._key: total / weight if weight else math.nan}
+
+
+class Coverage(MeanMetric):
+    """The share of the labels between the first and the last quantile."""
+
+    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+        """NaN of a model without quantiles."""
+        del predicted
+        return float(quantiles[0] <= truth <= quantiles[-1]) if len(quantiles) else math.nan
+
+
+class IntervalWidth(MeanMetric):
+    """How far the first and the last quantile are apart."""
+
+    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+        """NaN of a model without quantiles."""
+        del truth, predicted
+        return float(quantiles[-1] - quantiles[0]) if len(quantiles) else math.nan
+
+
+class PinballLoss(MeanMetric):
+    """The mean over the quantiles of what makes each of them small when it is right."""
+
+    def __init__(self, name: str, levels: Sequence[float]) -> None:
+        super().__init__(name)
+        self._levels = np.array(levels)
+
+    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+        """NaN of a model with another number of quantiles."""
+        del predicted
+        if len(quantiles) != len(self._levels):
+            return math.nan
+        error = truth - quantiles
+        return float(np.maximum(self._levels * error, (self._levels - 1) * error).mean())
+
+
+class PoissonDeviance(MeanMetric):
+    """Twice what a count's likelihood lacks of that of a perfect prediction."""
+
+    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+        """0 where it is right; infinite where it is 0 and the count is not."""
+        del quantiles
+        if predicted <= 0:
+            return 0.0 if truth == predicted == 0 else math.inf
+        surprise = truth * math.log(truth / predicted) if truth else 0.0
+        return 2 * (surprise - truth + predicted)

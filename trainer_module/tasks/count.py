@@ -1,0 +1,57 @@
+"""Count: how often something happens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from trainer_module.tasks.base import NUMBER_METRICS, Metric
+from trainer_module.tasks.numbers import ERRORS, NumberTask
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from trainer_module.problem import Problem
+
+
+class CountTask(NumberTask):
+    """How often something happens: the expected number, which is never negative."""
+
+    kind: Literal["count"]
+    needs: ClassVar[str] = "a whole number that is not negative"
+    otherwise: ClassVar[str] = "regression"
+
+    def takes(self, labels: np.ndarray) -> np.ndarray:
+        """Whole ones from 0 on."""
+        return super().takes(labels) & (labels >= 0) & (labels == np.floor(labels))
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """The deviance of a Poisson distribution, and errors."""
+        deviance = Metric("PoissonDeviance", higher_is_better=False, module=NUMBER_METRICS)
+        return {"poisson_deviance": deviance, **ERRORS}
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """The deviance, which training makes small, decides."""
+        return ("poisson_deviance", "mae")
+
+    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+        """The exponential; a fresh model begins near the mean of the label."""
+        import tensorflow as tf
+        import tf_keras
+
+        begin = math.log(problem.label_mean) if problem.label_mean > 0 else 0.0
+        return tf_keras.Sequential(
+            [
+                tf_keras.layers.Rescaling(1.0, begin, dtype=tf.float32),
+                tf_keras.layers.Activation("exponential", dtype=tf.float32),
+            ]
+        )
+
+    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+        """The negative logarithm of a Poisson distribution's likelihood."""
+        import tf_keras
+
+        return tf_keras.losses.Poisson()
