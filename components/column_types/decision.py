@@ -158,7 +158,7 @@ def _many_values(facts: Facts) -> Choice | None:
 def _by_dtype(facts: Facts) -> Choice:
     """What numbers and text are if nothing speaks against it."""
     if not facts.is_text:
-        return Choice({"type": "numeric"}, "numbers")
+        return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
     return Choice({"type": "categorical"}, f"text of {facts.distinct:,} values")
 
 
