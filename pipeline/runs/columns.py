@@ -111,7 +111,7 @@ def count_types(choices: Mapping[str, Choice]) -> str:
 
 def gist_of_types(choices: Mapping[str, Choice]) -> str:
     """The types in a line: what is ignored by itself, and how many there are of the others."""
-    ignored = [n for n, c in choices.items() if c.is_ignored and c.reason != DECLARED]
+    ignored = sorted(n for n, c in choices.items() if c.is_ignored and c.reason != DECLARED)
     names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
     others = count_types({n: c for n, c in choices.items() if n not in ignored})
     return "; ".join(filter(None, (f"ignores {names}" if ignored else "", others)))
