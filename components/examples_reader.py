@@ -13,10 +13,14 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.example_gen.columns import first_values, list_lengths
+from components.example_gen.columns import flat_columns
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
+# Of a sample.
+_MOST_ROWS = 20_000
+_MOST_CELLS = 5_000_000
+_MOST_BYTES = 256 << 20
 
 
 def read_columns(
@@ -50,7 +54,15 @@ def read_columns(
         yield decoder.DecodeBatch(batch.tolist())
 
 
-def flat_values(column: pa.Array) -> pa.Array | None:
-    """A list column as flat values, null where there is none; None if a row has several."""
-    has_lists = list_lengths(column).max(initial=0) > 1
-    return None if has_lists else first_values(column)
+def read_sample(
+    examples: types.Artifact, split: str, features: Sequence[schema_pb2.Feature]
+) -> dict[str, pa.Array]:
+    """Columns of as many examples as are enough to say what they hold; see `flat_columns`."""
+    rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
+    batches, size = [], 0
+    for batch in read_columns([examples], split, features, rows):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > _MOST_BYTES:
+            break
+    return flat_columns(batches)

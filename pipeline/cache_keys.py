@@ -11,6 +11,13 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
 from trainer_module.settings import TrainerSettings
 
+_CODE = (
+    "trainer_module",
+    "components/column_types/choice.py",
+    "components/column_types/handing_on.py",
+)
+"""What Transform and Trainer run, and what tells them what the columns are."""
+
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
     """What Transform is told: without the model's settings, which must not invalidate its cache."""
@@ -44,5 +51,5 @@ def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ())
 
 
 def _custom_config(settings: TrainerSettings, import_paths: Iterable[str]) -> dict[str, object]:
-    code = code_fingerprint([ROOT / "trainer_module"], import_paths)
+    code = code_fingerprint((ROOT / path for path in _CODE), import_paths)
     return {**settings.to_custom_config(), CODE_KEY: code}

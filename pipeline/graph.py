@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfx import types
-from tfx.components import Pusher, StatisticsGen, Trainer, Transform
+from tfx.components import Pusher, StatisticsGen, Trainer
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration import pipeline
 from tfx.proto import pusher_pb2, trainer_pb2
 from tfx.types import standard_artifacts
 
+from components.column_types.transform import Transform
 from components.evaluator.component import Evaluator
 from components.example_validator.component import ExampleValidator
 from components.pusher.executor import AtomicPushExecutor
@@ -194,14 +195,24 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     # Says what the data has to look like: curated, or inferred from the first data and kept.
     schema_gen = SchemaGen(
         statistics=statistics,
+        examples=examples,
         curated=ingestion.curated_schema,
         kept=context.layout.kept_schema,
         revision=ingestion.schema_revision,
         label=config.data.label,
         task=config.task,
         images=config.columns_of(ImageFeature),
+        # What a function of the user's makes of a column is not known.
+        aside=None
+        if config.preprocessing
+        else filter(None, (config.data.label, config.data.weight)),
     ).with_id(ComponentId.SCHEMA_GEN.value)
-    add_code(schema_gen, "components/schema_gen")
+    add_code(
+        schema_gen,
+        "components/schema_gen",
+        "components/column_types",
+        "components/examples_reader.py",
+    )
     schema = schema_gen.outputs["schema"]
 
     # Finds what the data looked like before.
@@ -226,7 +237,12 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         compared_with=compared_with,
         examples=examples,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
-    code = ("example_validator", "examples_reader.py", "named_columns.py")
+    code = (
+        "example_validator",
+        "examples_reader.py",
+        "named_columns.py",
+        "column_types/choice.py",
+    )
     add_code(example_validator, *(f"components/{path}" for path in code))
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -179,6 +180,22 @@ def first_values(column: pa.Array) -> pa.Array:
     lengths = list_lengths(column)
     starts = np.cumsum(lengths) - lengths
     return column.flatten().take(pa.array(starts, mask=lengths == 0))
+
+
+def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
+    """Encoded columns as flat values, null where there is none; without those of several a row."""
+    columns = {}
+    for name in batches[0].schema.names if batches else []:
+        parts = [batch.column(name) for batch in batches]
+        if all(list_lengths(part).max(initial=0) <= 1 for part in parts):
+            columns[name] = _joined([first_values(part) for part in parts])
+    return columns
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """One array of all parts, of which some may have no type, as they have no value."""
+    typed = next((part.type for part in parts if not pa.types.is_null(part.type)), pa.null())
+    return pa.concat_arrays([part.cast(typed) for part in parts])
 
 
 def lists(values: pa.Array, lengths: np.ndarray) -> pa.LargeListArray:

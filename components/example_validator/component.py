@@ -25,6 +25,7 @@ from tfx.types.standard_component_specs import (
 )
 from tfx.utils import io_utils, writer_utils
 
+from components.column_types.choice import read_choices
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
 from components.example_validator.drift import Drift, Older
 from components.example_validator.review import review_examples, write_findings
@@ -67,13 +68,17 @@ class Executor(stock.Executor):
         name = exec_properties["compared_with"]
         self._older = Older(_load_statistics(previous), name) if previous else None
         self._checked = {}
+        chosen = read_choices(schema)
+        # What the config says of a column wins.
+        declared = json.loads(exec_properties["declared"])
+        unseen = {n for n, choice in chosen.items() if choice.is_ignored} - {*(declared or ())}
         output = super().Do(input_dict, output_dict, exec_properties)
         examples = input_dict.get(EXAMPLES_KEY)
         anomalies = find_anomalies(
             self._checked,
             schema,
             exec_properties["label"],
-            json.loads(exec_properties["ignored"]),
+            unseen | {*json.loads(exec_properties["ignored"])},
             self._drift.is_severe,
             examples[0] if examples else None,
         )
@@ -82,7 +87,6 @@ class Executor(stock.Executor):
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
         # Of columns that are not what the schema says, there is more to say than that.
-        declared = json.loads(exec_properties["declared"])
         is_sound = not any(anomaly.severe for anomaly in anomalies)
         if examples and is_sound and declared is not None:
             findings = review_examples(
@@ -90,7 +94,7 @@ class Executor(stock.Executor):
                 schema,
                 exec_properties["label"],
                 Task(exec_properties["task"]),
-                declared,
+                {*declared, *(n for n, choice in chosen.items() if not choice.is_by_dtype)},
             )
             write_findings(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), findings)
         return output

@@ -6,13 +6,12 @@ import json
 import posixpath
 from collections.abc import Collection, Sequence
 
-import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.dsl.io import fileio
 
 from components.example_validator.column_review import ColumnFinding, review_columns
-from components.examples_reader import flat_values, read_columns
+from components.examples_reader import read_sample
 from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
@@ -20,9 +19,6 @@ REVIEWED_SPLIT = "train"
 FILE = "columns.json"
 """In the artifact of the anomalies."""
 
-_MOST_ROWS = 20_000
-_MOST_CELLS = 5_000_000
-_MOST_BYTES = 256 << 20
 _SHOWN = 5
 """Of findings; the others are in the artifact."""
 
@@ -46,20 +42,7 @@ def review_examples(
     features = [f for f in schema.feature if f.name == label or f.name not in declared]
     if {feature.name for feature in features} <= {label}:
         return []
-    rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
-    batches, size = [], 0
-    for batch in read_columns([examples], REVIEWED_SPLIT, features, rows):
-        batches.append(batch)
-        size += batch.nbytes
-        if size > _MOST_BYTES:
-            break
-    if not batches:
-        return []
-    columns = {}
-    for name in batches[0].schema.names:
-        parts = [flat_values(batch.column(name)) for batch in batches]
-        if all(part is not None for part in parts):
-            columns[name] = _joined(parts)
+    columns = read_sample(examples, REVIEWED_SPLIT, features)
     return review_columns(columns, label, task) if label in columns else []
 
 
@@ -86,9 +69,3 @@ def show_findings(findings: Sequence[ColumnFinding]) -> list[str]:
     columns = ", ".join(finding.column for finding in findings[_SHOWN : 2 * _SHOWN])
     rest = f"{more} more columns are of no use to a model, such as {columns}"
     return [*map(str, findings[:_SHOWN]), *([rest] if more > 0 else [])]
-
-
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """One array of all parts, of which some may have no type, as they have no value."""
-    typed = next((part.type for part in parts if not pa.types.is_null(part.type)), pa.null())
-    return pa.concat_arrays([part.cast(typed) for part in parts])

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx import types
 from tfx.components.schema_gen.executor import DEFAULT_FILE_NAME
 from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, component_spec, standard_artifacts
-from tfx.types.standard_component_specs import SCHEMA_KEY, STATISTICS_KEY
+from tfx.types.standard_component_specs import EXAMPLES_KEY, SCHEMA_KEY, STATISTICS_KEY
 
+from components.column_types.choice import annotate, read_choices, strip_choices
+from components.column_types.decision import choose_types
+from components.column_types.facts import look_at
+from components.examples_reader import read_sample
 from components.schema_gen.files import keep_schema, read_schema, write_text
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from trainer_module.settings import Task
+
+_LOOKED_AT_SPLIT = "train"
+"""The split whose examples tell what columns are."""
 
 
 class Executor(base_executor.BaseExecutor):
@@ -38,7 +46,8 @@ class Executor(base_executor.BaseExecutor):
         """Takes `statistics`, gives `schema`.
 
         Raises:
-          DataError: the curated or the kept schema cannot be read, or lacks the label.
+          DataError: the curated or the kept schema cannot be read, lacks the label, or has an
+            annotation by which a column can be nothing.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         label, kept = exec_properties["label"], exec_properties["kept"]
@@ -53,10 +62,31 @@ class Executor(base_executor.BaseExecutor):
             ]
             task, images = Task(exec_properties["task"]), json.loads(exec_properties["images"])
             schema = infer_schema(statistics, label, task, images)
+            if exec_properties["aside"]:
+                _choose_types(schema, statistics, input_dict, exec_properties)
             keep_schema(kept, schema)
+        if exec_properties["aside"]:
+            read_choices(schema, given)
+        else:
+            strip_choices(schema)
         fill_gaps(schema)
         folder = artifact_utils.get_single_uri(output_dict[SCHEMA_KEY])
         write_text(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
+
+
+def _choose_types(
+    schema: schema_pb2.Schema,
+    statistics: Sequence[statistics_pb2.DatasetFeatureStatisticsList],
+    input_dict: Mapping[str, list[types.Artifact]],
+    exec_properties: Mapping[str, Any],
+) -> None:
+    """Writes into a schema what the columns of the first data are taken for."""
+    no_features = {*json.loads(exec_properties["aside"]), *json.loads(exec_properties["images"])}
+    features = [feature for feature in schema.feature if feature.name not in no_features]
+    examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
+    columns = read_sample(examples, _LOOKED_AT_SPLIT, features) if features else {}
+    total = sum(split.datasets[0].num_examples for split in statistics)
+    annotate(schema, choose_types(look_at(columns, total)))
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):
@@ -64,10 +94,11 @@ class SchemaGenSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
-        for name in ("curated", "kept", "revision", "label", "task", "images")
+        for name in ("curated", "kept", "revision", "label", "task", "images", "aside")
     }
     INPUTS = {
-        STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics)
+        STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
+        EXAMPLES_KEY: component_spec.ChannelParameter(type=standard_artifacts.Examples),
     }
     OUTPUTS = {SCHEMA_KEY: component_spec.ChannelParameter(type=standard_artifacts.Schema)}
 
@@ -81,32 +112,39 @@ class SchemaGen(base_component.BaseComponent):
     def __init__(
         self,
         statistics: types.BaseChannel,
+        examples: types.BaseChannel,
         curated: str | None,
         kept: str,
         revision: str,
         label: str,
         task: Task,
         images: Iterable[str] = (),
+        aside: Iterable[str] | None = None,
     ) -> None:
         """Constructs the component.
 
         Args:
           statistics: a channel of ExampleStatistics.
+          examples: a channel of Examples, the same; a sample tells what the columns are.
           curated: the path of a schema.pbtxt of the user's, or None.
           kept: where the schema inferred from the first data is kept.
           revision: the `schema_revision` of both.
           label: the label's column.
           task: what the model predicts; classes get a domain that later data has to keep.
           images: columns of encoded images, which have no domain.
+          aside: columns that are no features, such as the label. For the others types are chosen
+            and kept; None chooses none, and hands on none that are in the schema.
         """
         spec = SchemaGenSpec(
             statistics=statistics,
+            examples=examples,
             curated=curated or "",
             kept=kept,
             revision=revision,
             label=label,
             task=task.value,
             images=json.dumps(sorted(images)),
+            aside="" if aside is None else json.dumps(sorted(aside)),
             schema=types.Channel(type=standard_artifacts.Schema),
         )
         super().__init__(spec=spec)

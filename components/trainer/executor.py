@@ -15,6 +15,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import RUN_FN_KEY
 
+from components.column_types.handing_on import add_choices
 from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
@@ -75,6 +76,7 @@ class ClusterTrainerExecutor(GenericExecutor):
           TrainingError: there is no model at the end, or a process did not start in time.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
+        exec_properties = add_choices(input_dict, exec_properties)
         fn_args = self._GetFnArgs(input_dict, output_dict, exec_properties)
         options = TrainerOptions.from_environment()
         backup = backup_directory(

@@ -12,16 +12,19 @@ from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
+from pipeline.run_context import resolve_run
 from pipeline.versions.expiry import find_expired
 from pipeline.versions.hold import read_hold
+from trainer_module.errors import DataError
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
-    """Shows what a run would do: a line per component, with the reason."""
+    """Shows what a run would do: a line per component and what columns are, with the reasons."""
     layout = Layout.of(config, output)
     check_store(config, layout)
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
+        from pipeline.runs.columns import plan_columns
         from pipeline.runs.plan import make_plan
         from pipeline.runs.training import training_notes
 
@@ -33,6 +36,13 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             if component.runs and component.name == ComponentId.TRAINER:
                 notes += training_notes(config.train)
             pushes = component.runs and component.name == ComponentId.PUSHER
+        try:
+            columns = plan_columns(resolve_run(config, layout))
+        except DataError as error:
+            notes.append(f"what the columns are cannot be said: {error}")
+        else:
+            for line in columns.lines() if columns else ():
+                console.print(line, markup=False)
         if (hold := read_hold(layout)) is not None:
             notes.append(f"{hold}; a blessed model would wait")
         elif config.push.approve is Approve.MANUAL:

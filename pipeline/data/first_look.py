@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from components.example_gen.files.opening import is_gzip
 from components.example_gen.formats import FORMATS
 from components.example_gen.known_kinds import read_known_kinds
@@ -14,6 +16,9 @@ from pipeline.data.span_files import File
 from pipeline.data.spans import Span
 from pipeline.layout import Layout
 from trainer_module.sections import import_registered
+
+if TYPE_CHECKING:
+    from components.example_gen.first_look.tables import FirstRows
 
 MAX_BYTES = 64 << 20
 """More than that would take longer than what an early refusal saves; ExampleGen checks it."""
@@ -34,7 +39,7 @@ def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> None:
     """
     look = FORMATS[config.data.format].first_look
     is_local = not any(is_remote(file.path) for file in span.files)
-    if not look or not is_local or sum(map(_weight, span.files)) > MAX_BYTES:
+    if not look or not is_local or _is_large(span):
         return
     settings = reading_settings(config, layout)
     # A file may belong to several splits.
@@ -43,6 +48,32 @@ def look_at_data(config: PipelineConfig, layout: Layout, span: Span) -> None:
     # A column of earlier data that is gone is an anomaly, which ExampleValidator judges.
     known = sorted(columns | read_known_kinds(settings.schema_file).keys())
     check_named_columns(all_named_columns(config), known)
+
+
+def read_first_rows(config: PipelineConfig, layout: Layout, span: Span) -> FirstRows | None:
+    """The first rows of a table; None where they are elsewhere, are pictures, or would take long.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline.
+      span: what is read; data without spans counts as one.
+
+    Raises:
+      DataError: they cannot be used.
+    """
+    spec = FORMATS[config.data.format]
+    files = list(dict.fromkeys(file.path for file in span.files))
+    is_local = not any(map(is_remote, files))
+    if not spec.first_look or spec.holds_images or not is_local or _is_large(span):
+        return None
+    # Imported only now: most commands read no data.
+    from components.example_gen.first_look.tables import read_first_rows as read
+
+    return read(reading_settings(config, layout), files)
+
+
+def _is_large(span: Span) -> bool:
+    return sum(map(_weight, span.files)) > MAX_BYTES
 
 
 def _weight(file: File) -> int:

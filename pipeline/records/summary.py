@@ -108,6 +108,14 @@ class WindowSummary(BaseModel):
         return cls(spans=[span.name for span in window.spans], newest=str(window.newest))
 
 
+class ColumnSummary(BaseModel):
+    """One column, and what it is to the model."""
+
+    settings: dict[str, Any]
+    """As `features` in a config would have them."""
+    reason: str
+
+
 class WaitingSummary(BaseModel):
     """A blessed model that was not pushed."""
 
@@ -146,6 +154,8 @@ class RunSummary(BaseModel):
     window: WindowSummary | None = None
     examples: dict[str, int] = {}
     """By split, of the newest span where the data comes in spans."""
+    columns: dict[str, ColumnSummary] = {}
+    """What each column is to the model."""
     anomalies: list[str] = []
     drift: list[str] = []
     notes: list[str] = []

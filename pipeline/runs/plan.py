@@ -247,6 +247,8 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     elif old != new:
         if named in HASHES:
             yield HASHES[named]
+        elif named == "aside":
+            yield "which columns types are chosen for"
         elif named == "mixed_columns":
             yield "features: which columns are declared categorical or ignored"
         else:

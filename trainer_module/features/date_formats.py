@@ -137,6 +137,7 @@ LAYOUTS = (
 """Those that are found in data."""
 
 
+@functools.cache
 def candidates() -> list[tuple[str, Form]]:
     """Patterns and the forms that they stand for: the first that all values match is right."""
     forms = {**_FIRST_OF_MONTH, **{layout: layout for layout in LAYOUTS}}

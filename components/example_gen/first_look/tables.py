@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from components.example_gen.checks.rows import Report
 from components.example_gen.checks.whole import check_report
+from components.example_gen.columns import flat_columns
 from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
+
+MOST_ROWS = 20_000
+"""Of a first look at what columns hold."""
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The columns of the first rows of a table."""
+
+    columns: dict[str, pa.Array]
+    """[rows] each, null where a value is missing; without columns of several values a row."""
+    rows: int
+    is_all: bool
+    """Whether there are no more."""
 
 
 def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
@@ -29,3 +46,23 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
     check_report(report, [ALL], False, settings)
     return frozenset(kinds)
+
+
+def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> FirstRows:
+    """Reads the first rows of a table, as ExampleGen does.
+
+    Raises:
+      DataError: they cannot be used.
+    """
+    source = make_source(settings)
+    groups = source.plan(files)
+    kinds = merge_surveys([source.survey(group) for group in groups], settings)
+    read: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in (batch for group in groups for batch in source.read(group, kinds)):
+        part = batch.rows.slice(0, MOST_ROWS - rows)
+        read.append(part)
+        rows += part.num_rows
+        if part.num_rows < batch.rows.num_rows:
+            return FirstRows(flat_columns(read), rows, False)
+    return FirstRows(flat_columns(read), rows, True)

@@ -14,7 +14,9 @@ from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
+from tfx.utils import io_utils
 
+from components.column_types.choice import Choice, read_choices
 from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
@@ -120,6 +122,16 @@ class ArtifactReader:
         if not models or not any(map(_is_blessed, blessings)):
             return None
         return None if models[0].get_int_custom_property(WITHDRAWN_PROPERTY) else models[0]
+
+    def column_choices(self) -> dict[str, Choice]:
+        """What SchemaGen chose for columns of which the config need not say anything."""
+        return {
+            name: choice
+            for artifact in self.outputs(ComponentId.SCHEMA_GEN, "schema")
+            for name, choice in read_choices(
+                io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(artifact.uri))
+            ).items()
+        }
 
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""

@@ -10,7 +10,8 @@ from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventLog
-from pipeline.records.summary import MetricSummary, RunSummary, State
+from pipeline.records.summary import ColumnSummary, MetricSummary, RunSummary, State
+from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 from pipeline.runs.results.suspicion import DataSuspicion
 
@@ -87,6 +88,7 @@ class SummaryBuilder:
         readers: dict[str, Callable[[], str]] = {
             ComponentId.EXAMPLE_GEN: self._read_notes,
             ComponentId.STATISTICS_GEN: self._read_statistics,
+            ComponentId.SCHEMA_GEN: self._read_columns,
             ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
             ComponentId.TRAINER: self._read_training,
             ComponentId.EVALUATOR: self._read_evaluation,
@@ -102,6 +104,17 @@ class SummaryBuilder:
     def _read_statistics(self) -> str:
         self._summary.examples = self._reader.examples_per_split()
         return ", ".join(f"{split} {n:,}" for split, n in self._summary.examples.items())
+
+    def _read_columns(self) -> str:
+        chosen = self._reader.column_choices()
+        if not chosen:
+            return ""
+        types = effective_types(self._config, chosen)
+        self._summary.columns = {
+            name: ColumnSummary(settings=choice.settings, reason=choice.reason)
+            for name, choice in types.items()
+        }
+        return gist_of_types(types)
 
     def _read_anomalies(self) -> str:
         anomalies = self._reader.anomalies()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from components.column_types.handing_on import complete
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.layout import Layout
@@ -47,7 +48,9 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
         transform_graph_path=uris["transform_graph"][0],
         train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
         eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
-        custom_config=json.loads(last.properties["custom_config"].string_value),
+        custom_config=complete(
+            json.loads(last.properties["custom_config"].string_value), uris["schema"][0]
+        ),
     )
 
 

@@ -194,8 +194,10 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     folder = plans.pipeline.folder
     monkeypatch.syspath_prepend(folder)
     (folder / "planned_features.py").write_text("def prepare(inputs, custom_config): ...\n")
-    why = plans(preprocessing="planned_features.prepare")["Transform"].why
-    assert why.startswith("changed: the code that it runs; preprocessing_fn ")
+    planned = plans(preprocessing="planned_features.prepare")
+    assert planned["SchemaGen"].why == "changed: which columns types are chosen for"
+    why = plans(model={"kind": "planned_features.prepare"})["Trainer"].why
+    assert why.startswith("changed: the code that it runs; model.kind ")
     assert why.endswith(" -> planned_features.prepare")
 
 

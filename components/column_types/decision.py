@@ -1,0 +1,191 @@
+"""The type of a column, decided by what is known of it; the one place where that is decided.
+
+In doubt a column stays what its numbers or its text make it: to leave out a column that matters
+costs more than to keep one that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from components.column_types.choice import Choice
+from components.column_types.facts import Facts
+from components.column_types.names import counts_time, identifies, names_places
+from components.column_types.texts import are_codes, date_format, describe_odd_texts, mean_yes_or_no
+from trainer_module.features import FEATURES, feature_class
+
+_ENOUGH_ROWS = 100
+"""Of fewer, what is the same in all of them, or another in each, may be so by chance."""
+_FEW_ROWS = 10
+"""Of fewer, nothing is said."""
+_GAPLESS_ROWS = 50
+"""In so many rows no measurement takes each number of a range once."""
+_GAPLESS = 1.05
+"""How much more numbers a range may have than there are rows."""
+_NEARLY_ALL = 0.95
+"""Share of the rows with a value of their own in an identifier."""
+_MOSTLY = 0.5
+"""Share of the rows with a value of their own in a column of sentences."""
+_SENTENCE_SPACES = 3
+"""Spaces that a sentence has on average, at the least."""
+_ROWS_PER_NAME = 5
+"""Rows that each number has on average where numbers are names of what comes up again."""
+_MOST_NAMES = 1_000
+_MANY_VALUES = 5_000
+"""More different values than that get no vocabulary: the tail of it would be longer than what is
+known of it."""
+_HASH_BUCKETS = 2_000
+
+
+def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
+    """The type of each column, by name.
+
+    A column that seems to be an identifier is kept where nothing else would be left to learn from.
+    """
+    choices = {facts.name: _choose(facts) for facts in columns}
+    if all(choice.is_ignored for choice in choices.values()):
+        for facts in columns:
+            if facts.distinct > 1:
+                kept = _by_dtype(facts)
+                reason = f"{choices[facts.name].reason}, but no other column is left"
+                choices[facts.name] = replace(kept, reason=reason)
+    return choices
+
+
+def _choose(facts: Facts) -> Choice:
+    rules = (_empty, *(_TEXT_RULES if facts.is_text else _NUMBER_RULES))
+    found = (rule(facts) for rule in rules)
+    return next((choice for choice in found if choice is not None), _by_dtype(facts))
+
+
+def _empty(facts: Facts) -> Choice | None:
+    return None if facts.known else _ignore(f"no value in any of {facts.rows:,} rows")
+
+
+def _constant(facts: Facts) -> Choice | None:
+    if facts.distinct > 1 or facts.has_gaps or counts_time(facts.name):
+        return None
+    value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
+    if facts.rows < _ENOUGH_ROWS:
+        why = f"{value} in each of only {facts.rows:,} rows"
+        return replace(_by_dtype(facts), reason=why)
+    return _ignore(f"{value} in each of {facts.rows:,} rows")
+
+
+def _date(facts: Facts) -> Choice | None:
+    found = date_format(facts.examples) if "date" in FEATURES else None
+    if found is None:
+        return None
+    return Choice({"type": "date", "format": found}, f"dates such as {facts.examples[0]!r}")
+
+
+def _yes_or_no(facts: Facts) -> Choice | None:
+    if "boolean" not in FEATURES or not mean_yes_or_no(facts.examples):
+        return None
+    shown = " and ".join(map(repr, facts.examples[:2]))
+    return Choice({"type": "boolean"}, f"{shown} mean yes and no")
+
+
+def _odd_text(facts: Facts) -> Choice | None:
+    """Of numbers or dates that something is wrong with."""
+    why = describe_odd_texts(facts.examples)
+    if why is None:
+        return None
+    if _is_own(facts):
+        return _ignore(f"{why}; as a category each row would have its own")
+    return replace(_by_dtype(facts), reason=why)
+
+
+def _sentences(facts: Facts) -> Choice | None:
+    has_sentences = facts.mean_spaces >= _SENTENCE_SPACES and facts.own_values > _MOSTLY
+    if facts.known < _FEW_ROWS or not has_sentences:
+        return None
+    return _ignore(f"sentences ({_counted(facts)}), each of which would be a category of its own")
+
+
+def _text_identifier(facts: Facts) -> Choice | None:
+    if not _is_own(facts):
+        return None
+    what = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
+    return _ignore(f"{_counted(facts)}, as {what} has")
+
+
+def _number_identifier(facts: Facts) -> Choice | None:
+    if not facts.is_whole or facts.known < _FEW_ROWS:
+        return None
+    if not facts.is_exact:
+        # Different ones may have become the same.
+        return (
+            _ignore("named as identifiers are, and too long for a number")
+            if identifies(facts.name)
+            else None
+        )
+    if facts.distinct < facts.known:
+        return None
+    if identifies(facts.name):
+        return _ignore(f"another whole number in each of {facts.known:,} rows, and a name of ids")
+    with_value = facts.total_rows * facts.known / facts.rows
+    is_gapless = facts.high - facts.low + 1 <= _GAPLESS * with_value
+    counts_up = facts.low in (0, 1) or facts.known >= _GAPLESS_ROWS
+    if not (is_gapless and counts_up) or counts_time(facts.name):
+        return None
+    return _ignore(
+        f"counts the rows ({facts.low:,.0f} to {facts.high:,.0f}), as an identifier does"
+    )
+
+
+def _number_names(facts: Facts) -> Choice | None:
+    """Numbers that stand for places or for what else comes up again."""
+    are_names = identifies(facts.name) or names_places(facts.name)
+    comes_again = facts.distinct * _ROWS_PER_NAME <= facts.known and facts.distinct <= _MOST_NAMES
+    if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
+        return None
+    if facts.known < _ENOUGH_ROWS or facts.low < 0:
+        return None
+    why = f"{facts.distinct:,} numbers that are names, as the column's name says"
+    return Choice({"type": "categorical"}, why)
+
+
+def _many_values(facts: Facts) -> Choice | None:
+    fields = feature_class("categorical").model_fields
+    if facts.distinct <= _MANY_VALUES or "hash_buckets" not in fields:
+        return None
+    settings = {"type": "categorical", "hash_buckets": _HASH_BUCKETS}
+    return Choice(settings, f"text of very many values ({_counted(facts)})")
+
+
+def _by_dtype(facts: Facts) -> Choice:
+    """What numbers and text are if nothing speaks against it."""
+    if not facts.is_text:
+        return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
+    return Choice({"type": "categorical"}, f"text of {facts.distinct:,} values")
+
+
+_Rule = Callable[[Facts], Choice | None]
+_TEXT_RULES: tuple[_Rule, ...] = (
+    # Before what is constant: the data of one day has one date.
+    _date,
+    _constant,
+    _yes_or_no,
+    _odd_text,
+    _sentences,
+    _text_identifier,
+    _many_values,
+)
+_NUMBER_RULES: tuple[_Rule, ...] = (_constant, _number_identifier, _number_names)
+
+
+def _is_own(facts: Facts) -> bool:
+    """Whether nearly each row has a text of its own, and not because there are few rows."""
+    is_clear = identifies(facts.name) or are_codes(facts.examples)
+    enough = _FEW_ROWS if identifies(facts.name) else _GAPLESS_ROWS if is_clear else _ENOUGH_ROWS
+    return facts.known >= enough and facts.own_values > _NEARLY_ALL
+
+
+def _ignore(reason: str) -> Choice:
+    return Choice({"type": "ignore"}, reason)
+
+
+def _counted(facts: Facts) -> str:
+    return f"{facts.distinct:,} different values in {facts.known:,} rows"

@@ -1,0 +1,110 @@
+"""What a look at a column's values tells of it; free of TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST_EXAMPLES = 2_000
+"""Of the different values of a column: enough to tell a day from a month in a date."""
+_EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
+"""Up to here numbers of a type hold every whole one."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A column as it is in the rows that were looked at."""
+
+    name: str
+    is_text: bool
+    rows: int
+    """Those that were looked at."""
+    total_rows: int
+    """Those that there are, as far as that is known."""
+    known: int
+    """Rows with a value."""
+    distinct: int
+    """Different values."""
+    examples: tuple[str, ...] = ()
+    """Different values of text, the most frequent ones first."""
+    mean_length: float = 0.0
+    """Characters of a text."""
+    mean_spaces: float = 0.0
+    is_whole: bool = False
+    """Whether all numbers are."""
+    is_exact: bool = True
+    """Whether numbers are small enough for different ones to stay different."""
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def own_values(self) -> float:
+        """The share of the rows with a value that would have one of their own."""
+        return self.distinct / max(self.known, 1)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some rows have no value."""
+        return self.known < self.rows
+
+
+def look_at(columns: Mapping[str, pa.Array], total_rows: int = 0) -> list[Facts]:
+    """The facts about columns, but for those that hold other bytes than text.
+
+    Args:
+      columns: of numbers or bytes, by name: [rows] each, null where a value is missing.
+      total_rows: of all the data, where `columns` are a part of it.
+    """
+    facts = (_look(name, values, total_rows) for name, values in columns.items())
+    return [one for one in facts if one is not None]
+
+
+def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
+    rows, known = len(values), values.drop_null()
+    total_rows = max(rows, total_rows)
+    if pa.types.is_floating(known.type):
+        known = known.filter(pc.invert(pc.is_nan(known)))
+    elif not pa.types.is_integer(known.type) and not pa.types.is_null(known.type):
+        try:
+            return _look_at_text(name, known.cast(pa.binary()).cast(pa.string()), rows, total_rows)
+        except pa.ArrowInvalid:
+            return None
+    if not len(known):
+        return Facts(name, False, rows, total_rows, 0, 0)
+    numbers = known.to_numpy(zero_copy_only=False)
+    low, high = float(numbers.min()), float(numbers.max())
+    return Facts(
+        name,
+        False,
+        rows,
+        total_rows,
+        len(known),
+        pc.count_distinct(known).as_py(),
+        is_whole=bool(np.all(numbers == np.floor(numbers))),
+        is_exact=max(-low, high) <= _EXACT.get(known.type, np.inf),
+        low=low,
+        high=high,
+    )
+
+
+def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) -> Facts:
+    known = known.filter(pc.not_equal(pc.utf8_trim_whitespace(known), ""))
+    if not len(known):
+        return Facts(name, True, rows, total_rows, 0, 0)
+    counts = pc.value_counts(known)
+    order = pc.sort_indices(counts.field("counts"), [("", "descending")])
+    return Facts(
+        name,
+        True,
+        rows,
+        total_rows,
+        len(known),
+        len(counts),
+        examples=tuple(counts.field("values").take(order[:_MOST_EXAMPLES]).to_pylist()),
+        mean_length=pc.mean(pc.utf8_length(known)).as_py(),
+        mean_spaces=pc.mean(pc.count_substring(known, " ")).as_py(),
+    )

@@ -1,0 +1,35 @@
+"""Hands the choices in a component's schema on to the function of ours that it calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import types
+from tfx.types import artifact_utils
+from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY, SCHEMA_KEY
+from tfx.utils import io_utils
+
+from components.column_types.choice import with_choices
+
+
+def add_choices(
+    input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The execution properties, with the choices of the input `schema` in the `custom_config`.
+
+    As they are where there is no schema.
+    """
+    if SCHEMA_KEY not in input_dict:
+        return dict(exec_properties)
+    custom_config = json.loads(exec_properties[CUSTOM_CONFIG_KEY])
+    folder = artifact_utils.get_single_uri(input_dict[SCHEMA_KEY])
+    chosen = complete(custom_config, folder)
+    return {**exec_properties, CUSTOM_CONFIG_KEY: json.dumps(chosen)}
+
+
+def complete(custom_config: Mapping[str, Any], schema_folder: str) -> dict[str, Any]:
+    """A `custom_config` with the choices of the schema in an artifact's folder."""
+    schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
+    return with_choices(custom_config, schema)

@@ -1,0 +1,126 @@
+"""What each column of a pipeline is to the model, and why; what says so, and how to override it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.dsl.io import fileio
+
+from components.column_types.choice import Choice, read_choices
+from components.column_types.decision import choose_types
+from components.column_types.facts import look_at
+from components.schema_gen.files import read_schema
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.first_look import read_first_rows
+from pipeline.run_context import RunContext
+from pipeline.runs.console import shown
+
+DECLARED = "as the config says"
+_SHOWN = 20
+"""Columns that leave room for the rest of a plan on one screen."""
+_LONGEST_NAME = 30
+
+
+@dataclass(frozen=True)
+class ColumnTypes:
+    """The columns, and where it stands what they are."""
+
+    origin: str
+    choices: Mapping[str, Choice]
+    """By column; without those that are no features."""
+    texts: Collection[str] = ()
+    """The columns that hold text."""
+
+    def lines(self) -> Iterator[str]:
+        """As a plan shows them: what may surprise first, of many no more than fit on a screen."""
+        yield f"{self.origin}: {count_types(self.choices)}" if self.choices else self.origin
+        ordered = sorted(self.choices.items(), key=_importance)
+        width = min(max((len(name) for name, _ in ordered[:_SHOWN]), default=0), _LONGEST_NAME)
+        for name, choice in ordered[:_SHOWN]:
+            label = name if len(name) <= width else f"{name[: width - 3]}..."
+            override = self._override(name, choice)
+            yield f"  {label:<{width}}  {choice.type:<11}  {choice.reason}{override}"
+        if more := dict(ordered[_SHOWN:]):
+            yield f"  and {len(more):,} more: {count_types(more)}"
+
+    def _override(self, name: str, choice: Choice) -> str:
+        """The line of a config by which the column is something else."""
+        if choice.reason == DECLARED:
+            return ""
+        other = "ignore"
+        if choice.is_ignored:
+            other = "categorical" if name in self.texts else "numeric"
+        key = name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
+        return f"; else features: {{{key}: {{type: {other}}}}}"
+
+
+def plan_columns(context: RunContext) -> ColumnTypes | None:
+    """What the columns are by the schema if there is one, else by a look at the first rows.
+
+    None where functions of the user's, or the format, leave no choice.
+
+    Raises:
+      DataError: the schema or the data cannot be read.
+    """
+    config, path = context.config, context.ingestion.settings.schema_file
+    if config.preprocessing:
+        return None
+    if fileio.exists(path):
+        schema = read_schema(path, config.data.label)
+        chosen = read_choices(schema, path)
+        found = effective_types(config, chosen)
+        if not chosen:
+            return ColumnTypes(
+                f"columns: {shown(path)} says no types: numbers are numeric, text is categorical",
+                found,
+            )
+        texts = {feature.name for feature in schema.feature if feature.type == schema_pb2.BYTES}
+        return ColumnTypes(f"columns, as {shown(path)} says", found, texts)
+    look = read_first_rows(config, context.layout, context.data[-1])
+    if look is None:
+        return None
+    no_features = {config.data.label, config.data.weight}
+    facts = look_at({name: v for name, v in look.columns.items() if name not in no_features})
+    extent = "all" if look.is_all else "the first"
+    return ColumnTypes(
+        f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",
+        effective_types(config, choose_types(facts)),
+        {one.name for one in facts if one.is_text},
+    )
+
+
+def effective_types(config: PipelineConfig, chosen: Mapping[str, Choice]) -> dict[str, Choice]:
+    """The choices for columns, but for what the config says of them."""
+    declared = {
+        name: Choice(feature.model_dump(mode="json", exclude_unset=True), DECLARED)
+        for name, feature in config.features.items()
+    }
+    no_features = (config.data.label, config.data.weight)
+    return {n: choice for n, choice in {**chosen, **declared}.items() if n not in no_features}
+
+
+def count_types(choices: Mapping[str, Choice]) -> str:
+    """How many columns there are of each type, the most frequent first."""
+    counts = Counter("ignored" if c.is_ignored else c.type for c in choices.values())
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+
+
+def gist_of_types(choices: Mapping[str, Choice]) -> str:
+    """The types in a line: what is ignored by itself, and how many there are of the others."""
+    ignored = sorted(n for n, c in choices.items() if c.is_ignored and c.reason != DECLARED)
+    names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
+    others = count_types({n: c for n, c in choices.items() if n not in ignored})
+    return "; ".join(filter(None, (f"ignores {names}" if ignored else "", others)))
+
+
+def _importance(item: tuple[str, Choice]) -> tuple[int, str, str]:
+    """What a person would want to know first; what has the same reason stands together."""
+    name, choice = item
+    if choice.reason == DECLARED:
+        return 4, choice.reason, name
+    rank = {"ignore": 0, "categorical": 2, "numeric": 3}.get(choice.type, 1)
+    return rank, choice.reason, name

@@ -1,0 +1,182 @@
+"""Which type a column gets by what is in it, and what is said of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from components.column_types.choice import Choice
+from components.column_types.decision import choose_types
+from components.column_types.facts import look_at
+
+Values = Sequence[str | float | None]
+ROWS = 400
+
+
+def arrow(values: Values) -> pa.Array:
+    texts = [value.encode() if isinstance(value, str) else value for value in values]
+    is_text = any(isinstance(value, bytes) for value in texts)
+    return pa.array(texts, pa.binary() if is_text else pa.float32())
+
+
+def choose(total_rows: int = 0, **columns: Values) -> dict[str, Choice]:
+    """The choices for columns beside one that is certainly to be learnt from."""
+    rows = len(next(iter(columns.values())))
+    told = {name: arrow(values) for name, values in columns.items()}
+    told["price"] = pa.array(np.random.default_rng(0).random(rows), pa.float32())
+    return choose_types(look_at(told, total_rows))
+
+
+def pick(values: Values, rows: int = ROWS) -> list[str | float | None]:
+    chosen = np.random.default_rng(1).integers(len(values), size=rows)
+    return [values[i] for i in chosen]
+
+
+def shuffled(values: Sequence[float]) -> list[float]:
+    return [float(values[i]) for i in np.random.default_rng(1).permutation(len(values))]
+
+
+def days(layout: str) -> list[str]:
+    return [layout.format(d=i % 28 + 1, m=i % 12 + 1, y=2000 + i % 20) for i in range(ROWS)]
+
+
+CHOICES = {
+    "shades": (pick(["red", "blue"]), "categorical", "text of 2 values"),
+    "bought": (days("{d:02}/{m:02}/{y}"), "date", "dates such as '01/01/2000'"),
+    "sent": (["2026-01-05"] * ROWS, "date", "dates such as '2026-01-05'"),
+    "member": (pick(["Yes", "no", None]), "boolean", "mean yes and no"),
+    "letters": (pick(["y", "n", "x"]), "categorical", "text of 3 values"),
+    "empty": ([None] * ROWS, "ignore", "no value in any of 400 rows"),
+    "same": ([7.0] * ROWS, "ignore", "7 in each of 400 rows"),
+    "same_or_none": ([7.0, None] * 200, "numeric", "numbers from "),
+    "same_text": (["x"] * ROWS, "ignore", "'x' in each of 400 rows"),
+    "year": ([2026.0] * ROWS, "numeric", "numbers from "),
+    "reviews": (
+        [f"the trip number {i} was good" for i in range(ROWS)],
+        "ignore",
+        "sentences (400 different values in 400 rows)",
+    ),
+    "booking": (
+        [f"T{i:04}" for i in range(ROWS)],
+        "ignore",
+        "400 different values in 400 rows, as an identifier has",
+    ),
+    "customer_id": (pick([f"C{i}" for i in range(90)]), "categorical", "text of"),
+    "PassengerId": (
+        shuffled(range(5, 5 + 3 * ROWS, 3)),
+        "ignore",
+        "another whole number in each of 400 rows",
+    ),
+    "n": (list(map(float, range(ROWS))), "ignore", "counts the rows (0 to 399)"),
+    "Unnamed: 0": (list(map(float, range(3, 3 + ROWS))), "ignore", "another whole number in each"),
+    "x": (list(map(float, range(7000, 7000 + ROWS))), "ignore", "counts the rows (7,000 to 7,399)"),
+    "day": (list(map(float, range(ROWS))), "numeric", "numbers from "),
+    "area": (shuffled(range(20, 20 + 9 * ROWS, 9)), "numeric", "numbers from "),
+    "rooms": (pick([1.0, 2.0, 3.0]), "numeric", "numbers from "),
+    "weight": ([i + 0.5 for i in range(ROWS)], "numeric", "numbers from "),
+    "store_id": (pick([3.0, 4.0, 9.0]), "categorical", "3 numbers that are names"),
+    "paid": (pick([3.0, 4.0, 9.0]), "numeric", "numbers from "),
+    "account_id": (
+        [2.0**30 + 64 * (i // 2) for i in range(ROWS)],
+        "ignore",
+        "too long for a number",
+    ),
+    "amount": (
+        pick([f"${n / 7:,.2f}" for n in range(0, 90000, 2000)]),
+        "categorical",
+        "numbers written as text, such as '$",
+    ),
+    "share": ([f"{i / 7:.3f}%" for i in range(ROWS)], "ignore", "such as '0.000%': write them as"),
+    "code": (pick(["007", "042", "815"]), "categorical", "text of 3 values"),
+    "logged": (
+        pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
+        "categorical",
+        "dates of more than one format, such as ",
+    ),
+    "due": (
+        [*days("{y}-{m:02}-{d:02}"), "soon"],
+        "ignore",
+        "dates such as '2000-01-01', but 'soon' among them: correct it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choice_and_its_reason(name: str) -> None:
+    values, kind, reason = CHOICES[name]
+    choice = choose(**{name: values})[name]
+    assert (choice.type, reason in choice.reason) == (kind, True), choice
+
+
+def test_a_date_has_the_format_of_all_its_values() -> None:
+    choice = choose(bought=days("{d:02}/{m:02}/{y}"))["bought"]
+    assert choice.settings == {"type": "date", "format": "%d/%m/%Y"}
+
+
+def test_text_of_very_many_values_gets_no_vocabulary_if_it_can_be_hashed() -> None:
+    texts = [f"street {i % 8000}" for i in range(16_000)]
+    choice = choose(street=texts)["street"]
+    assert choice.type == "categorical"
+    assert "8,000" in choice.reason
+
+
+@pytest.mark.parametrize("rows", [20, 90])
+def test_few_rows_make_nothing_constant_or_distinct(rows: int) -> None:
+    texts = [f"town{'abcdefghij'[i % 10] * (i // 10 + 1)}" for i in range(rows)]
+    sizes = shuffled(range(30, 30 + 7 * rows, 7))
+    found = choose(town=texts, flag=[0.0] * rows, size=sizes, left=["x"] * rows)
+    assert {name: choice.type for name, choice in found.items()} == {
+        "town": "categorical",
+        "flag": "numeric",
+        "size": "numeric",
+        "left": "categorical",
+        "price": "numeric",
+    }
+    assert found["flag"].reason == f"0 in each of only {rows} rows"
+
+
+def test_a_part_of_the_rows_shows_that_numbers_count_all_of_them() -> None:
+    part = [float(i) for i in shuffled(range(1000))[:ROWS]]
+    assert choose(1000, n=[0.0, *part])["n"].is_ignored
+    assert not choose(n=[0.0, *part])["n"].is_ignored
+
+
+def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
+    columns = look_at({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)})
+    choices = choose_types(columns)
+    assert choices["x"].type == "numeric"
+    assert "no other column is left" in choices["x"].reason
+    assert choices["none"].is_ignored
+
+
+def test_bytes_that_are_no_text_are_left_to_their_dtype() -> None:
+    assert look_at({"image": pa.array([b"\x89PNG\xff"] * 3)}) == []
+
+
+def test_a_type_that_is_not_registered_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer_module.features import FEATURES
+
+    monkeypatch.delitem(FEATURES, "date")
+    monkeypatch.delitem(FEATURES, "boolean")
+    found = choose(bought=pick(["2026-01-05", "2026-01-06"]), member=pick(["yes", "no"]))
+    assert {found["bought"].type, found["member"].type} == {"categorical"}
+
+
+def test_thousands_of_columns_are_looked_at_in_seconds_and_without_tensorflow() -> None:
+    code = """
+import sys, time, numpy as np, pyarrow as pa
+from components.column_types.decision import choose_types
+from components.column_types.facts import look_at
+numbers = {f"n{i}": pa.array(np.random.rand(300).astype("float32")) for i in range(1500)}
+texts = {f"t{i}": pa.array([b"v%d" % (j % 40) for j in range(300)]) for i in range(1500)}
+start = time.process_time()
+assert len(choose_types(look_at(numbers | texts))) == 3000
+assert time.process_time() - start < 10
+assert "tensorflow" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

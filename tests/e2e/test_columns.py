@@ -1,0 +1,103 @@
+"""A table that nobody declared anything of, to a pushed model: the page about it, followed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from e2e.conftest import ROOT, Project, plain
+
+TRIPS = ("--config", "trips.yaml", "--set", "train.epochs=2")
+PAGE = ROOT / "docs" / "your-data.md"
+
+
+def page_files() -> dict[str, str]:
+    """The files that the page shows, each block's first line naming it."""
+    return dict(re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def trips(project: Project) -> Project:
+    """The folder with the page's data and config."""
+    files = page_files()
+    assert len(files["trips.yaml"].splitlines()) <= 10
+    for name in ("make_trips.py", "trips.yaml"):
+        (project.folder / name).write_text(files[name])
+    subprocess.run([sys.executable, "make_trips.py"], cwd=project.folder, check=True)
+    return project
+
+
+@pytest.fixture(scope="module")
+def said_before(trips: Project) -> str:
+    return plain(trips.scopeline("plan", *TRIPS).stdout)
+
+
+@pytest.fixture(scope="module")
+def screen(trips: Project, said_before: str) -> str:
+    """What a run showed."""
+    del said_before
+    done = trips.scopeline("run", *TRIPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return plain(done.stdout)
+
+
+def columns_of(screen: str) -> list[str]:
+    """The lines of a plan about columns."""
+    lines = screen.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("columns"))
+    return lines[begin:]
+
+
+def test_a_plan_before_the_first_run_says_what_the_page_shows(said_before: str) -> None:
+    shown = next(block for block in PAGE.read_text().split("```text\n") if block.startswith("$"))
+    expected = shown.splitlines()[1:5]
+    assert columns_of(said_before)[: len(expected)] == expected
+
+
+def test_a_model_is_pushed_and_the_screen_says_what_it_does_not_see(
+    trips: Project, screen: str
+) -> None:
+    summary = trips.summary("trips")
+    assert (summary["status"], summary["blessed"]) == ("pushed", True)
+    types = {name: column["settings"]["type"] for name, column in summary["columns"].items()}
+    assert types["started"] == "date"
+    assert {n for n, kind in types.items() if kind == "ignore"} == {
+        "trip_id",
+        "pickup_census_tract",
+    }
+    assert summary["columns"]["trip_id"]["reason"].endswith("as an identifier has")
+    assert re.search(r"SchemaGen .* ignores pickup_census_tract, trip_id; 10 numeric, ", screen)
+
+
+def test_no_request_brings_what_is_ignored(trips: Project, screen: str) -> None:
+    import tensorflow as tf
+
+    del screen
+    (version,) = trips.versions("trips")
+    model = tf.saved_model.load(str(trips.output / "trips/serving/trips" / version))
+    _, inputs = model.signatures["serving_raw"].structured_input_signature
+    assert "started" in inputs
+    assert inputs.keys().isdisjoint({"trip_id", "pickup_census_tract", "tip"})
+
+
+def test_later_plans_go_by_the_kept_schema(trips: Project, screen: str) -> None:
+    del screen
+    first, *rest = columns_of(trips.scopeline("plan", *TRIPS).stdout)
+    assert first.startswith("columns, as output/trips/schema.pbtxt says: 10 numeric, 2 categorical")
+    assert rest[-1] == "nothing to do: a run would only confirm this"
+
+
+def test_ignored_columns_may_become_whatever_they_like(trips: Project, screen: str) -> None:
+    del screen
+    file = Path(trips.folder, "trips.csv")
+    table = pd.read_csv(file)
+    table["trip_id"] = "T1"
+    table["pickup_census_tract"] = [f"{i % 9}.5" for i in range(len(table))]
+    table.to_csv(file, index=False)
+    done = trips.scopeline("run", *TRIPS, "--validate-only")
+    assert done.returncode == 0, done.stdout
+    assert trips.summary("trips")["anomalies"] == []

@@ -1,0 +1,93 @@
+"""What a plan says of columns: from the schema, or from the first rows; on one screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_data import TinyPipeline
+
+from components.column_types.choice import Choice
+from pipeline.run_context import resolve_run
+from pipeline.runs.columns import ColumnTypes, gist_of_types, plan_columns
+from trainer_module.errors import DataError
+
+ROWS = "name,when,size,place,label\n" + "".join(
+    f"N{i:03},{i % 28 + 1:02}/0{i % 9 + 1}/2025,{i % 7}.5,{('north', 'south')[i % 2]},{i % 3 % 2}\n"
+    for i in range(120)
+)
+KEPT = """
+feature { name: "size" type: FLOAT annotation { tag: '{"type": "ignore"}' comment: "a test" } }
+feature { name: "place" type: BYTES }
+feature { name: "label" type: INT }
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> TinyPipeline:
+    made = TinyPipeline(tmp_path)
+    made.write(ROWS)
+    return made
+
+
+def lines(pipeline: TinyPipeline, **changes: object) -> list[str]:
+    columns = plan_columns(resolve_run(pipeline.config(**changes), pipeline.layout))
+    return [] if columns is None else list(columns.lines())
+
+
+def test_before_the_first_run_its_first_rows_tell(pipeline: TinyPipeline) -> None:
+    assert lines(pipeline) == [
+        "columns, by all 120 rows; the first run decides, and keeps it: "
+        "1 ignored, 1 date, 1 numeric, 1 categorical",
+        "  name   ignore       120 different values in 120 rows, as an identifier has; "
+        "else features: {name: {type: categorical}}",
+        "  when   date         dates such as '01/01/2025'; else features: {when: {type: ignore}}",
+        "  place  categorical  text of 2 values; else features: {place: {type: ignore}}",
+        "  size   numeric      numbers from 0.5 to 6.5; else features: {size: {type: ignore}}",
+    ]
+
+
+def test_the_line_that_overrides_a_choice_does(pipeline: TinyPipeline) -> None:
+    said = lines(pipeline, features={"name": {"type": "categorical"}})
+    assert said[-1] == "  name   categorical  as the config says"
+
+
+def test_a_kept_schema_tells(pipeline: TinyPipeline) -> None:
+    Path(pipeline.layout.kept_schema).write_text(KEPT)
+    first, *rest = lines(pipeline)
+    assert first.endswith("schema.pbtxt says: 1 ignored")
+    assert rest == ["  size  ignore       a test; else features: {size: {type: numeric}}"]
+
+
+def test_a_schema_without_choices_says_so(pipeline: TinyPipeline) -> None:
+    Path(pipeline.layout.kept_schema).write_text('feature { name: "label" type: INT }')
+    (line,) = lines(pipeline)
+    assert line.endswith("schema.pbtxt says no types: numbers are numeric, text is categorical")
+
+
+def test_a_function_of_the_users_leaves_no_choice(
+    pipeline: TinyPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(pipeline.folder)
+    (pipeline.folder / "own_columns.py").write_text("def prepare(inputs, custom_config): ...\n")
+    assert lines(pipeline, preprocessing="own_columns.prepare") == []
+
+
+def test_an_annotation_that_says_nothing_is_named(pipeline: TinyPipeline) -> None:
+    path = Path(pipeline.layout.kept_schema)
+    path.write_text(KEPT.replace("ignore", "ignored"))
+    with pytest.raises(DataError, match=r"schema\.pbtxt: the annotation of column 'size'"):
+        lines(pipeline)
+
+
+def test_five_thousand_columns_fit_on_a_screen() -> None:
+    numbers = {f"n{i:04}": Choice({"type": "numeric"}, "numbers") for i in range(4990)}
+    odd = {f"id {i}": Choice({"type": "ignore"}, "an identifier") for i in range(10)}
+    types = numbers | odd
+    first, *shown, last = ColumnTypes("columns", types, odd).lines()
+    assert first == "columns: 4,990 numeric, 10 ignored"
+    assert len(shown) == 20
+    assert shown[0].endswith('an identifier; else features: {"id 0": {type: categorical}}')
+    assert last == "  and 4,980 more: 4,980 numeric"
+    gist = "ignores id 0, id 1, id 2, id 3, id 4 and 5 more; 4,990 numeric"
+    assert gist_of_types(types) == gist
