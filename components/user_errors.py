@@ -9,7 +9,9 @@ from trainer_module.errors import DriftError, ScopelineError
 
 # Beam appends the step to the message.
 _STEP = r" \[while running '[^\n]*"
-_IN_TRACEBACK = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): ([^\n]*?)(?={_STEP}|\n|$)")
+# TensorFlow writes the message of an assertion with the ends of lines and the quotes escaped.
+_END = rf"{_STEP}|\n|\\n|$"
+_IN_TRACEBACK = re.compile(rf"{re.escape(errors.__name__)}\.(\w+): ([^\n]*?)(?={_END})")
 
 
 def find_user_error(exception: BaseException) -> ScopelineError | None:
@@ -26,7 +28,7 @@ def find_user_error(exception: BaseException) -> ScopelineError | None:
         for name, message in reversed(_IN_TRACEBACK.findall(str(link))):
             kind = getattr(errors, name, None)
             if isinstance(kind, type) and issubclass(kind, ScopelineError):
-                return kind(message)
+                return kind(message.replace("\\'", "'"))
     return None
 
 

@@ -28,7 +28,8 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
         task=config.target.without_model_keys(),
         features=config.features,
     )
-    return _custom_config(settings, [config.preprocessing] if config.preprocessing else [])
+    own = [config.preprocessing] if config.preprocessing else []
+    return _custom_config(settings, [*own, *settings.own_features.values()])
 
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:

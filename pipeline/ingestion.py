@@ -16,8 +16,13 @@ from pipeline.data.location import DataLocation
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 
-_CODE = ("components/example_gen", "trainer_module/features/image.py")
-"""What reads the files; pictures are made what the model's graph decodes."""
+_CODE = (
+    "components/example_gen",
+    "trainer_module/features/image.py",
+    "trainer_module/features/boolean.py",
+    "trainer_module/features/date_formats.py",
+)
+"""What reads the files; pictures are made what the model's graph decodes, and it reads dates."""
 
 
 def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:

@@ -12,6 +12,7 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.errors import TrainingError
+from trainer_module.features.base import BaseFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
@@ -166,21 +167,30 @@ def build_signatures(
 
 
 def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
-    """What the signature of one tensor per column takes: images [batch], others [batch, 1] as well.
+    """What the signature of one tensor per column takes.
 
-    To take both, a column has no rank; an image's bytes have one, as some clients ask for it.
+    That is images [batch], lists [batch, n], others [batch] or [batch, 1].
+
+    To take both, a column has no rank; an image's bytes have one, as some clients ask for it. What
+    is missing in a list only fills it up.
 
     A column that may be missing is never left out of a request: the empty string stands for missing
     text and NaN for a missing number, so integers that may be missing come as float64.
     """
     return {
         name: tf.TensorSpec(
-            [None] if isinstance(settings.features.get(column_name), ImageFeature) else None,
+            _request_shape(settings.features.get(column_name)),
             tf.float64 if _may_be_missing(column) and column.dtype.is_integer else column.dtype,
             name=name,
         )
         for name, (column_name, column) in zip(_request_names(spec), spec.items(), strict=True)
     }
+
+
+def _request_shape(feature: BaseFeature | None) -> list[None] | None:
+    if feature is not None and feature.is_list:
+        return [None, None]
+    return [None] if isinstance(feature, ImageFeature) else None
 
 
 def _request_names(columns: Iterable[str]) -> list[str]:
@@ -198,8 +208,7 @@ def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> 
     return {
         name: column
         for name, column in tft_output.raw_feature_spec().items()
-        if name != settings.weight
-        and (name not in settings.features or settings.features[name].is_input)
+        if settings.is_asked_for(name)
     }
 
 
@@ -223,12 +232,8 @@ def _to_raw_feature(
             whole = tf.cast(values, column.dtype)
             values = tf.where(tf.math.is_nan(values), column.default_value, whole)
         return tf.reshape(values, [-1, *column.shape])
-    values = tf.reshape(values, [-1, 1])
+    if values.shape.rank != 2:  # As lists of values alone have.
+        values = tf.reshape(values, [-1, 1])
     present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)
-    sparse = tf.SparseTensor(
-        tf.where(present),
-        tf.cast(tf.boolean_mask(values, present), column.dtype),
-        tf.shape(values, tf.int64),
-    )
-    is_ragged = isinstance(column, tf.io.RaggedFeature)
-    return tf.RaggedTensor.from_sparse(sparse) if is_ragged else sparse
+    ragged = tf.ragged.boolean_mask(tf.cast(values, column.dtype), present)
+    return ragged if isinstance(column, tf.io.RaggedFeature) else ragged.to_sparse()

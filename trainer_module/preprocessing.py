@@ -9,6 +9,7 @@ return.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from trainer_module.errors import DataError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.features.numeric import NumericFeature
+from trainer_module.features.own import is_own, transform_own
 from trainer_module.features.raw_columns import AnyTensor, dense_numbers
 from trainer_module.settings import Feature, TrainerSettings
 
@@ -47,20 +49,24 @@ def transform_features(
     Raises:
       DataError: if a feature in `settings` is not among `inputs`.
     """
-    for name in settings.features:
-        _require(name, inputs, "feature")
+    _check_columns(inputs, settings)
     chosen = {
         name: settings.features.get(name) or default_feature(inputs[name].dtype)
-        for name in sorted(inputs)
+        for name in sorted({*inputs, *settings.features})
         if name not in (settings.label, settings.weight)
     }
     transformed: dict[str, tf.Tensor] = {}
-    for kind in FEATURES:
+    for kind in dict.fromkeys([*FEATURES, *sorted(f.type for f in chosen.values())]):
         features = {name: feature for name, feature in chosen.items() if feature.type == kind}
         if features and feature_class(kind).is_input:
             needed = {column for name, f in features.items() for column in f.columns_of(name)}
             columns = {name: inputs[name] for name in sorted(needed)}
-            transformed |= feature_class(kind).transform(columns, features)
+            transform = (
+                functools.partial(transform_own, kind)
+                if is_own(kind)
+                else feature_class(kind).transform
+            )
+            transformed |= transform(columns, features)
     return transformed
 
 
@@ -91,6 +97,18 @@ def transform_weight(
         return {}
     _require(settings.weight, inputs, "weight")
     return {settings.weight: dense_numbers(inputs[settings.weight])}
+
+
+def _check_columns(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -> None:
+    """Refuses features of columns that are not there, and a new name that a column has."""
+    for name, feature in settings.features.items():
+        for column in feature.columns_of(name):
+            _require(column, inputs, "feature")
+        if not feature.is_column and name in inputs:
+            raise DataError(
+                f"features.{name}: the data has a column of that name, but type: {feature.type} "
+                "needs a new one."
+            )
 
 
 def default_feature(dtype: tf.DType) -> Feature:

@@ -31,6 +31,10 @@ class TransformedFeature:
     """Of one example, without the batch."""
     vocabulary_size: int = 0
     """How many indices there are, out-of-vocabulary buckets included; 0 without a vocabulary."""
+    many: bool = False
+    """Whether its places are several values of a row rather than one each; index 0 is none."""
+    encoding: str | None = None
+    """How the config wants indices encoded: embedding or one_hot; None: as the model has it."""
 
     @property
     def dtype(self) -> tf.DType:
@@ -171,7 +175,8 @@ def _feature(
     indices = vocabulary_sizes.get(name, 0) if spec.dtype == tf.int64 else 0
     for kind in [declared.type, *FEATURES] if declared else FEATURES:
         if feature_class(kind).matches(dtype, shape, indices):
-            return TransformedFeature(name, kind, shape, indices)
+            many, encoding = (getattr(declared, key, None) for key in ("many", "encoding"))
+            return TransformedFeature(name, kind, shape, indices, bool(many), encoding)
     if spec.dtype == tf.int64:
         raise TrainingError(
             f"transformed feature {name!r} is int64, and it is not known how many values it has: "

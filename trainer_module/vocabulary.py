@@ -28,8 +28,16 @@ from trainer_module.errors import DataError
 CLASSES = "label_classes"
 """The name under which TFTransformOutput knows the classes."""
 
+MOST_COUNTED = 200_000
+"""Of a column with more values the most frequent ones are counted on, lest they fill the memory."""
+
 Counts = Sequence[tuple[bytes, int]]
 """Values of one column, each with the number of its occurrences."""
+
+
+def most_frequent(count: tuple[bytes, int]) -> tuple[int, bytes]:
+    """Sorts counts by frequency, equal ones in the order of bytes."""
+    return -count[1], count[0]
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,14 @@ class ByFrequency:
 
     size: int
     """At most this many values."""
+    first: tuple[str, ...] = ()
+    """Come before all others, whether they occur or not."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
         """The vocabulary by index."""
-        return [value for value, _ in sorted(counts, key=lambda c: (-c[1], c[0]))[: self.size]]
+        first = [value.encode() for value in self.first]
+        others = [value for value, _ in sorted(counts, key=most_frequent) if value not in first]
+        return first + others[: self.size]
 
 
 @dataclass(frozen=True)
@@ -232,6 +244,10 @@ class _SumCounts(beam.CombineFn):
         for sums, counts in zip(accumulator, element, strict=True):
             for value, count in counts.items():
                 sums[value] = sums.get(value, 0) + count
+            if len(sums) > 2 * MOST_COUNTED:
+                kept = sorted(sums.items(), key=most_frequent)[:MOST_COUNTED]
+                sums.clear()
+                sums.update(kept)
         return accumulator
 
     def merge_accumulators(

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from components.example_gen.csv_settings import CsvSettings
 from trainer_module.sections import RegisteredName
-from trainer_module.settings import Settings, Task, TaskSettings
+from trainer_module.settings import Feature, Settings, Task, TaskSettings
 
 # The feature that holds the encoded image, of formats that hold images.
 IMAGE_FEATURE = "image"
@@ -108,6 +108,8 @@ class ExampleGenSettings(Settings):
     """The column of the examples' weights; empty where all count alike."""
     mixed_columns: tuple[str, ...] = ()
     """Columns that may hold numbers and text: declared categorical or ignored."""
+    features: dict[str, Feature] = {}
+    """Columns of which the config declares a type that reads some forms of text alone."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken file ends the run, where one is one example."""
     stratify: bool = False

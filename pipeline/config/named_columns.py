@@ -7,7 +7,11 @@ from pipeline.config.settings import PipelineConfig
 
 def named_columns(config: PipelineConfig) -> dict[str, str]:
     """Those that the model or its evaluation uses."""
-    features = {f"features.{name}": name for name in config.features}
+    features = {
+        f"features.{name}" + ("" if column == name else f" ({column})"): column
+        for name, feature in config.features.items()
+        for column in feature.columns_of(name)
+    }
     if config.data.weight:
         features["data.weight"] = config.data.weight
     slices = {

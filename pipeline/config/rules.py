@@ -156,8 +156,11 @@ def csv_is_the_format(config: PipelineConfig) -> Iterator[Issue]:
 def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
     """The label follows from the task; it cannot be an input."""
     label = config.data.label
-    if label in config.features:
-        yield Issue(f"features.{label}", "the label cannot be a feature; remove this key")
+    for name, feature in config.features.items():
+        if name == label:
+            yield Issue(f"features.{label}", "the label cannot be a feature; remove this key")
+        elif label in feature.columns_of(name):
+            yield Issue(f"features.{name}", f"it uses {label!r}, which is the label; leave it out")
 
 
 @_rule

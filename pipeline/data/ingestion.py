@@ -37,6 +37,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
+        features={name: f for name, f in config.features.items() if f.forms()},
         stratify=config.data.stratify,
         split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",

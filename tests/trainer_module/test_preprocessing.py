@@ -185,7 +185,10 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
     [
         ({"label": "tiped"}, "no column 'tiped', .* configured as label; did you mean 'tipped'"),
         ({"features": {"fair": {"type": "numeric"}}}, "no column 'fair'.*did you mean 'fare'"),
-        ({"features": {"company": {"type": "numeric"}}}, "'company' holds text and cannot be"),
+        (
+            {"features": {"company": {"type": "numeric"}}},
+            "'company' holds text, or nothing at all, and cannot be",
+        ),
         ({"features": {"fare": {"type": "image", "height": 2, "width": 2}}}, "'fare' holds num"),
         ({"label": "company", "task": "regression"}, "label 'company' holds text"),
     ],

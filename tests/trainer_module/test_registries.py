@@ -258,7 +258,7 @@ def test_config_takes_a_feature_type() -> None:
 @pytest.mark.usefixtures("letters")
 def test_the_reference_shows_a_feature_type() -> None:
     page = config_reference()
-    assert "[IgnoredFeature](#ignoredfeature) or [LettersFeature](#lettersfeature) |" in page
+    assert "[IgnoredFeature](#ignoredfeature) or [LettersFeature](#lettersfeature) or [Own" in page
     assert '| `letters` | string | `"ab"` | Those that are counted. |' in page
 
 

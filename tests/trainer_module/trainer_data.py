@@ -44,18 +44,21 @@ def strategy_settings(strategy: Any) -> BaseStrategy:
 
 
 def to_example(row: Row) -> bytes:
-    """A serialized tf.Example; a value of None is left out."""
-    features = {}
-    for name, value in row.items():
-        if isinstance(value, str):
-            value = value.encode()
-        if isinstance(value, bytes):
-            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        elif isinstance(value, int):
-            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-        elif value is not None:
-            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+    """A serialized tf.Example; a value of None is left out, an empty list has no type."""
+    features = {name: _to_feature(value) for name, value in row.items() if value is not None}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def _to_feature(value: Any) -> tf.train.Feature:
+    values = value if isinstance(value, list) else [value]
+    values = [v.encode() if isinstance(v, str) else v for v in values]
+    if not values:
+        return tf.train.Feature()
+    if isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if all(isinstance(v, int) for v in values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
 
 
 def write_examples(path: Path, records: Iterable[bytes]) -> None:

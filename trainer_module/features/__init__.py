@@ -7,6 +7,7 @@ that is paid for.
 from __future__ import annotations
 
 from trainer_module.features.base import BaseFeature
+from trainer_module.features.own import is_own, load_feature
 from trainer_module.sections import import_registered
 
 _FEATURES = "trainer_module.features"
@@ -14,8 +15,10 @@ FEATURES = {
     "numeric": f"{_FEATURES}.numeric.NumericFeature",
     "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
     "boolean": f"{_FEATURES}.boolean.BooleanFeature",
+    "cross": f"{_FEATURES}.cross.CrossFeature",
     "date": f"{_FEATURES}.date.DateFeature",
     "image": f"{_FEATURES}.image.ImageFeature",
+    "sequence": f"{_FEATURES}.sequence.SequenceFeature",
     "ignore": f"{_FEATURES}.ignored.IgnoredFeature",
 }
 """Import paths of the feature types by the name in `type`, in the order in which a transformed
@@ -23,6 +26,8 @@ tensor of which the config says nothing is tried for each of them."""
 
 
 def feature_class(kind: str) -> type[BaseFeature]:
-    """A feature type, by its name in the config."""
+    """A feature type, by its name in the config or its import path."""
+    if is_own(kind):
+        return load_feature(kind)
     found: type[BaseFeature] = import_registered(FEATURES[kind])
     return found

@@ -20,6 +20,8 @@ class BaseFeature(Settings):
     type: str
     is_input: ClassVar[bool] = True
     """Whether the model sees the column; if not, no request has to bring it."""
+    is_column: ClassVar[bool] = True
+    """Whether it has the name of a raw column; if not, it is made of others under a new name."""
     may_mix: ClassVar[bool] = False
     """Whether a column may hold both numbers and text, which is else taken for an error."""
     dtype: ClassVar[str] = "float32"
@@ -31,6 +33,11 @@ class BaseFeature(Settings):
         None where any value will do.
         """
         return {}
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a row of the column holds several values, as a request has to bring them."""
+        return False
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The raw columns that the feature of a name is made of."""

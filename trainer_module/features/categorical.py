@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from trainer_module.features.base import BaseFeature
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
+PADDING = "<padding>"
+"""The entry, of index 0, that fills a row up where it has fewer values than the widest."""
 
 
 class CategoricalFeature(BaseFeature):
@@ -29,12 +31,33 @@ class CategoricalFeature(BaseFeature):
     """At most this many values, the most frequent ones, get an index of their own."""
     oov_buckets: PositiveInt = 1
     """Values outside the vocabulary are hashed into this many further indices."""
+    hash_buckets: PositiveInt | None = None
+    """Hashes all values into this many indices, without a vocabulary: for very many values."""
+    encoding: Literal["embedding", "one_hot"] | None = None
+    """A learnt vector for each value, or an input for each; default: as the model has it."""
+    many: bool = False
+    """Whether a row has several values: a list, or text with a `separator`."""
+    separator: str | None = Field(default=None, min_length=1)
+    """Stands between the values of a text, such as `;`."""
+    max_values: PositiveInt = 10
+    """Of a row with `many` values, the first ones count."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> CategoricalFeature:
+        if self.separator is not None and not self.many:
+            raise ValueError("separator: it stands between several values; add many: true")
+        return self
+
+    @property
+    def is_list(self) -> bool:
+        """Unless a text holds all of them."""
+        return self.many and self.separator is None
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, n] int64 each."""
+        """[batch, n] int64 each; where there are many values, padding is index 0."""
         return index_categories(columns, features)
 
     @classmethod
@@ -47,32 +70,69 @@ class CategoricalFeature(BaseFeature):
     def encode(
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
-        """A learnt vector of each value: [batch, n, embedding_size] float32."""
+        """[batch, n, size] float32, or [batch, size] of many values: of vectors their mean."""
         import tf_keras
 
-        return tf_keras.layers.Embedding(
-            feature.vocabulary_size, embedding_size, name=feature.layer_name("embedding")
+        if feature.encoding == "one_hot":
+            return tf_keras.layers.CategoryEncoding(
+                feature.vocabulary_size,
+                "multi_hot" if feature.many else "one_hot",
+                name=feature.layer_name("one_hot"),
+            )(values)
+        vectors = tf_keras.layers.Embedding(
+            feature.vocabulary_size,
+            embedding_size,
+            mask_zero=feature.many,
+            name=feature.layer_name("embedding"),
         )(values)
+        if not feature.many:
+            return vectors
+        # The mask of the embedding keeps padding out of the mean.
+        return tf_keras.layers.GlobalAveragePooling1D(name=feature.layer_name("mean"))(vectors)
 
 
 def index_categories(
     columns: Mapping[str, AnyTensor], features: Mapping[str, CategoricalFeature]
 ) -> dict[str, tf.Tensor]:
     """Indices in the vocabularies, [batch, n] int64 each; missing is a value of its own."""
-    import tensorflow as tf
     import tensorflow_transform as tft
 
     from trainer_module import vocabulary
-    from trainer_module.features.raw_columns import dense_strings
+    from trainer_module.features.hashing import hash_values
 
-    if not columns:
-        return {}
-    values = {name: dense_strings(column) for name, column in columns.items()}
-    values = {name: tf.where(value == "", MISSING_VALUE, value) for name, value in values.items()}
-    paths = vocabulary.compute_vocabularies(
-        values, {name: vocabulary.ByFrequency(features[name].vocabulary_size) for name in values}
-    )
-    return {
-        name: tft.apply_vocabulary(value, paths[name], num_oov_buckets=features[name].oov_buckets)
+    values = {name: _read(column, features[name]) for name, column in columns.items()}
+    outputs = {
+        name: hash_values(value, feature.hash_buckets, PADDING if feature.many else MISSING_VALUE)
         for name, value in values.items()
+        if (feature := features[name]).hash_buckets is not None
     }
+    counted = {name: value for name, value in values.items() if name not in outputs}
+    if counted:
+        orders = {
+            name: vocabulary.ByFrequency(
+                features[name].vocabulary_size, (PADDING,) if features[name].many else ()
+            )
+            for name in counted
+        }
+        paths = vocabulary.compute_vocabularies(counted, orders)
+        outputs |= {
+            name: tft.apply_vocabulary(
+                value, paths[name], num_oov_buckets=features[name].oov_buckets
+            )
+            for name, value in counted.items()
+        }
+    return outputs
+
+
+def _read(column: AnyTensor, feature: CategoricalFeature) -> tf.Tensor:
+    """[batch, n] string, nowhere empty."""
+    import tensorflow as tf
+
+    from trainer_module.features.raw_columns import dense_strings, list_strings
+
+    if not feature.many:
+        values = dense_strings(column)
+        return tf.where(values == "", MISSING_VALUE, values)
+    values = list_strings(column, feature.max_values, feature.separator)
+    is_missing = tf.concat([values[:, :1] == "", tf.zeros_like(values[:, 1:], tf.bool)], 1)
+    return tf.where(values == "", tf.where(is_missing, MISSING_VALUE, PADDING), values)

@@ -1,9 +1,11 @@
-"""Numbers: z-scores."""
+"""Numbers: z-scores, or what the config asks for instead."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AllowInfNan, Field, model_validator
 
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
@@ -19,6 +21,8 @@ goes in and what comes out, which takes hours for thousands of both."""
 PACKED = "all_numbers"
 """The name of that vector: scores in the order of the columns' names, then the flags."""
 
+Finite = Annotated[float, AllowInfNan(False)]
+
 
 class NumericFeature(BaseFeature):
     """A number: scaled to mean 0 and variance 1; a missing one becomes the mean.
@@ -27,52 +31,79 @@ class NumericFeature(BaseFeature):
     """
 
     type: Literal["numeric"]
+    scaling: Literal["z_score", "min_max", "log", "robust", "quantiles", "none"] = "z_score"
+    """To mean 0 and variance 1; to 0..1; the logarithm (with its sign, of 1 more) to mean 0 and
+    variance 1; median and quartiles to 0, -0.5 and 0.5; the rank among the train split's values to
+    mean 0 and variance 1; or not at all."""
+    buckets: int | None = Field(default=None, ge=2, le=100)
+    """Makes it a category: as many ranges, each of as many rows, and another for missing ones."""
+    clip: Annotated[list[Finite], Field(min_length=2, max_length=2)] | None = None
+    """The lowest and the highest value; what is beyond becomes them, before it is scaled."""
+    fill: Literal["mean", "median", "zero"] | Finite = "mean"
+    """What a missing number becomes, before it is scaled."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> NumericFeature:
+        if self.clip is not None and self.clip[0] >= self.clip[1]:
+            raise ValueError(f"clip: {self.clip[0]:g} is no lower than the highest value")
+        if self.buckets is not None and (self.scaling, self.fill) != ("z_score", "mean"):
+            raise ValueError(
+                "buckets have no scale, and one for missing numbers; leave out the rest"
+            )
+        return self
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a z-score, of its logarithm perhaps, with the mean where it is missing."""
+        is_score = self.scaling in ("z_score", "log") and self.fill == "mean"
+        return is_score and self.buckets is None
 
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
     ) -> dict[str, tf.Tensor]:
-        """[batch, n] float32 each, and the flags of optional columns."""
-        del features
-        return scale_numbers(columns)
+        """[batch, n] float32 each, and the flags of optional columns; [batch, n] int64 of buckets.
+
+        More than `MOST_SEPARATE` columns of z-scores become one tensor, `PACKED`.
+
+        Raises:
+          DataError: if a column holds text.
+        """
+        import tensorflow as tf
+
+        from trainer_module.features.raw_columns import dense_numbers, flag_missing
+        from trainer_module.features.scaling import bend, scale, z_scores
+
+        for name, column in columns.items():
+            if column.dtype == tf.string:
+                raise DataError(
+                    f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
+                    "type: categorical or ignore."
+                )
+        dense = {name: dense_numbers(columns[name]) for name in sorted(features)}
+        flags = [
+            flag_missing(name, columns[name], tf.math.is_nan(numbers))
+            for name, numbers in dense.items()
+            if features[name].buckets is None
+        ]
+        bent = {name: bend(numbers, features[name]) for name, numbers in dense.items()}
+        plain = {name: numbers for name, numbers in bent.items() if features[name].is_plain}
+        outputs = scale({n: bent[n] for n in bent.keys() - plain.keys()}, features)
+        if plain:
+            # One analysis of all columns side by side takes a fraction of that of one for each.
+            scores = z_scores(tf.concat(list(plain.values()), 1))
+            if len(plain) > MOST_SEPARATE:
+                outputs[PACKED] = scores
+            else:
+                widths = [numbers.shape[1] for numbers in plain.values()]
+                outputs |= dict(zip(plain, tf.split(scores, widths, axis=1), strict=True))
+        named = {name: flag for by_name in flags for name, flag in by_name.items()}
+        if PACKED in outputs:
+            return outputs | {PACKED: tf.concat([outputs[PACKED], *named.values()], 1)}
+        return outputs | named
 
     @classmethod
     def matches(cls, dtype: str, shape: tuple[int, ...], indices: int) -> bool:
         """Whatever number is no image."""
         del indices
         return dtype == cls.dtype and len(shape) != 3
-
-
-def scale_numbers(columns: Mapping[str, AnyTensor]) -> dict[str, tf.Tensor]:
-    """Z-scores, [batch, n] float32 each; a missing value becomes 0, the mean.
-
-    An optional column also gets its flag, `<name>_missing`. More than `MOST_SEPARATE` columns
-    become one tensor, `PACKED`.
-
-    Raises:
-      DataError: if a column holds text.
-    """
-    import tensorflow as tf
-
-    from trainer_module.features.raw_columns import dense_numbers, flag_missing
-    from trainer_module.features.scaling import z_scores
-
-    if not columns:
-        return {}
-    for name, column in columns.items():
-        if column.dtype == tf.string:
-            raise DataError(
-                f"column {name!r} holds text and cannot be numeric; use type: categorical or "
-                "ignore."
-            )
-    dense = {name: dense_numbers(column) for name, column in columns.items()}
-    # One analysis of all columns side by side takes a fraction of the time of one for each.
-    scores = z_scores(tf.concat(list(dense.values()), 1))
-    if len(columns) > MOST_SEPARATE:
-        gaps = [flag_missing(n, c, tf.math.is_nan(dense[n])) for n, c in columns.items()]
-        return {PACKED: tf.concat([scores, *(flag for gap in gaps for flag in gap.values())], 1)}
-    scores = tf.split(scores, [numbers.shape[1] for numbers in dense.values()], axis=1)
-    outputs = dict(zip(dense, scores, strict=True))
-    for name, column in columns.items():
-        outputs |= flag_missing(name, column, tf.math.is_nan(dense[name]))
-    return outputs

@@ -12,6 +12,7 @@ MISSING_INTEGER = tf.int64.min
 """Stands for a missing value in a dense tensor of whole numbers, which have no NaN."""
 
 
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
 MISSING_SUFFIX = "_missing"
 """Ends the name of the 0/1 feature that flags a missing value of an optional column."""
 
@@ -43,6 +44,49 @@ def dense_strings(column: AnyTensor) -> tf.Tensor:
         column = tf.SparseTensor(column.indices, _as_string(column.values), column.dense_shape)
         return _one_value(column, "")
     return _matrix(_as_string(column))
+
+
+def list_strings(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
+    """[batch, length] string of rows with several values, empty where a row has no more.
+
+    Args:
+      column: lists; with a separator, texts.
+      length: of more values the first ones.
+      separator: stands between the values of a text.
+    """
+    if separator is not None:
+        texts = tf.reshape(dense_strings(column), [-1])
+        values = tf.strings.strip(tf.strings.split(texts, separator))
+    elif isinstance(column, tf.Tensor):
+        values = tf.RaggedTensor.from_tensor(_matrix(_as_string(column)))
+    else:
+        values = _ragged(column)
+        values = values.with_flat_values(_as_string(values.flat_values))
+    values = tf.ragged.boolean_mask(values, values != "")
+    return values.to_tensor("", shape=[None, length])
+
+
+def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
+    """[batch, length] float32 of rows with several values, NaN where missing; as `list_strings`.
+
+    What is no number in a text is missing.
+    """
+    nothing = tf.constant(float("nan"))
+    if separator is not None:
+        texts = list_strings(column, length, separator)
+        is_number = tf.strings.regex_full_match(texts, _NUMBER)
+        return tf.where(is_number, tf.strings.to_number(tf.where(is_number, texts, "0")), nothing)
+    if isinstance(column, tf.Tensor):
+        values = tf.RaggedTensor.from_tensor(dense_numbers(column))
+    else:
+        values = _ragged(column)
+        values = values.with_flat_values(tf.cast(values.flat_values, tf.float32))
+    return values.to_tensor(nothing, shape=[None, length])
+
+
+def _ragged(column: tf.SparseTensor | tf.RaggedTensor) -> tf.RaggedTensor:
+    is_ragged = isinstance(column, tf.RaggedTensor)
+    return column if is_ragged else tf.RaggedTensor.from_sparse(column)
 
 
 def _as_string(values: tf.Tensor) -> tf.Tensor:

@@ -33,6 +33,7 @@ def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
             feature.vocabulary_size,
             problem.output_units,
             embeddings_initializer="zeros",
+            mask_zero=feature.many,
             name=feature.layer_name("wide"),
         )(inputs[feature.name])
         logits.append(tf_keras.layers.GlobalAveragePooling1D()(weights))

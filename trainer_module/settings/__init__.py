@@ -12,10 +12,13 @@ from pydantic import Field
 
 from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.features.cross import CrossFeature
 from trainer_module.features.date import DateFeature
 from trainer_module.features.ignored import IgnoredFeature
 from trainer_module.features.image import ImageFeature
 from trainer_module.features.numeric import NumericFeature
+from trainer_module.features.own import is_own
+from trainer_module.features.sequence import SequenceFeature
 from trainer_module.sections import Settings
 from trainer_module.settings.cross_validation import CrossValidation
 from trainer_module.settings.features import Feature
@@ -62,6 +65,7 @@ __all__ = [
     "ClusterSettings",
     "Communication",
     "CosineSchedule",
+    "CrossFeature",
     "CrossValidation",
     "DateFeature",
     "DefaultStrategy",
@@ -83,6 +87,7 @@ __all__ = [
     "ParameterServerStrategy",
     "Precision",
     "Reduction",
+    "SequenceFeature",
     "Settings",
     "StepSchedule",
     "Strategy",
@@ -119,7 +124,23 @@ class TrainerSettings(Settings):
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's code that Trainer runs, by the key that names each."""
         model = {"model.kind": self.model.kind} if self.model.is_custom else {}
-        return model | {f"train.{key}": path for key, path in self.train.own_code.items()}
+        return (
+            self.own_features
+            | model
+            | {f"train.{key}": path for key, path in self.train.own_code.items()}
+        )
+
+    @property
+    def own_features(self) -> dict[str, str]:
+        """Import paths of the user's feature types, which Transform runs too."""
+        types = {f"features.{name}.type": feature.type for name, feature in self.features.items()}
+        return {key: path for key, path in types.items() if is_own(path)}
+
+    def is_asked_for(self, column: str) -> bool:
+        """Whether a request has to bring a raw column: it is an input, or a part of one."""
+        inputs = [(name, feature) for name, feature in self.features.items() if feature.is_input]
+        parts = {part for name, feature in inputs for part in feature.columns_of(name)}
+        return column != self.weight and (column not in self.features or column in parts)
 
     def to_custom_config(self) -> dict[str, Any]:
         """The `custom_config` that carries these settings to Transform and Trainer.

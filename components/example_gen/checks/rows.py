@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.example_gen.checks.forms import Written, find_written, merge_written
 from components.example_gen.checks.weights import check_weights
 from components.example_gen.columns import (
     Cell,
@@ -39,6 +40,8 @@ class Report:
     """The first row without a label."""
     unlabelled_rows: int = 0
     files: FileNotes = field(default_factory=FileNotes)
+    written: dict[str, Written] = field(default_factory=dict)
+    """How the values of columns are written whose type reads some forms alone."""
 
     def add_rows(
         self,
@@ -63,6 +66,7 @@ class Report:
         """
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
+        self.written = merge_written(self.written, find_written(rows, first, settings.features))
         if settings.weight:
             counts = check_weights(rows, first, settings.weight) > 0
             self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
@@ -125,6 +129,7 @@ class Report:
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
             total.files.add(report.files)
+            total.written = merge_written(total.written, report.written)
         return total
 
 

@@ -51,7 +51,57 @@ COLUMNS = {
         {"type": "date", "unit": "ms"}, lambda r: int(_time(r).timestamp() * 1000), [-1], False
     ),
     "categorical": Column({"type": "categorical"}, lambda r: r.choice("abc"), ["z", "", "ü"]),
+    "hashed": Column(
+        {"type": "categorical", "hash_buckets": 20}, lambda r: str(r.randrange(99)), ["new"]
+    ),
+    "tags": Column(
+        {"type": "categorical", "many": True, "max_values": 3},
+        lambda r: r.choices("pqrs", k=r.randint(1, 5)),
+        [["new", "p"], ["z"] * 9],
+    ),
+    "words": Column(
+        {"type": "categorical", "many": True, "separator": ";", "encoding": "one_hot"},
+        lambda r: "; ".join(r.choices("pqrs", k=r.randint(1, 5))),
+        ["new;;p", ";", "x;" * 30],
+    ),
+    "codes": Column(
+        {"type": "categorical", "many": True, "hash_buckets": 9},
+        lambda r: r.choices(range(50), k=r.randint(1, 5)),
+        [[-1]],
+    ),
+    "wave": Column(
+        {"type": "sequence", "length": 4},
+        lambda r: [r.gauss(9, 3) for _ in range(r.randint(1, 6))],
+        [[1e30], [0.0] * 99],
+    ),
+    "steps": Column(
+        {"type": "sequence", "length": 3, "separator": ","},
+        lambda r: ",".join(str(r.randrange(9)) for _ in range(r.randint(1, 4))),
+        ["a,2", ",,", "1e400"],
+    ),
+    "pair": Column({"type": "cross", "of": ["ignore", "area"], "hash_buckets": 7}, lambda r: None),
+    "area": Column({"type": "categorical"}, lambda r: r.randrange(3), [9]),
+    "money": Column(
+        {"type": "own_types.Money", "rate": 2.0}, lambda r: r.choice(["$1", "$20"]), ["x"]
+    ),
     "numeric": Column({"type": "numeric"}, lambda r: r.gauss(5, 2), [1e30, -1e30]),
+    **{
+        scaling: Column(
+            {"type": "numeric", "scaling": scaling, "fill": fill},
+            lambda r: r.gauss(5, 2),
+            [1e30, -1e30],
+        )
+        for scaling, fill in [
+            ("min_max", "mean"),
+            ("log", "zero"),
+            ("robust", "median"),
+            ("quantiles", 3.5),
+            ("none", "median"),
+        ]
+    },
+    "clipped": Column({"type": "numeric", "clip": [4, 6]}, lambda r: r.gauss(5, 2), [1e30]),
+    "ranges": Column({"type": "numeric", "buckets": 4}, lambda r: r.gauss(5, 2), [1e30]),
+    "constant": Column({"type": "numeric", "scaling": "robust"}, lambda r: 7.0, [8.0]),
     "image": Column(
         {"type": "image", "height": 2, "width": 2},
         lambda r: make_image(r.randrange(256)),
@@ -64,7 +114,11 @@ COLUMNS = {
 def make_row(generator: Random, gaps: float = 0.2) -> Row:
     """A row with a value missing now and then."""
     row = {
-        name: None if column.may_miss and generator.random() < gaps else column.make(generator)
+        name: None
+        if column.settings["type"] == "cross"
+        else None
+        if column.may_miss and generator.random() < gaps
+        else column.make(generator)
         for name, column in COLUMNS.items()
     }
     return {**row, "y": generator.randrange(2)}
@@ -102,7 +156,10 @@ def make_rows(count: int) -> list[Row]:
 
 
 def test_every_type_has_a_column() -> None:
-    assert {column.settings["type"] for column in COLUMNS.values()} == set(FEATURES)
+    assert {column.settings["type"] for column in COLUMNS.values()} == {
+        *FEATURES,
+        "own_types.Money",
+    }
 
 
 def test_what_comes_out_is_dense_finite_and_of_the_kind_it_says(

@@ -1,0 +1,143 @@
+"""A feature type of the user's: named by import path, loaded where it runs, and not trusted."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, ValidationError
+
+from trainer_module.errors import TrainingError
+from trainer_module.features.base import BaseFeature
+from trainer_module.own_code import load_own
+from trainer_module.sections import Matching
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from trainer_module.features.raw_columns import AnyTensor
+
+Result = TypeVar("Result")
+
+
+def is_own(kind: str) -> bool:
+    """Whether a type is an import path rather than a name in the registry."""
+    return "." in kind
+
+
+class OwnFeature(BaseFeature):
+    """A type of yours, by import path: a BaseFeature of which the other keys are."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[
+        str,
+        Matching(
+            r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", "an own type is module.Class, such as my_types.Money"
+        ),
+    ]
+    may_mix: ClassVar[bool] = True
+
+
+def load_feature(path: str) -> type[BaseFeature]:
+    """The class at an import path.
+
+    Raises:
+      TrainingError: there is none, or it is no feature type.
+    """
+    found = load_own("feature type", path)
+    if not (isinstance(found, type) and issubclass(found, BaseFeature)):
+        raise TrainingError(
+            f"feature type {path!r}: it must be a subclass of "
+            "trainer_module.features.base.BaseFeature."
+        )
+    return found
+
+
+def transform_own(
+    path: str, columns: Mapping[str, AnyTensor], features: Mapping[str, BaseFeature]
+) -> dict[str, tf.Tensor]:
+    """What the class at an import path makes of the columns of its type.
+
+    Raises:
+      TrainingError: it raises, or returns what no model can use.
+    """
+    feature_type = load_feature(path)
+    settings = {name: _read(feature_type, name, given) for name, given in features.items()}
+    outputs = _call(path, list(features), lambda: feature_type.transform(columns, settings))
+    if not isinstance(outputs, Mapping):
+        raise _error(
+            path,
+            list(features),
+            f"transform returned a {type(outputs).__name__}, not a dictionary of tensors by name",
+        )
+    rows = _count_rows(next(iter(columns.values())))
+    return {name: _check(path, features, name, output, rows) for name, output in outputs.items()}
+
+
+def _read(feature_type: type[BaseFeature], name: str, given: BaseFeature) -> BaseFeature:
+    try:
+        return feature_type.model_validate(given.model_dump())
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in found["loc"])
+        raise _error(given.type, [name], f"its key {key}: {found['msg']}") from error
+
+
+def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result:
+    try:
+        return function()
+    except Exception as error:  # The user's code raises what it likes.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(str(error).split()) or "no message"
+        place = f"{frame.filename}, line {frame.lineno}"
+        raise _error(path, names, f"{type(error).__name__}: {said} ({place})") from error
+
+
+def _check(
+    path: str, features: Mapping[str, BaseFeature], name: str, output: Any, rows: tf.Tensor
+) -> tf.Tensor:
+    """An output that is dense, a number, and has a row for each that there was."""
+    import tensorflow as tf
+
+    names = [feature for feature in features if name.startswith(feature)] or list(features)
+    if not isinstance(output, tf.Tensor):
+        found = f"a {type(output).__name__}"
+        raise _error(path, names, f"it returned {found} as {name!r}, not a dense tensor")
+    if output.dtype not in (tf.float32, tf.int64):
+        kind = "strings" if output.dtype == tf.string else output.dtype.name
+        raise _error(
+            path,
+            names,
+            f"it returned {kind} as {name!r}; a model takes float32, or int64 of a vocabulary",
+        )
+    if output.shape.rank is None or output.shape.rank < 2 or None in output.shape[1:]:
+        raise _error(
+            path,
+            names,
+            f"it returned {name!r} of shape {output.shape}; right is [rows, n] "
+            "or more, all known but the rows",
+        )
+    if output.dtype == tf.int64:
+        return output  # As it is: what is known of its range would be lost.
+    message = _error(path, names, f"it returned another number of rows as {name!r} than it got")
+    # Once it runs, TensorFlow's error is all that comes of this one: it is found in its text.
+    said = f"{type(message).__module__}.{type(message).__name__}: {message}\n"
+    same = tf.debugging.assert_equal(tf.shape(output, tf.int64)[0], rows, message=said)
+    with tf.control_dependencies([same]):
+        return tf.identity(output)
+
+
+def _count_rows(column: AnyTensor) -> tf.Tensor:
+    import tensorflow as tf
+
+    if isinstance(column, tf.SparseTensor):
+        return column.dense_shape[0]
+    return tf.cast(
+        column.nrows() if isinstance(column, tf.RaggedTensor) else tf.shape(column)[0], tf.int64
+    )
+
+
+def _error(path: str, names: list[str], problem: str) -> TrainingError:
+    which = "feature" if len(names) == 1 else "features"
+    return TrainingError(f"{which} {', '.join(map(repr, names))} of type {path!r}: {problem}.")
