@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import functools
 import json
+import logging
 import os
 import re
 import zlib
@@ -24,6 +25,8 @@ import tensorflow_transform.beam as tft_beam
 from tensorflow_transform import analyzer_nodes, nodes
 
 from trainer_module.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 CLASSES = "label_classes"
 """The name under which TFTransformOutput knows the classes."""
@@ -48,9 +51,18 @@ class ByFrequency:
     """At most this many values."""
     first: tuple[str, ...] = ()
     """Come before all others, whether they occur or not."""
+    column: str = ""
+    """Its name, for messages."""
 
     def __call__(self, counts: Counts) -> list[bytes]:
-        """The vocabulary by index."""
+        """The vocabulary by index; warns of a column with so many values that few have one."""
+        if len(counts) >= MOST_COUNTED:
+            logger.warning(
+                "column %r has %d different values or more, of which the %d most frequent have "
+                "an index of their own: if it is an identifier, leave it out by features: {%s: "
+                "{type: ignore}}; otherwise hash_buckets keeps the others apart",
+                self.column, MOST_COUNTED, self.size, self.column,
+            )  # fmt: skip
         first = [value.encode() for value in self.first]
         others = [value for value, _ in sorted(counts, key=most_frequent) if value not in first]
         return first + others[: self.size]

@@ -11,6 +11,7 @@ import tensorflow_transform as tft
 from tensorflow_transform.tf_metadata import metadata_io
 from trainer_data import Transformed, make_image, run_transform
 
+from trainer_module import vocabulary
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.features import numeric
 from trainer_module.preprocessing import preprocessing_fn
@@ -190,6 +191,27 @@ def test_labels_that_are_no_classes(counts: Counts, message: str) -> None:
             "'company' holds text, or nothing at all, and cannot be",
         ),
         ({"features": {"fare": {"type": "image", "height": 2, "width": 2}}}, "'fare' holds num"),
+        (
+            {"features": {"fare": {"type": "date", "unit": "s", "reference": "when"}}},
+            "no column 'w",
+        ),
+        (
+            {"features": {"company": {"type": "date", "unit": "s"}}},
+            "'company' holds text, but feat",
+        ),
+        (
+            {"features": {"fare": {"type": "sequence", "length": 2, "separator": ";"}}},
+            "leave out its",
+        ),
+        (
+            {"features": {"company": {"type": "sequence", "length": 2}}},
+            "'company' holds text: name",
+        ),
+        ({"features": {"x": {"type": "cross", "of": ["fare", "compny"]}}}, "mean 'company'"),
+        (
+            {"features": {"fare": {"type": "cross", "of": ["fare", "company"]}}},
+            "has a column of th",
+        ),
         ({"label": "company", "task": "regression"}, "label 'company' holds text"),
     ],
 )
@@ -203,6 +225,24 @@ def test_columns_that_do_not_fit_the_settings(changes: dict, message: str) -> No
         }
         with pytest.raises(DataError, match=message):
             preprocessing_fn(inputs, settings.to_custom_config())
+
+
+def test_a_column_with_a_million_values_is_counted_within_bounds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vocabulary, "MOST_COUNTED", 100)
+    add = vocabulary._SumCounts(1)
+    sums = add.create_accumulator()
+    for batch in range(20):
+        values = {f"{batch}-{n}".encode(): 1 for n in range(50)}
+        sums = add.add_input(sums, [{**values, b"often": 2}])
+        assert len(sums[0]) <= 200 + 51
+    assert sums[0][b"often"] == 40
+    ids = ByFrequency(3, column="id")(list(sums[0].items()))
+    assert ids[0] == b"often"
+    assert len(ids) == 3
+    assert "column 'id' has 100 different values or more, of which the 3 mo" in caplog.text
+    assert "by features: {id: {type: ignore}}; otherwise hash_buckets" in caplog.text
 
 
 def test_very_many_numbers_become_one_vector(

@@ -110,7 +110,7 @@ def index_categories(
     if counted:
         orders = {
             name: vocabulary.ByFrequency(
-                features[name].vocabulary_size, (PADDING,) if features[name].many else ()
+                features[name].vocabulary_size, (PADDING,) if features[name].many else (), name
             )
             for name in counted
         }

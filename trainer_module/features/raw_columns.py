@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import TypeAlias
 
 import tensorflow as tf
@@ -54,16 +56,12 @@ def list_strings(column: AnyTensor, length: int, separator: str | None = None) -
       length: of more values the first ones.
       separator: stands between the values of a text.
     """
-    if separator is not None:
-        texts = tf.reshape(dense_strings(column), [-1])
-        values = tf.strings.strip(tf.strings.split(texts, separator))
-    elif isinstance(column, tf.Tensor):
-        values = tf.RaggedTensor.from_tensor(_matrix(_as_string(column)))
-    else:
-        values = _ragged(column)
-        values = values.with_flat_values(_as_string(values.flat_values))
-    values = tf.ragged.boolean_mask(values, values != "")
-    return values.to_tensor("", shape=[None, length])
+    if separator is None:
+        return _cut(column, length, _as_string, "")
+    between = rf"(?:\s*{re.escape(separator)}\s*)+"
+    texts = tf.strings.regex_replace(dense_strings(column)[:, 0], between, separator)
+    texts = tf.strings.regex_replace(texts, rf"^{between}|{between}$|^\s+|\s+$", "")
+    return tf.strings.split(texts, separator).to_tensor("", shape=[None, length])
 
 
 def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:
@@ -71,22 +69,31 @@ def list_numbers(column: AnyTensor, length: int, separator: str | None = None) -
 
     What is no number in a text is missing.
     """
-    nothing = tf.constant(float("nan"))
-    if separator is not None:
-        texts = list_strings(column, length, separator)
-        is_number = tf.strings.regex_full_match(texts, _NUMBER)
-        return tf.where(is_number, tf.strings.to_number(tf.where(is_number, texts, "0")), nothing)
+    if separator is None:
+        return _cut(column, length, lambda values: tf.cast(values, tf.float32), float("nan"))
+    texts = list_strings(column, length, separator)
+    is_number = tf.strings.regex_full_match(texts, _NUMBER)
+    numbers = tf.strings.to_number(tf.where(is_number, texts, "0"))
+    return tf.where(is_number, numbers, float("nan"))
+
+
+def _cut(
+    column: AnyTensor,
+    length: int,
+    convert: Callable[[tf.Tensor], tf.Tensor],
+    missing: float | str,
+) -> tf.Tensor:
+    """[batch, length] of lists: the first values of each, then `missing`."""
     if isinstance(column, tf.Tensor):
-        values = tf.RaggedTensor.from_tensor(dense_numbers(column))
-    else:
-        values = _ragged(column)
-        values = values.with_flat_values(tf.cast(values.flat_values, tf.float32))
-    return values.to_tensor(nothing, shape=[None, length])
-
-
-def _ragged(column: tf.SparseTensor | tf.RaggedTensor) -> tf.RaggedTensor:
-    is_ragged = isinstance(column, tf.RaggedTensor)
-    return column if is_ragged else tf.RaggedTensor.from_sparse(column)
+        column = convert(_matrix(column))[:, :length]
+        gap = [[0, 0], [0, length - column.shape[1]]]
+        return tf.pad(column, gap, constant_values=missing)
+    if isinstance(column, tf.RaggedTensor):
+        column = column.to_sparse()
+    rows = column.dense_shape[0]
+    column = tf.sparse.slice(column, [0, 0], tf.stack([rows, length]))
+    values = tf.SparseTensor(column.indices, convert(column.values), tf.stack([rows, length]))
+    return tf.sparse.to_dense(values, missing)
 
 
 def _as_string(values: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,10 @@ import pytest
 import tensorflow as tf
 from trainer_data import Row, Transformed, make_image, to_example, transformed_once
 
+from trainer_module.export import build_signatures
 from trainer_module.features import FEATURES
+from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.models import load_builder
 from trainer_module.settings import TrainerSettings
 
 Random = random.Random
@@ -233,6 +236,78 @@ def test_the_graph_that_serves_gives_what_transform_gave(table: Transformed, app
     written = tf.io.parse_example(list(records.as_numpy_iterator()), spec)
     for name, values in apply(table.evaluation).items():
         np.testing.assert_allclose(values, written[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+def test_models_take_every_type_and_raw_requests_do(
+    table: Transformed, apply: Apply, kind: str
+) -> None:
+    settings = TrainerSettings.model_validate(
+        {**table.settings.model_dump(mode="json"), "model": {"kind": kind, "hidden_units": [4]}}
+    )
+    model = load_builder(kind)(table.problem, settings.model)
+    layer = table.tft_output.transform_features_layer()
+    signatures = build_signatures(model, layer, table.tft_output, table.problem, settings)
+    (row,) = make_rows(1)
+    rows = [{**row, "tags": tags, "ignore": "x"} for tags in (["p", "q"], ["q", "p"], ["s"], None)]
+    scores = signatures["serving_default"](tf.constant([to_example(r) for r in rows]))["scores"]
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-6)
+    assert np.isfinite(scores).all()
+
+    takes = signatures["serving_raw"].input_signature[0]
+    assert takes["tags"].shape.rank == takes["wave"].shape.rank == 2
+    spec = table.tft_output.raw_feature_spec()
+    raw = {name: _as_request([r[name] for r in rows], takes[name], spec[name]) for name in takes}
+    np.testing.assert_allclose(signatures["serving_raw"](raw)["scores"], scores, atol=1e-6)
+
+
+def _as_request(values: list[Any], takes: tf.TensorSpec, column: Any) -> tf.Tensor:
+    """Values of a column as the signature of a tensor per column takes them."""
+    missing: Any = "" if takes.dtype == tf.string else float("nan")
+    if takes.dtype == tf.int64:
+        missing = column.default_value
+    lists = [v if isinstance(v, list) else [missing if v is None else v] for v in values]
+    widest = max(map(len, lists))
+    full = [v + [missing] * (widest - len(v)) for v in lists]
+    tensor = tf.constant(full, takes.dtype)
+    return tensor[:, 0] if takes.shape.rank == 1 else tensor
+
+
+def test_padding_counts_for_nothing(table: Transformed) -> None:
+    features = {feature.name: feature for feature in table.problem.features}
+    values = tf.constant([[3, 0, 0], [3, 3, 3], [3, 4, 0]])
+    vectors = CategoricalFeature.encode(features["tags"], values, 5).numpy()
+    assert vectors.shape == (3, 5)
+    np.testing.assert_allclose(vectors[0], vectors[1], rtol=1e-6)
+    assert abs(vectors[2] - vectors[0]).max() > 1e-3
+    places = CategoricalFeature.encode(features["words"], values, 5).numpy()
+    assert places.shape == (3, features["words"].vocabulary_size)
+    np.testing.assert_array_equal(places[0], places[0] * places[1])
+
+
+def test_scales(table: Transformed, apply: Apply) -> None:
+    outputs = apply(table.train)
+
+    def raw(name: str) -> np.ndarray:
+        return np.array([np.nan if r[name] is None else r[name] for r in table.train], np.float32)
+
+    def scaled(name: str) -> np.ndarray:
+        return outputs[name][~np.isnan(raw(name)), 0]
+
+    assert (scaled("min_max").min(), scaled("min_max").max()) == (0, 1)
+    assert np.median(scaled("robust")) == pytest.approx(0, abs=0.05)
+    assert np.subtract(*np.quantile(scaled("robust"), [0.75, 0.25])) == pytest.approx(1, abs=0.1)
+    assert scaled("quantiles").std() == pytest.approx(1, abs=0.05)
+    ranks = np.argsort(np.argsort(raw("quantiles")[~np.isnan(raw("quantiles"))]))
+    assert np.corrcoef(ranks, scaled("quantiles"))[0, 1] > 0.999
+    np.testing.assert_array_equal(scaled("none"), raw("none")[~np.isnan(raw("none"))])
+    filled = outputs["none"][np.isnan(raw("none")), 0]
+    np.testing.assert_allclose(filled, np.nanmedian(raw("none")), atol=0.1)
+    assert len(np.unique(scaled("clipped"))) < len(np.unique(raw("clipped")))
+    counts = np.bincount(outputs["ranges"][:, 0])
+    assert counts[4] == np.isnan(raw("ranges")).sum()
+    assert max(counts[:4]) - min(counts[:4]) <= 3
+    assert np.isfinite(outputs["constant"]).all()
 
 
 def test_the_parts_of_dates_are_those_of_the_calendar(apply: Apply) -> None:

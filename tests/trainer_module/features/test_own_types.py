@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+import yaml
 
 from components.user_errors import find_user_error
 from pipeline.config.fingerprint import own_sources
@@ -37,6 +38,20 @@ def test_one_that_is_right() -> None:
         [1],
         [20],
     ]
+
+
+def test_the_one_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (TAXI.parents[1] / "docs" / "features.md").read_text()
+    (tmp_path / "my_types.py").write_text(page.split("```python\n")[1].split("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    config = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    settings = TrainerSettings.model_validate(
+        {"label": "y", "task": "regression", "features": {"deposit": config["features"]["deposit"]}}
+    )
+    with tf.Graph().as_default():
+        inputs = {"deposit": tf.constant([["$1,200.50"]]), "y": tf.constant([[1.0]])}
+        output = preprocessing_fn(inputs, settings.to_custom_config())["deposit"]
+    assert (output.dtype, output.shape) == (tf.float32, (1, 1))
 
 
 @pytest.mark.parametrize(

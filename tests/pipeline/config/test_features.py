@@ -1,0 +1,54 @@
+"""What a config may say of columns, before TensorFlow is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.loading import load_config
+from pipeline.config.named_columns import named_columns
+from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import ConfigError
+
+TAXI = Path(__file__).parents[3] / "configs" / "taxi.yaml"
+
+
+def load(**features: dict[str, Any]) -> PipelineConfig:
+    return load_config(TAXI, [f"features={features}"])
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        ({"type": "numeric", "clip": [5, 5]}, "5 is no lower than the highest value"),
+        ({"type": "numeric", "clip": [5]}, "clip: found"),
+        ({"type": "numeric", "buckets": 4, "fill": "zero"}, "buckets have no scale, and one for"),
+        ({"type": "numeric", "scaling": "zscore"}, "did you mean `z_score`?"),
+        ({"type": "categorical", "separator": ";"}, "stands between several values; add many"),
+        ({"type": "date", "format": "%d/%q"}, "'%q' is no part of a date that can be read"),
+        ({"type": "cross", "of": ["fare"]}, "of: found ['fare']"),
+        ({"type": "cross", "of": ["fare", "big_tipper"]}, "it uses 'big_tipper', which is the lab"),
+        ({"type": "sequence"}, "length: this key is missing"),
+        ({"type": "my.Money!"}, "an own type is module.Class, such as my_types.Money"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be(feature: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(some=feature)
+    assert message in str(caught.value)
+
+
+def test_a_cross_names_the_columns_that_it_is_of() -> None:
+    config = load(pair={"type": "cross", "of": ["fare", "company"]}, company={"type": "ignore"})
+    assert {"fare", "company"} < set(named_columns(config).values())
+    assert "pair" not in named_columns(config).values()
+    settings = config.trainer_settings
+    assert settings.is_asked_for("company"), "the cross needs it"
+    assert not load(company={"type": "ignore"}).trainer_settings.is_asked_for("company")
+
+
+def test_a_date_needs_the_column_of_its_reference() -> None:
+    config = load(end={"type": "date", "reference": "start"})
+    assert set(named_columns(config).values()) >= {"start", "end"}
