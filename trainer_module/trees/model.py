@@ -12,6 +12,9 @@ import tf_keras
 from trainer_module.problem import Problem
 from trainer_module.trees.forest import BITS, Forest
 
+SHIFT = BITS.bit_length() - 1
+"""By so much a code is shifted to the right for the place of its word."""
+
 
 class Walk(tf_keras.layers.Layer):
     """From the features, a list of [batch, n], to the outputs of all trees, [batch, outputs].
@@ -106,8 +109,9 @@ class Walk(tf_keras.layers.Layer):
         begin = tf.gather(self.bitmap, nodes)
         has_one = begin >= 0
         code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
-        word = tf.gather(self.words, tf.maximum(begin, 0) + code // BITS)
-        bit = tf.bitwise.right_shift(word, code % BITS)
+        # Shifts, as a division takes as long as all the rest.
+        word = tf.gather(self.words, tf.maximum(begin, 0) + tf.bitwise.right_shift(code, SHIFT))
+        bit = tf.bitwise.right_shift(word, tf.bitwise.bitwise_and(code, BITS - 1))
         return has_one & (tf.bitwise.bitwise_and(bit, 1) == 1)
 
 
