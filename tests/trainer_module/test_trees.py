@@ -113,6 +113,14 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
     np.testing.assert_allclose(forest_model(one).numpy(), expected[7:8], rtol=1e-5, atol=1e-5)
 
 
+def test_trees_stop_when_more_are_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown, (model,) = grow_some(Task.BINARY, monkeypatch, members=1)
+    assert grown.has_stopped
+    assert grown.kept == model.num_trees() < 500
+    losses = grown.history["val_loss"]
+    assert losses[grown.kept - 1] == pytest.approx(min(losses))
+
+
 def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path) -> None:
     grown = using(trips, "trees", trees=40)
     model = export(grown, tmp_path)

@@ -176,8 +176,9 @@ def _learner(
         num_candidate_attributes_ratio=CANDIDATES,
         l2_regularization=L2,
         early_stopping="LOSS_INCREASE" if stops else "NONE",
+        # Where 0, YDF does not stop by examples that are given either.
+        **({} if stops else {"validation_ratio": 0.0}),
         early_stopping_num_trees_look_ahead=patience,
-        validation_ratio=0.0,
         random_seed=settings.train.seed + member,
         num_threads=len(os.sched_getaffinity(0)),
     )
