@@ -92,24 +92,44 @@ class ClassOrder:
         return sorted(classes, key=int)
 
 
+@dataclass(frozen=True)
+class GivenOrder:
+    """All classes of an order that is given, whether they occur or not."""
+
+    label: str
+    """The label's column, for error messages."""
+    classes: tuple[str, ...]
+
+    def __call__(self, counts: Counts) -> list[bytes]:
+        """The classes by index; DataError if another one occurs."""
+        known = [name.encode() for name in self.classes]
+        for value, _ in counts:
+            if value not in known:
+                found = value.decode(errors="backslashreplace")
+                raise DataError(
+                    f"label {self.label!r} holds {found!r}, which task.order lacks; it has "
+                    f"{', '.join(self.classes)}."
+                )
+        return known
+
+
 Order = Callable[[Counts], list[bytes]]
 
 
-def compute_and_apply_classes(label: tf.Tensor, name: str, numeric: bool) -> tf.Tensor:
-    """Maps a label to the index of its class among the sorted classes of the train split.
+def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
+    """Maps a label to the index of its class among the classes of the train split.
 
     Args:
       label: string, any shape; the empty string stands for a missing label.
-      name: the label's column, for error messages.
-      numeric: whether the strings are whole numbers, which sort as numbers; others sort bytewise.
+      order: such as `ClassOrder`.
 
     Returns:
       int64, the shape of `label`; -1 for a label that is missing or not in the train split.
 
     Raises:
-      DataError: while analysing, if there is no label or a numeric one is not a whole number.
+      DataError: while analysing, what the order raises.
     """
-    paths = compute_vocabularies({CLASSES: label}, {CLASSES: ClassOrder(name, numeric)})
+    paths = compute_vocabularies({CLASSES: label}, {CLASSES: order})
     return tft.apply_vocabulary(label, paths[CLASSES], default_value=-1)
 
 

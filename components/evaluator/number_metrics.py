@@ -1,4 +1,4 @@
-"""Metrics of numbers that TFMA has not got: weighted means of what each example comes to."""
+"""Metrics of numbers and ranks that TFMA has not got: means of what each example comes to."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class MeanMetric(metric_types.Metric):
         super().__init__(metric_util.merge_per_key_computations(self._make_computations), name=name)
 
     @abstractmethod
-    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
         """What one example comes to.
 
         Args:
           truth: its label.
-          predicted: what the model says.
+          predicted: what the model says, [1], or of classes their probabilities.
           quantiles: ascending; empty where the model predicts none.
         """
 
@@ -45,14 +45,15 @@ class MeanMetric(metric_types.Metric):
 
         def add(element: metric_types.StandardMetricInputs) -> Iterable[tuple[float, float]]:
             quantiles = _quantiles(element, model_name)
-            for label, number, weight in metric_util.to_label_prediction_example_weight(
+            for label, predicted, weight in metric_util.to_label_prediction_example_weight(
                 element,
                 eval_config=eval_config,
                 model_name=model_name,
                 output_name=output_name,
                 example_weighted=example_weighted,
+                flatten=False,
             ):
-                value = self.of_example(float(label.item()), float(number.item()), quantiles)
+                value = self.of_example(float(label.item()), predicted.ravel(), quantiles)
                 yield float(weight.item()), float(weight.item()) * value
 
         combiner = _MeanCombiner(key, add)
@@ -105,7 +106,7 @@ class _MeanCombiner(beam.CombineFn):
 class Coverage(MeanMetric):
     """The share of the labels between the first and the last quantile."""
 
-    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
         """NaN of a model without quantiles."""
         del predicted
         return float(quantiles[0] <= truth <= quantiles[-1]) if len(quantiles) else math.nan
@@ -114,7 +115,7 @@ class Coverage(MeanMetric):
 class IntervalWidth(MeanMetric):
     """How far the first and the last quantile are apart."""
 
-    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
         """NaN of a model without quantiles."""
         del truth, predicted
         return float(quantiles[-1] - quantiles[0]) if len(quantiles) else math.nan
@@ -127,7 +128,7 @@ class PinballLoss(MeanMetric):
         super().__init__(name)
         self._levels = np.array(levels)
 
-    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
         """NaN of a model with another number of quantiles."""
         del predicted
         if len(quantiles) != len(self._levels):
@@ -139,10 +140,20 @@ class PinballLoss(MeanMetric):
 class PoissonDeviance(MeanMetric):
     """Twice what a count's likelihood lacks of that of a perfect prediction."""
 
-    def of_example(self, truth: float, predicted: float, quantiles: np.ndarray) -> float:
+    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
         """0 where it is right; infinite where it is 0 and the count is not."""
         del quantiles
-        if predicted <= 0:
-            return 0.0 if truth == predicted == 0 else math.inf
-        surprise = truth * math.log(truth / predicted) if truth else 0.0
-        return 2 * (surprise - truth + predicted)
+        mean = float(predicted.item())
+        if mean <= 0:
+            return 0.0 if truth == mean == 0 else math.inf
+        surprise = truth * math.log(truth / mean) if truth else 0.0
+        return 2 * (surprise - truth + mean)
+
+
+class RankError(MeanMetric):
+    """By how many ranks the most probable of some classes in order is off."""
+
+    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
+        """0 where it is right."""
+        del quantiles
+        return abs(truth - float(predicted.argmax()))

@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pipeline.config.key_descriptions import describe_keys
 from pipeline.config.schedule import show_duration
 from pipeline.config.settings import PipelineConfig
-from trainer_module.tasks import TASKS, as_task
+from trainer_module.tasks import TASKS, task_class
 
 
 def config_schema() -> str:
@@ -40,7 +40,7 @@ def config_reference() -> str:
     lines += ["", "## Metrics", ""]
     lines += ["| task | metrics | without `metrics:` |", "| --- | --- | --- |"]
     for kind in TASKS:
-        task = as_task(kind)
+        task = task_class(kind).model_construct(kind=kind)  # Whatever options it needs.
         names = ", ".join(f"`{name}`" for name in task.metrics())
         defaults = ", ".join(f"`{name}`" for name in task.usual_metrics())
         lines.append(f"| {kind} | {names} | {defaults} |")

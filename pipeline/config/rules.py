@@ -25,7 +25,6 @@ from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
 from trainer_module.models import ZOO, ModelSpec, undemanding_models
 from trainer_module.settings import ImageFeature, Task
-from trainer_module.tasks import as_task
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
 _RULES: list[Rule] = [*SCHEDULE_RULES, *TRAIN_RULES]
@@ -232,7 +231,7 @@ def model_can_do_what_is_asked(config: PipelineConfig) -> Iterator[Issue]:
                 f"found {kind!r}, which takes no {spec.refuses}, and feature {name!r} is one; use "
                 f"{able}",
             )
-    plain = config.target == as_task(config.target.kind)
+    plain = not config.target.has_options
     if spec.tasks and not (plain and config.target.kind in spec.tasks):
         able = enumerate_names((n for n, s in ZOO.items() if not s.tasks), "or")
         yield Issue(

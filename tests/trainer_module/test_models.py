@@ -19,6 +19,10 @@ from trainer_module.models.building import build_model
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 from trainer_module.strategies import build_strategy
+from trainer_module.tasks import as_task
+from trainer_module.tasks.base import BaseTask
+from trainer_module.tasks.ordinal import OrdinalTask
+from trainer_module.tasks.regression import RegressionTask
 
 MIXED = (
     TransformedFeature("fare", "numeric", (1,)),
@@ -50,6 +54,23 @@ def test_every_model_takes_every_feature_for_every_task(kind: str, task: Task) -
     else:
         assert output.shape == (4, 1)
     assert task is Task.REGRESSION or (output.min() >= 0 and output.max() <= 1)
+
+
+ORDERED = OrdinalTask(kind="ordinal", order=["low", "mid", "high"])
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_every_model_ends_in_what_a_task_gives(kind: str) -> None:
+    with_quantiles = RegressionTask(kind="regression", quantiles=[0.1, 0.5, 0.9])
+    widths: list[tuple[BaseTask, int]] = [(with_quantiles, 4), (as_task("count"), 1), (ORDERED, 3)]
+    for task, width in widths:
+        classes = ORDERED.names if task is ORDERED else ()
+        problem = Problem(task, "y", classes, MIXED, label_mean=5.0, label_deviation=2.0)
+        model = load_builder(kind)(problem, ModelSettings(kind=kind, filters=[2]))
+        output = model(make_batch(problem)).numpy()
+        assert output.shape == (4, width)
+        assert task is with_quantiles or output.min() >= 0
+    np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "wide_deep"])

@@ -299,8 +299,8 @@ import sys
 from pipeline.config.reference import config_schema
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.strategies import STRATEGIES, strategy_class
-from trainer_module.tasks import TASKS, as_task
-for name in TASKS: as_task(name).metrics()
+from trainer_module.tasks import TASKS, task_class
+for name in TASKS: task_class(name)
 for name in STRATEGIES: strategy_class(name)
 for name in FEATURES: feature_class(name)
 config_schema()

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from sklearn import metrics as sk
-from trainer_data import Transformed
+from trainer_data import Transformed, run_transform
 
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference
@@ -21,9 +21,10 @@ from pipeline.evaluation import make_eval_config
 from trainer_module.errors import ConfigError
 from trainer_module.losses import make_loss
 from trainer_module.problem import Problem
-from trainer_module.settings import LossSettings
+from trainer_module.settings import LossSettings, TrainerSettings
 from trainer_module.tasks import TASKS
 from trainer_module.tasks.base import Metric, Task
+from trainer_module.tasks.ordinal import OrdinalTask
 from trainer_module.tasks.regression import RegressionTask
 from trainer_module.trainer import run_fn
 from trainer_module.warm_start.axes import Axis
@@ -189,3 +190,40 @@ def test_quantiles_that_both_models_have_are_taken_over() -> None:
     assert keys[1] == ["regression", "quantile 0.05", "quantile 0.95"]
     kept = set(keys[0]) & set(keys[1])
     assert set(keys[0]) - kept == {"quantile 0.5"}
+
+
+def test_classes_in_order_lie_between_thresholds() -> None:
+    task = OrdinalTask(kind="ordinal", order=["low", "mid", "high", "top"])
+    problem = Problem(task, "y", task.names, ())
+    layer = problem.make_activation()
+    output = layer(tf.constant([[-30.0], [-0.5], [0.5], [30.0]])).numpy()
+    assert output.shape == (4, 4)
+    ranks = output @ np.arange(4)
+    assert list(ranks) == sorted(ranks)
+    np.testing.assert_allclose(ranks[[0, 3]], [0, 3], atol=1e-5)
+    np.testing.assert_allclose(output.sum(1), 1, rtol=1e-6)
+    again = tf_keras.layers.deserialize(tf_keras.layers.serialize(layer))
+    assert again.classes == 4
+    loss = make_loss(problem, None)(tf.constant([[0], [3], [2], [3]]), tf.constant(output))
+    expected = -np.log(np.clip(output[range(4), [0, 3, 2, 3]], 1e-7, 1))
+    assert float(loss) == pytest.approx(expected.mean(), rel=1e-4)
+
+
+def test_classes_are_numbered_in_their_order(tmp_path: Path) -> None:
+    sizes = {"low": 1.0, "mid": 2.0, "high": 3.0}
+    rows = [{"size": sizes[name] + i / 500, "y": name} for i in range(50) for name in sizes]
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": {"kind": "ordinal", "order": list(sizes)},
+            "train": {"epochs": 15, "learning_rate": 0.05, "batch_size": 30},
+        }
+    )
+    data = run_transform(tmp_path / "data", rows, rows, settings)
+    assert data.transform(rows[:3])["y"].ravel().tolist() == [0, 1, 2]
+    fn_args = data.fn_args(tmp_path)
+    run_fn(fn_args)
+    serve = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_raw"]
+    served = serve(size=tf.constant([[1.0], [3.0]]))
+    assert served["class"].numpy().tolist() == [b"low", b"high"]
+    assert served["classes"].numpy()[0].tolist() == [b"low", b"mid", b"high"]

@@ -22,7 +22,7 @@ class LossSpec:
     """Keys that not every loss reads."""
 
 
-_CLASSES = ("binary", "multiclass")
+_CLASSES = ("binary", "multiclass", "ordinal")
 _NUMBERS = ("regression", "count")
 LOSSES = {
     "cross_entropy": LossSpec(_CLASSES, reads=("label_smoothing",)),

@@ -14,6 +14,7 @@ _TASKS = "trainer_module.tasks"
 TASKS = {
     "binary": f"{_TASKS}.binary.BinaryTask",
     "multiclass": f"{_TASKS}.multiclass.MulticlassTask",
+    "ordinal": f"{_TASKS}.ordinal.OrdinalTask",
     "regression": f"{_TASKS}.regression.RegressionTask",
     "count": f"{_TASKS}.count.CountTask",
 }

@@ -59,14 +59,22 @@ class BaseTask(Settings):
 
     kind: str
     family: ClassVar[Task]
-    needs: ClassVar[str] = ""
-    """What every row's label has to be, in words; empty where any value will do."""
     otherwise: ClassVar[str] = ""
-    """Tasks for labels that are not."""
+    """Tasks for labels that are not what it needs."""
+
+    @property
+    def needs(self) -> str:
+        """What every row's label has to be, in words; empty where any value will do."""
+        return ""
 
     def takes(self, labels: np.ndarray) -> np.ndarray:
         """Which raw labels the task can use, [rows] bool; asked where it `needs` something."""
         return np.ones(len(labels), bool)
+
+    @property
+    def has_options(self) -> bool:
+        """Whether more is said of it than its name."""
+        return len(self.model_dump(exclude_defaults=True)) > 1
 
     def without_model_keys(self) -> BaseTask:
         """The same with those keys alone that matter to who reads the data.

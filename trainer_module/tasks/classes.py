@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainer_module.errors import TrainingError
-from trainer_module.tasks.base import BaseTask
+from trainer_module.tasks.base import BaseTask, Task
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    import tf_keras
 
     from trainer_module.features.raw_columns import AnyTensor
     from trainer_module.problem import Problem
@@ -24,9 +25,8 @@ class ClassTask(BaseTask):
         from trainer_module import vocabulary
         from trainer_module.features.raw_columns import dense_strings
 
-        return vocabulary.compute_and_apply_classes(
-            dense_strings(column), label, numeric=column.dtype != tf.string
-        )
+        order = vocabulary.ClassOrder(label, numeric=column.dtype != tf.string)
+        return vocabulary.compute_and_apply_classes(dense_strings(column), order)
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """Classes are there: the preprocessing numbered them."""
@@ -66,6 +66,43 @@ class ClassTask(BaseTask):
             "classes": tf.tile(names[tf.newaxis], [tf.shape(scores)[0], 1]),
             "scores": scores,
         }
+
+
+class ManyClassTask(ClassTask):
+    """Base of the tasks of two classes or more, of each of which a model gives the probability."""
+
+    family: ClassVar[Task] = Task.MULTICLASS
+
+    def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
+        """They are two or more."""
+        super().check_classes(label, classes)
+        if len(classes) < 2:
+            found = found_classes(label, classes)
+            raise TrainingError(f"task: {self.kind} needs 2 classes or more, but {found}.")
+
+    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+        """Cross-entropy of the index of a class."""
+        import tf_keras
+
+        return tf_keras.losses.SparseCategoricalCrossentropy()
+
+    def make_metrics(self) -> list[tf_keras.metrics.Metric]:
+        """Accuracy."""
+        import tf_keras
+
+        return [tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def measured(self, output: tf.Tensor) -> dict[str, tf.Tensor]:
+        """A class more, for labels that this model does not know, and never predicts."""
+        import tensorflow as tf
+
+        return super().measured(tf.pad(output, [[0, 0], [0, 1]]))
+
+    def measured_label(self, label: tf.Tensor, problem: Problem) -> tf.Tensor:
+        """The index of the class more for one that this model does not know."""
+        import tensorflow as tf
+
+        return tf.where(label < 0, tf.cast(len(problem.classes), label.dtype), label)
 
 
 def found_classes(label: str, classes: tuple[str, ...]) -> str:

@@ -21,8 +21,12 @@ class CountTask(NumberTask):
     """How often something happens: the expected number, which is never negative."""
 
     kind: Literal["count"]
-    needs: ClassVar[str] = "a whole number that is not negative"
     otherwise: ClassVar[str] = "regression"
+
+    @property
+    def needs(self) -> str:
+        """What can be counted."""
+        return "a whole number that is not negative"
 
     def takes(self, labels: np.ndarray) -> np.ndarray:
         """Whole ones from 0 on."""

@@ -29,8 +29,12 @@ class NumberTask(BaseTask):
     """Base of the tasks whose label is a number."""
 
     family: ClassVar[Task] = Task.REGRESSION
-    needs: ClassVar[str] = "a finite number"
     otherwise: ClassVar[str] = "binary or multiclass"
+
+    @property
+    def needs(self) -> str:
+        """Also of a label without text."""
+        return "a finite number"
 
     def takes(self, labels: np.ndarray) -> np.ndarray:
         """Finite ones."""

@@ -176,8 +176,9 @@ def _check_labels(
         usable = task.takes(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
         row = int(np.argmin(usable))
-        cell = Cell(first.file, first.row + row, show_label(labels[row].as_py()))
-        raise unusable_label(settings, cell)
+        value = labels[row].as_py()
+        shown = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+        raise unusable_label(settings, Cell(first.file, first.row + row, shown))
 
 
 def unusable_label(

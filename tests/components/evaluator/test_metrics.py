@@ -19,7 +19,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task
-from trainer_module.tasks import TASKS, as_task
+from trainer_module.tasks import TASKS, task_class
 
 ROWS = 200
 OWN = "evaluated_by_users.Bias"
@@ -61,13 +61,14 @@ def make_data(task: str) -> Data:
 
 def evaluate(task: str, data: Data, folder: Path) -> dict[str, float]:
     """All metrics of a task in one evaluation, and one of the user's."""
-    named = [*as_task(task).metrics(), *([OWN] if task == Task.REGRESSION else [])]
+    options = {"order": list("abcdef")} if task == "ordinal" else {}
+    named = list(EXPECTED[task])
     config = make_eval_config(
         PipelineConfig.model_validate(
             {
                 "name": "measured",
                 "data": {"format": "csv", "path": "nowhere.csv"},
-                "task": task,
+                "task": {"kind": task, **options},
                 "evaluate": {"metrics": named},
             }
         )
@@ -125,6 +126,17 @@ ERRORS = {
     "r2": by_output(sk.r2_score),
 }
 MACRO = {"average": "macro", "zero_division": 0}
+CLASSES: dict[str, Callable[[Data], float]] = {
+    "accuracy": by_class(sk.accuracy_score),
+    "balanced_accuracy": by_class(sk.balanced_accuracy_score),
+    "top_2_accuracy": top(2),
+    "top_3_accuracy": top(3),
+    "top_5_accuracy": top(5),
+    "macro_precision": by_class(sk.precision_score, **MACRO),
+    "macro_recall": by_class(sk.recall_score, **MACRO),
+    "macro_f1": by_class(sk.f1_score, **MACRO),
+    "log_loss": by_output(sk.log_loss),
+}
 EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
     Task.BINARY: {
         "accuracy": by_class(sk.accuracy_score),
@@ -137,17 +149,8 @@ EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
         "f1": by_class(sk.f1_score),
         "log_loss": by_output(sk.log_loss),
     },
-    Task.MULTICLASS: {
-        "accuracy": by_class(sk.accuracy_score),
-        "balanced_accuracy": by_class(sk.balanced_accuracy_score),
-        "top_2_accuracy": top(2),
-        "top_3_accuracy": top(3),
-        "top_5_accuracy": top(5),
-        "macro_precision": by_class(sk.precision_score, **MACRO),
-        "macro_recall": by_class(sk.recall_score, **MACRO),
-        "macro_f1": by_class(sk.f1_score, **MACRO),
-        "log_loss": by_output(sk.log_loss),
-    },
+    Task.MULTICLASS: CLASSES,
+    "ordinal": {**CLASSES, "rank_error": by_class(sk.mean_absolute_error)},
     Task.REGRESSION: {
         **ERRORS,
         "mape": lambda d: 100 * by_output(sk.mean_absolute_percentage_error)(d),
@@ -160,7 +163,8 @@ EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
 
 @pytest.mark.parametrize("task", TASKS)
 def test_metrics_are_what_they_are_called(task: str, tmp_path: Path) -> None:
-    assert set(as_task(task).metrics()) | {OWN} == set(EXPECTED[task]) | {OWN}
+    known = task_class(task).model_construct(kind=task).metrics()
+    assert set(known) | {OWN} == set(EXPECTED[task]) | {OWN}
     data = make_data(task)
     found = evaluate(task, data, tmp_path)
     for name, expected in EXPECTED[task].items():

@@ -75,6 +75,14 @@ def test_a_count_that_is_none(tmp_path, refusal, odd, shown):
     assert message.endswith("or choose task: regression.")
 
 
+@pytest.mark.parametrize(("order", "odd"), [(["low", "mid", "high"], "hgih"), ([1, 2, 3], 4)])
+def test_a_class_that_the_order_lacks(tmp_path, refusal, order, odd):
+    write(tmp_path, [*order * 7, odd, *order * 7])
+    message = refusal(tmp_path, task={"kind": "ordinal", "order": order})
+    assert f"Label 'label' is '{odd}' in row 23 of {tmp_path}/a.csv, but task: ordinal" in message
+    assert f"needs one of {', '.join(map(str, order))} (task.order) in every row" in message
+
+
 def test_two_classes_for_a_multiclass_task_are_a_note(tmp_path, execute):
     write(tmp_path, ["yes", "no"] * 20)
     (note,) = read_notes(execute(tmp_path, task="multiclass"))

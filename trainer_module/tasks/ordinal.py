@@ -1,0 +1,88 @@
+"""Ordinal: one of several classes that have an order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import AfterValidator, Field
+
+from trainer_module.tasks.base import NUMBER_METRICS, Metric
+from trainer_module.tasks.classes import ManyClassTask
+from trainer_module.tasks.multiclass import METRICS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
+
+    from trainer_module.features.raw_columns import AnyTensor
+    from trainer_module.problem import Problem
+
+
+def _check_order(order: list[str | int]) -> list[str | int]:
+    if len(set(map(str, order))) < len(order):
+        raise ValueError("each class is named once")
+    return order
+
+
+class OrdinalTask(ManyClassTask):
+    """One of several classes that have an order: to be off by two is worse than by one."""
+
+    kind: Literal["ordinal"]
+    order: Annotated[list[str | int], AfterValidator(_check_order)] = Field(min_length=3)
+    """The classes from the lowest to the highest, such as `[low, mid, high]`."""
+    otherwise: ClassVar[str] = "multiclass"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes as text."""
+        return tuple(map(str, self.order))
+
+    @property
+    def needs(self) -> str:
+        """One of the order."""
+        return f"one of {', '.join(self.names)} (task.order)"
+
+    def takes(self, labels: np.ndarray) -> np.ndarray:
+        """Those of the order."""
+        values, places = np.unique(labels, return_inverse=True)
+        texts = [v.decode(errors="replace") if isinstance(v, bytes) else f"{v:g}" for v in values]
+        return np.isin(texts, self.names)[places]
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """Of several classes, and by how many ranks the most probable one is off."""
+        rank_error = Metric("RankError", higher_is_better=False, module=NUMBER_METRICS)
+        return METRICS | {"rank_error": rank_error}
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """Accuracy decides."""
+        return ("accuracy", "rank_error", "log_loss")
+
+    def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
+        """The index in the order."""
+        from trainer_module import vocabulary
+        from trainer_module.features.raw_columns import dense_strings
+
+        order = vocabulary.GivenOrder(label, self.names)
+        return vocabulary.compute_and_apply_classes(dense_strings(column), order)
+
+    def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
+        """One number, which is higher the higher the class."""
+        return (json.dumps(classes),)
+
+    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+        """From a number to the probabilities of the classes between learnt thresholds."""
+        import tensorflow as tf
+
+        from trainer_module.tasks.thresholds import CumulativeLogits
+
+        return CumulativeLogits(len(problem.classes), dtype=tf.float32)
+
+    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+        """A dense layer of one number, and the thresholds."""
+        import tf_keras
+
+        dense = tf_keras.layers.Dense(problem.output_units, use_bias=False)
+        return tf_keras.Sequential([dense, self.make_activation(problem)], name="output")
