@@ -6,8 +6,9 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
@@ -71,6 +72,11 @@ class Problem:
     """Of the train split, for regression."""
     label_deviation: float = 1.0
     """The standard deviation of the train split, for regression."""
+    quartiles: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Of each numeric feature on the train split, [5, n]: the least value, the quartiles, and the
+    largest; none where they were not measured."""
+    loss: str = ""
+    """What training makes small, by its name; empty is the task's usual loss."""
 
     def __post_init__(self) -> None:
         # As in a config, a name stands for the task without options.

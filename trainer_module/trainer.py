@@ -25,6 +25,7 @@ from trainer_module.loops.length import choose_batch_size, choose_epochs, choose
 from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models import is_grown
 from trainer_module.models.building import build_model
+from trainer_module.numbers import measure_quartiles
 from trainer_module.problem import Problem
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, remember_record, write_record
@@ -130,6 +131,8 @@ def load_data(
         problem,
         label_mean=train.content.label_mean,
         label_deviation=train.content.label_deviation,
+        quartiles=measure_quartiles(train.reader, train.content),
+        loss=settings.train.loss.kind if settings.train.loss else "",
     )
     return TrainingData(problem, train, evaluation)
 

@@ -26,7 +26,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.runs.columns import plan_columns
         from pipeline.runs.plan import make_plan
-        from pipeline.runs.training import training_notes
+        from pipeline.runs.training import model_note, training_notes
 
         runs, pushes, notes = 0, False, list[str]()
         for component in make_plan(config, layout):
@@ -34,7 +34,7 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
             console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
             if component.runs and component.name == ComponentId.TRAINER:
-                notes += training_notes(config.train)
+                notes += [*model_note(config), *training_notes(config.train)]
             pushes = component.runs and component.name == ComponentId.PUSHER
         try:
             columns = plan_columns(resolve_run(config, layout))

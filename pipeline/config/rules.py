@@ -23,7 +23,7 @@ from pipeline.config.settings import (
 from pipeline.config.train_rules import TRAIN_RULES
 from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
-from trainer_module.models import ZOO, ModelSpec, undemanding_models
+from trainer_module.models import AUTO, ZOO, ModelSpec, undemanding_models
 from trainer_module.settings import ImageFeature, Task
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
@@ -206,7 +206,7 @@ def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:
 @_rule
 def model_has_the_feature_it_needs(config: PipelineConfig) -> Iterator[Issue]:
     """A model may need a feature of some type, such as an image to slide a convolution over."""
-    kind = config.model.kind
+    kind = config.trainer_settings.model.kind
     needs = ZOO[kind].needs if kind in ZOO else ""
     if not needs or config.preprocessing is not None:
         return
@@ -327,9 +327,10 @@ def import_paths_lead_somewhere(config: PipelineConfig) -> Iterator[Issue]:
     """Code of the user's is found before anything runs, without running it."""
     for key, path in config.own_code.items():
         yield from check_import_path(key, path)
-    if not config.model.is_custom and config.model.kind not in ZOO:
+    kind = config.model.kind
+    if not config.model.is_custom and kind not in (AUTO, *ZOO):
         yield Issue(
             "model.kind",
-            f"found {config.model.kind!r}; {near_match(config.model.kind, ZOO)} "
+            f"found {kind!r}; {near_match(kind, ZOO)} "
             "A builder of yours is an import path, such as my_models.build_model",
         )

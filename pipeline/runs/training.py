@@ -6,6 +6,8 @@ import os
 
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
+from pipeline.config.settings import PipelineConfig
+from trainer_module.models import AUTO, kind_for
 from trainer_module.settings import Precision, TrainSettings
 from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
@@ -46,6 +48,15 @@ def training_notes(train: TrainSettings) -> list[str]:
     """What a training on this machine will suffer from, without being wrong."""
     tf_config = read_tf_config(os.environ)
     return _notes(train, choose_strategy(train, tf_config).strategy, tf_config)
+
+
+def model_note(config: PipelineConfig) -> list[str]:
+    """Which model is trained and why, where the config names none."""
+    if config.model.kind != AUTO:
+        return []
+    kind = config.trainer_settings.model.kind
+    found = "a" if kind == kind_for(["image"]) else "no"
+    return [f"model: {kind}, as {found} feature is an image"]
 
 
 def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | None) -> list[str]:

@@ -73,7 +73,7 @@ def test_every_model_ends_in_what_a_task_gives(kind: str) -> None:
     np.testing.assert_allclose(output.sum(axis=1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
 def test_columns_may_have_spaces_in_their_names(kind: str) -> None:
     names = ("my area", "my_area", "_area", "a/b")
     features = tuple(TransformedFeature(n, "categorical", (1,), vocabulary_size=5) for n in names)
@@ -83,7 +83,7 @@ def test_columns_may_have_spaces_in_their_names(kind: str) -> None:
 
 
 @pytest.mark.parametrize("feature", MIXED, ids=lambda feature: feature.kind)
-@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
 def test_one_feature_alone_is_enough(kind: str, feature: TransformedFeature) -> None:
     problem = make_problem(features=(feature,))
     model = load_builder(kind)(problem, ModelSettings(kind=kind))
@@ -133,8 +133,8 @@ def test_cnn_with_too_small_an_image() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("cn", "there is no model 'cn'; did you mean 'cnn'. Use cnn, mlp, trees, wide_deep"),
-        ("transformer_xl", "there is no model 'transformer_xl'; use cnn, mlp, trees, wide_deep"),
+        ("cn", f"there is no model 'cn'; did you mean 'cnn'. Use {', '.join(ZOO)}"),
+        ("transformer_xl", f"there is no model 'transformer_xl'; use {', '.join(ZOO)}"),
         ("no_such_module.build", "cannot import 'no_such_module': No module named"),
         ("os.path.build", "module 'os.path' has no function 'build'"),
     ],
@@ -205,7 +205,7 @@ def test_a_task_that_the_classes_do_not_suit(shades: Transformed) -> None:
         Problem.from_transform(shades.tft_output, Task.BINARY, "shade")
 
 
-@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
+@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
 def test_a_fresh_regression_predicts_near_the_mean(kind: str) -> None:
     features = (TransformedFeature("x", "numeric", (1,)),)
     problem = Problem(

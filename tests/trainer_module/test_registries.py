@@ -69,7 +69,7 @@ def test_config_takes_a_model() -> None:
     assert load("model.kind=linear", feature).model.kind == "linear"
     with pytest.raises(ConfigError, match=r"found 'liner'; did you mean `linear`\?"):
         load("model.kind=liner")
-    words = "found 'linear', but no feature is a numeric; mlp and wide_deep need none"
+    words = "found 'linear', but no feature is a numeric; mlp, tabular and wide_deep need none"
     with pytest.raises(ConfigError, match=words):
         load("model.kind=linear", "features={}")
 
@@ -77,9 +77,8 @@ def test_config_takes_a_model() -> None:
 @pytest.mark.usefixtures("linear")
 def test_the_reference_names_a_model_and_what_it_reads() -> None:
     keys = json.loads(config_schema())["$defs"]["ModelSettings"]["properties"]
-    assert keys["kind"]["description"].startswith(
-        "`cnn`, `mlp`, `trees`, `wide_deep`, `linear`, or the"
-    )
+    named = "`cnn`, `mlp`, `tabular`, `trees`, `wide_deep`, `linear`, or the"
+    assert keys["kind"]["description"].startswith(named)
     assert "| cnn, linear: filters of each" in config_reference()
 
 
@@ -96,7 +95,8 @@ def test_a_model_is_built_trained_and_exported(trips: Transformed, tmp_path: Pat
 
 
 def test_a_model_that_is_not_registered_is_refused() -> None:
-    with pytest.raises(ConfigError, match="found 'linear'; known: cnn, mlp, trees, wide_deep"):
+    known = "found 'linear'; known: cnn, mlp, tabular, trees, wide_deep"
+    with pytest.raises(ConfigError, match=known):
         load("model.kind=linear")
 
 

@@ -10,15 +10,12 @@ import math
 
 from trainer_module.settings import (
     AUTO,
+    BatchSize,
     CosineSchedule,
     EarlyStopping,
     StepSchedule,
     TrainSettings,
 )
-
-STEPS = 8000
-"""What a training may take: on tables of 120 to 24,000 rows (docs/training.md) the evaluation loss
-was lowest after 150 to 15,000 steps, and after the first 5,000 it fell by little."""
 
 FEWEST_EPOCHS = 10
 """For data of which one epoch has thousands of steps."""
@@ -31,9 +28,6 @@ PATIENCE_STEPS = 500
 
 FEWEST_PATIENT_EPOCHS = 5
 """The evaluation loss of a few epochs may be worse by chance."""
-
-BATCH = 64
-"""Examples per replica and step, where the data is not small."""
 
 SMALLEST_BATCH = 8
 """Gradients of fewer examples are mostly noise."""
@@ -50,10 +44,15 @@ def choose_batch_size(train: TrainSettings, examples: int, replicas: int) -> int
       examples: of the train split.
       replicas: that share each step.
     """
-    if train.batch_size != AUTO:
-        return train.batch_size
+    match train.batch_size:
+        case int(given):
+            return given
+        case BatchSize(at_most=most):
+            pass
+        case _:
+            most = BatchSize().at_most
     fitting = examples // (STEPS_OF_A_ROUND * replicas)
-    return min(BATCH, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
+    return min(most, max(SMALLEST_BATCH, 2 ** (max(1, fitting).bit_length() - 1)))
 
 
 def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
@@ -75,7 +74,7 @@ def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
     """
     if train.epochs != AUTO:
         return train.epochs
-    enough = max(FEWEST_EPOCHS, math.ceil(STEPS / steps_per_epoch))
+    enough = max(FEWEST_EPOCHS, math.ceil(train.steps / steps_per_epoch))
     match train.learning_rate:
         case CosineSchedule(warmup_epochs=warmup):
             return max(enough, 2 * warmup)

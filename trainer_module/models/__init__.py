@@ -8,8 +8,8 @@ Finding a builder imports TensorFlow only with the builder's own module.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_module.errors import TrainingError
@@ -30,12 +30,27 @@ class ModelSpec:
     """The type of a feature that it cannot take."""
     tasks: tuple[str, ...] = ()
     """The tasks that it can do, if they have no options; empty if any task will do."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """What it takes where the config leaves keys of the section `model` out."""
+    train: Mapping[str, Any] = field(default_factory=dict)
+    """Likewise, of the section `train`."""
 
 
 _MODELS = "trainer_module.models"
 ZOO: dict[str, ModelSpec] = {
     "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
     "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
+    "tabular": ModelSpec(
+        f"{_MODELS}.tabular.build_model",
+        reads=("members",),
+        model={"hidden_units": [128, 128], "dropout": 0.1},
+        train={
+            "optimizer": {"kind": "adamw", "weight_decay": 0.01},
+            "learning_rate": {"schedule": "cosine", "initial": 0.001},
+            "batch_size": {"at_most": 256},
+            "steps": 2000,
+        },
+    ),
     "trees": ModelSpec(
         builder="",
         reads=("trees", "max_depth", "shrinkage"),
@@ -45,6 +60,14 @@ ZOO: dict[str, ModelSpec] = {
     "wide_deep": ModelSpec(f"{_MODELS}.wide_deep.build_model"),
 }
 """The models by the name in `model.kind`."""
+
+AUTO = "auto"
+"""The kind of a model that follows from the features."""
+
+
+def kind_for(feature_types: Iterable[str]) -> str:
+    """The model for features of these types, where the config names none."""
+    return "cnn" if "image" in feature_types else "tabular"
 
 
 def undemanding_models() -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
@@ -21,6 +21,7 @@ from trainer_module.features.own import is_own
 from trainer_module.features.sequence import SequenceFeature
 from trainer_module.sections import Settings
 from trainer_module.settings.cross_validation import CrossValidation
+from trainer_module.settings.defaults import complete
 from trainer_module.settings.features import Feature
 from trainer_module.settings.learning_rate import (
     CosineSchedule,
@@ -36,6 +37,7 @@ from trainer_module.settings.task import TaskSettings
 from trainer_module.settings.train import (
     AUTO,
     NOT_IN_CACHE_KEY,
+    BatchSize,
     CheckpointSettings,
     EarlyStopping,
     Loop,
@@ -58,6 +60,7 @@ __all__ = [
     "AUTO",
     "SETTINGS_KEY",
     "BaseTask",
+    "BatchSize",
     "BooleanFeature",
     "CategoricalFeature",
     "CentralStorageStrategy",
@@ -114,6 +117,15 @@ class TrainerSettings(Settings):
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
+
+    @model_validator(mode="after")
+    def _complete(self) -> TrainerSettings:
+        types = [feature.type for feature in self.features.values()]
+        model, train = complete(self.model, self.train, types)
+        # Values do not change any more once this is over.
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "train", train)
+        return self
 
     @property
     def task(self) -> Task:

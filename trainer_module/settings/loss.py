@@ -40,6 +40,11 @@ def losses_for(task: str) -> list[str]:
     return [name for name, spec in LOSSES.items() if task in spec.tasks]
 
 
+def is_usual(loss: str, task: str) -> bool:
+    """Whether a loss is the usual one of a task, both by name; the empty name is."""
+    return loss in ("", losses_for(task)[0])
+
+
 def _name_losses(schema: dict[str, Any]) -> None:
     schema["description"] = f"{', '.join(f'`{name}`' for name in LOSSES)}, {DOCSTRING}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, PositiveInt
 
-from trainer_module.models import ZOO
+from trainer_module.models import AUTO, ZOO
 from trainer_module.sections import DOCSTRING, Settings
 
 
@@ -29,11 +29,14 @@ def _name_readers(key: str) -> Callable[[dict[str, Any]], None]:
 class ModelSettings(Settings):
     """The model: one of the zoo with its sizes, or a builder of yours."""
 
-    kind: str = Field(default="mlp", json_schema_extra=_name_models)
+    kind: str = Field(default=AUTO, json_schema_extra=_name_models)
     """or the import path of a function
-    `build_model(problem, settings)` that returns an uncompiled tf_keras model."""
+    `build_model(problem, settings)` that returns an uncompiled tf_keras model. `auto`: `cnn` where
+    a feature is an image, otherwise `tabular`."""
     filters: list[PositiveInt] = Field(default=[32], json_schema_extra=_name_readers("filters"))
     """filters of each 3x3 convolution; each is followed by a 2x2 max-pooling."""
+    members: PositiveInt = Field(default=8, json_schema_extra=_name_readers("members"))
+    """networks that share most weights, whose predictions are averaged."""
     trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
     """so many for each output, at most: early stopping ends them sooner."""
     max_depth: PositiveInt = Field(default=6, json_schema_extra=_name_readers("max_depth"))
@@ -41,9 +44,10 @@ class ModelSettings(Settings):
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
     """how much of what a tree has learnt it may add: with less, more trees are needed."""
     hidden_units: list[PositiveInt] = [64]
-    """Units of each dense layer before the output."""
+    """Units of each dense layer before the output; of `tabular` 128 and 128."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the activations dropped before the output layer while training."""
+    """Share of the activations dropped before the output layer while training; of `tabular` after
+    each dense layer, 0.1."""
     embedding_size: PositiveInt = 8
     """Size of the vector that a value of a categorical feature is embedded in."""
     options: dict[str, Any] = {}

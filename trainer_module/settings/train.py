@@ -52,6 +52,13 @@ class EarlyStopping(Settings):
     """An improvement smaller than this does not count."""
 
 
+class BatchSize(Settings):
+    """A batch size that follows from the data."""
+
+    at_most: PositiveInt = 64
+    """Examples per replica and step, where the data is not small."""
+
+
 class CheckpointSettings(Settings):
     """Which states of training stay when it is done."""
 
@@ -86,16 +93,21 @@ class TrainSettings(Settings):
 
     epochs: PositiveInt | Literal["auto"] = AUTO
     """`auto`: so many that the data, however small, gets enough steps."""
-    batch_size: PositiveInt | Literal["auto"] = AUTO
+    steps: PositiveInt = 8000
+    """With `epochs: auto`, what a training may take; data of which 10 epochs are more gets those.
+    Default of the model `tabular`: 2000."""
+    batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
     """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
-    fewer for a small train split."""
+    fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`."""
     learning_rate: LearningRate = 0.001
-    """A constant for the optimizer, or a schedule over the epochs."""
+    """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
+    with the optimizer of its own: `{schedule: cosine, initial: 0.001}`."""
     scale_learning_rate: bool = False
     """Multiply the learning rate by the number of replicas, as the global batch is
     (arXiv:1706.02677)."""
     optimizer: AnyOptimizer = OptimizerSettings()
-    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`."""
+    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the model
+    `tabular`: `{kind: adamw, weight_decay: 0.01}`."""
     loss: AnyLoss | None = None
     """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
     classes, `mse` for regression."""

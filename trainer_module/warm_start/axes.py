@@ -103,11 +103,20 @@ def _mark_columns(model: tf_keras.Model, axes: Axes) -> None:
         tensor = _single_input(layer)
         if isinstance(layer, tf_keras.Sequential) and layer.layers:
             layer = layer.layers[0]
-        if tensor is None or tensor.shape.rank != 2 or not isinstance(layer, tf_keras.layers.Dense):
+        if tensor is None or tensor.shape.rank != 2:
             continue
-        name, parts = plain_name(layer.weights[0]), tuple(_joined(tensor))
-        if name in axes and all(width for _, width in parts):
-            axes[name][0] = Axis("columns", parts=parts)
+        parts = tuple(_joined(tensor))
+        for weight, place in _column_axes(layer).items():
+            name = plain_name(getattr(layer, weight))
+            if name in axes and all(width for _, width in parts):
+                axes[name][place] = Axis("columns", parts=parts)
+
+
+def _column_axes(layer: tf_keras.layers.Layer) -> dict[str, int]:
+    """Of a layer's weights, by name, the axis that counts its inputs."""
+    if isinstance(layer, tf_keras.layers.Dense):
+        return {"kernel": 0}
+    return getattr(layer, "column_axes", {})
 
 
 def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
@@ -118,6 +127,8 @@ def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
             yield from _joined(before)
     elif isinstance(layer, tf_keras.layers.Flatten | tf_keras.layers.Dropout):
         yield from _joined(inputs[0])
+    elif times := getattr(layer, "outputs_per_input", 0):
+        yield from ((name, width * times) for name, width in _joined(inputs[0]))
     else:
         yield layer.name, tensor.shape[1:].num_elements() or 0
 

@@ -130,12 +130,12 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
         (
             {"train": {"epochs": 3}, "model": {"dropout": 0.5}},
             "Trainer",
-            "model.dropout 0.0 -> 0.5; train.epochs auto -> 3",
+            "model.dropout 0.1 -> 0.5; train.epochs auto -> 3",
         ),
         (
             {"model": {"hidden_units": [1000] * 9}},
             "Trainer",
-            "model.hidden_units [64] -> [1000, 1000, 1000, 1000, 1000, 1000, ...",
+            "model.hidden_units [128, 128] -> [1000, 1000, 1000, 1000, 1000, 1000, ...",
         ),
         ({"evaluate": {"folds": 5}}, "Trainer", "evaluate.folds none -> 5"),
         ({"evaluate": {"thresholds": {"auc": {"min": 0.8}}}}, "Evaluator", "evaluate"),

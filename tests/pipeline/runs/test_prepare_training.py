@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
-from pipeline.runs.training import prepare_training
+from pipeline.config.settings import PipelineConfig
+from pipeline.runs.training import model_note, prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.settings import Strategy, TrainSettings
 from trainer_module.strategies.devices import count_gpus
@@ -65,3 +66,20 @@ def test_half_precision_on_a_cpu_is_told() -> None:
     assert "use mixed_bfloat16 or float32" in note
     train["precision"] = "mixed_bfloat16"
     assert prepare_training(TrainSettings.model_validate(train)) == []
+
+
+IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "notes"),
+    [
+        ({}, ["model: tabular, as no feature is an image"]),
+        ({"features": IMAGE}, ["model: cnn, as a feature is an image"]),
+        ({"features": IMAGE, "model": {"kind": "mlp"}}, []),
+    ],
+)
+def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[str]) -> None:
+    data = {"format": "csv", "path": "trips.csv", "label": "tip"}
+    values = {"name": "trips", "task": "binary", "data": data, **sections}
+    assert model_note(PipelineConfig.model_validate(values)) == notes

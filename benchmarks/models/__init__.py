@@ -1,0 +1,1 @@
+"""The default model of tables beside scikit-learn's, over many tables."""

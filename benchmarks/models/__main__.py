@@ -1,0 +1,94 @@
+"""The default model of tables beside scikit-learn's on many tables; `make bench-models`.
+
+Each table is dealt into 64 % to train on, 16 % by which our side picks its best epoch, and 20 %
+that neither side sees, which all are measured on. A seed deals the rows and seeds the models;
+printed are medians over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tf_keras
+from rich.console import Console
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from benchmarks.models.ours import transform
+from benchmarks.models.peers import predictions
+from benchmarks.models.report import Score, as_table
+from benchmarks.models.tables import TABLES, Rows, Table
+from trainer_module.settings import Task
+
+
+def measure(table: Table, kinds: list[str], seeds: int) -> Score:
+    """The medians over the seeds, of ours by the kind of the model and of theirs."""
+    values: dict[str, list[float]] = {}
+    seconds = []
+    rows = table.rows()
+    for seed in range(1, seeds + 1):
+        shuffled = random.Random(seed).sample(rows, len(rows))  # noqa: S311
+        count = len(rows) // 5
+        test, rest = shuffled[:count], shuffled[count:]
+        evaluation, train = rest[: len(rest) // 5], rest[len(rest) // 5 :]
+        with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
+            ours = transform(table, train, evaluation, Path(folder))
+            found = predictions(table, ours.numbers, train, test, seed)
+            for kind in kinds:
+                begun = time.monotonic()
+                found[kind] = ours.predict(kind, seed, test)
+                seconds.append(time.monotonic() - begun)
+                tf_keras.backend.clear_session()
+        for name, predicted in found.items():
+            values.setdefault(name, []).append(score(table, train, test, predicted))
+    medians = {name: statistics.median(found) for name, found in values.items()}
+    return Score(table, len(rows), medians, statistics.median(seconds))
+
+
+def score(table: Table, train: Rows, test: Rows, predicted: np.ndarray) -> float:
+    """AUC of two classes, accuracy of more, the root mean squared error of numbers."""
+    labels = [row[table.label] for row in test]
+    if table.task is Task.REGRESSION:
+        return float(np.sqrt(np.mean((np.array(labels, float) - predicted.ravel()) ** 2)))
+    classes = sorted({row[table.label] for row in train})
+    if table.task is Task.BINARY:
+        return float(roc_auc_score([label == classes[1] for label in labels], predicted[:, 1]))
+    return float(accuracy_score(labels, [classes[i] for i in predicted.argmax(1)]))
+
+
+def main() -> None:
+    """Measures the tables that are asked for, and prints them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=int, default=len(TABLES), help="only the first so many")
+    parser.add_argument("--only", nargs="*", help="tables by name")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--models", nargs="*", default=["tabular"], help="kinds of models")
+    parser.add_argument("--json", type=Path, help="where to write the scores as well")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    console, scores = Console(), []
+    for table in TABLES[: options.tables]:
+        if options.only and table.name not in options.only:
+            continue
+        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+            scores.append(measure(table, options.models, options.seeds))
+        console.print(scores[-1].line(options.models), highlight=False)
+        if options.json:
+            options.json.write_text(json.dumps([s.as_json() for s in scores], indent=1))
+    console.print(as_table(scores, options.models))
+
+
+if __name__ == "__main__":
+    main()

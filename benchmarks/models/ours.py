@@ -1,0 +1,135 @@
+"""Our side: the rows through Transform once, and a model of the Trainer's for each seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_data_validation as tfdv
+from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
+from tfx import types
+from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx.components.transform.executor import Executor
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.types import standard_artifacts
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from benchmarks.models.tables import Rows, Table
+from components.schema_gen.gaps import fill_gaps
+from components.schema_gen.inference import infer_schema
+from pipeline.graph import DEFAULT_BEAM_ARGS
+from trainer_module.settings import Task, TrainerSettings
+from trainer_module.trainer import run_fn
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What Transform made of a table's rows, in a folder."""
+
+    root: Path
+    table: Table
+    numbers: frozenset[str]
+
+    def predict(self, kind: str, seed: int, rows: Rows) -> np.ndarray:
+        """Trains a model of a kind with its defaults; [rows] numbers, or [rows, classes] scores."""
+        settings = _settings(self.table, {"model": {"kind": kind}, "train": {"seed": seed}})
+        target = self.root / f"{kind}-{seed}"
+        run_fn(
+            FnArgs(
+                train_files=[str(self.root / "transformed" / "Split-train" / "*")],
+                eval_files=[str(self.root / "transformed" / "Split-eval" / "*")],
+                transform_graph_path=str(self.root / "graph"),
+                serving_model_dir=str(target / "model"),
+                model_run_dir=str(target / "run"),
+                custom_config=settings.to_custom_config(),
+            )
+        )
+        serve = tf.saved_model.load(str(target / "model")).signatures["serving_default"]
+        found = serve(tf.constant([self._example(row) for row in rows]))
+        name = "value" if self.table.task is Task.REGRESSION else "scores"
+        return np.asarray(found[name].numpy())
+
+    def _example(self, row: dict[str, str]) -> bytes:
+        return to_example(row, self.numbers)
+
+
+def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transformed:
+    """Infers the schema of the train rows as SchemaGen does, and runs Transform over both."""
+    numbers = numeric_columns(table, [*train, *evaluation])
+    records = [to_example(row, numbers) for row in train]
+    for split, rows in (("train", records), ("eval", [to_example(r, numbers) for r in evaluation])):
+        _write(root / "raw" / f"Split-{split}" / "data.gz", rows)
+    batch = ExamplesToRecordBatchDecoder().DecodeBatch(records)
+    settings = _settings(table, {})
+    schema = infer_schema([generate_statistics_in_memory(batch)], settings.label, settings.task, [])
+    fill_gaps(schema)
+    (root / "schema").mkdir()
+    tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
+    context = BaseBeamExecutor.Context(
+        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
+    )
+    Executor(context).Do(
+        {
+            "examples": [_artifact(standard_artifacts.Examples, root / "raw")],
+            "schema": [_artifact(standard_artifacts.Schema, root / "schema")],
+        },
+        {
+            "transform_graph": [_artifact(standard_artifacts.TransformGraph, root / "graph")],
+            "transformed_examples": [_artifact(standard_artifacts.Examples, root / "transformed")],
+        },
+        {
+            "preprocessing_fn": "trainer_module.preprocessing.preprocessing_fn",
+            "custom_config": json.dumps(settings.to_custom_config()),
+            "disable_statistics": 1,
+        },
+    )
+    return Transformed(root, table, numbers)
+
+
+def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:
+    """The columns of which every cell that is not empty is a number; a class is none."""
+    names = frozenset(name for name in rows[0] if all(_is_number(row[name]) for row in rows))
+    return names if table.task is Task.REGRESSION else names - {table.label}
+
+
+def to_example(row: dict[str, str], numbers: frozenset[str]) -> bytes:
+    """A serialized tf.Example without the cells that are empty."""
+    features = {
+        name: tf.train.Feature(float_list=tf.train.FloatList(value=[float(cell)]))
+        if name in numbers
+        else tf.train.Feature(bytes_list=tf.train.BytesList(value=[cell.encode()]))
+        for name, cell in row.items()
+        if cell
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def _settings(table: Table, sections: dict[str, object]) -> TrainerSettings:
+    return TrainerSettings.model_validate({"label": table.label, "task": table.task, **sections})
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell or "0")
+    except ValueError:
+        return False
+    return True
+
+
+def _write(path: Path, records: Sequence[bytes]) -> None:
+    path.parent.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for record in records:
+            writer.write(record)
+
+
+def _artifact(kind: type[types.Artifact], path: Path) -> types.Artifact:
+    artifact = kind()
+    artifact.uri = str(path)
+    if kind is standard_artifacts.Examples:
+        artifact.split_names = json.dumps(["train", "eval"])
+    return artifact

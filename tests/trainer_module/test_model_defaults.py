@@ -1,0 +1,64 @@
+"""What a model takes where the config leaves keys out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainer_module.settings import (
+    BatchSize,
+    CosineSchedule,
+    Optimizer,
+    TrainerSettings,
+)
+
+IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
+NUMBER = {"fare": {"type": "numeric"}}
+
+
+def settings_of(**sections: Any) -> TrainerSettings:
+    return TrainerSettings.model_validate({"label": "y", "task": "binary", **sections})
+
+
+@pytest.mark.parametrize(
+    ("features", "kind"),
+    [({}, "tabular"), (NUMBER, "tabular"), (IMAGE, "cnn"), ({**NUMBER, **IMAGE}, "cnn")],
+)
+def test_the_model_follows_the_features(features: dict[str, Any], kind: str) -> None:
+    assert settings_of(features=features).model.kind == kind
+    assert settings_of(features=features, model={"kind": "mlp"}).model.kind == "mlp"
+
+
+def test_what_is_left_out_is_the_models_own() -> None:
+    settings = settings_of()
+    assert settings.model.hidden_units == [128, 128]
+    assert settings.train.optimizer.kind is Optimizer.ADAMW
+    assert settings.train.learning_rate == CosineSchedule(schedule="cosine", initial=0.001)
+    assert settings.train.batch_size == BatchSize(at_most=256)
+    mlp = settings_of(model={"kind": "mlp"})
+    assert mlp.model.hidden_units == [64]
+    assert (mlp.train.optimizer.kind, mlp.train.learning_rate) == (Optimizer.ADAM, 0.001)
+    assert (mlp.train.batch_size, mlp.train.steps) == ("auto", 8000)
+
+
+def test_what_is_given_wins() -> None:
+    given = {"batch_size": "auto", "learning_rate": 0.01, "steps": 500}
+    settings = settings_of(model={"dropout": 0.0}, train=given)
+    assert (settings.model.dropout, settings.model.hidden_units) == (0.0, [128, 128])
+    assert settings.train.model_dump(include=set(given)) == given
+
+
+def test_a_learning_rate_is_that_of_an_optimizer() -> None:
+    """A thousandth of a plan for Adam suits no plain gradient descent."""
+    settings = settings_of(train={"optimizer": "sgd"})
+    assert settings.train.learning_rate == 0.001
+
+
+def test_what_is_complete_travels_as_it_is() -> None:
+    settings = settings_of(train={"epochs": 3}, model={"members": 2})
+    carried = json.loads(json.dumps(settings.to_custom_config()))
+    again = TrainerSettings.from_custom_config(carried)
+    assert again.to_custom_config() == settings.to_custom_config()
+    assert again.model == settings.model
