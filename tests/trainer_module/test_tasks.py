@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from sklearn import metrics as sk
-from trainer_data import Transformed, run_transform
+from trainer_data import Transformed, read_record, run_transform
 
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference
@@ -209,9 +209,14 @@ def test_classes_in_order_lie_between_thresholds() -> None:
     assert float(loss) == pytest.approx(expected.mean(), rel=1e-4)
 
 
-def test_classes_are_numbered_in_their_order(tmp_path: Path) -> None:
+def test_classes_are_numbered_in_their_order_and_a_rare_one_is_said(tmp_path: Path) -> None:
     sizes = {"low": 1.0, "mid": 2.0, "high": 3.0}
-    rows = [{"size": sizes[name] + i / 500, "y": name} for i in range(50) for name in sizes]
+    rows = [
+        {"size": sizes[name] + i / 500, "y": name}
+        for i in range(50)
+        for name in sizes
+        if name != "high" or i < 4
+    ]
     settings = TrainerSettings.model_validate(
         {
             "label": "y",
@@ -224,6 +229,10 @@ def test_classes_are_numbered_in_their_order(tmp_path: Path) -> None:
     fn_args = data.fn_args(tmp_path)
     run_fn(fn_args)
     serve = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_raw"]
-    served = serve(size=tf.constant([[1.0], [3.0]]))
-    assert served["class"].numpy().tolist() == [b"low", b"high"]
+    served = serve(size=tf.constant([[1.0], [2.0], [3.0]]))
+    assert served["class"].numpy().tolist()[:2] == [b"low", b"mid"]
+    assert np.all(np.diff(served["scores"].numpy() @ np.arange(3)) > 0)
     assert served["classes"].numpy()[0].tolist() == [b"low", b"mid", b"high"]
+    notes = read_record(fn_args.serving_model_dir)["notes"]
+    (said,) = (note for note in notes if "class_weights" in note)
+    assert said.startswith("class 'high' of label 'y' is 0.038 of the train split (4 of 104 ")
