@@ -36,7 +36,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
 
 def _spread_scale(problem: Problem) -> float | None:
     """What the output is scaled by, where the loss is one that the members can learn alone by."""
-    is_plain = problem.target.kind == problem.task and is_usual(problem.loss, problem.task)
+    is_plain = problem.target.kind == problem.task and is_usual(problem.loss, problem.target.kind)
     if problem.task is not Task.REGRESSION:
         return 1.0 if is_plain else None
     return problem.label_deviation if is_plain and problem.output_units == 1 else None
