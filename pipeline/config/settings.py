@@ -242,7 +242,7 @@ class PipelineConfig(Settings):
     target: TaskSettings = Field(alias="task")
     """What the model predicts: the name of a task, or a mapping with its options."""
     features: dict[str, Feature] = {}
-    """Overrides by column; otherwise numbers are numeric and text is categorical."""
+    """Overrides by column; otherwise what is in the first data decides: docs/your-data.md."""
     preprocessing: str | None = None
     """Import path of a `preprocessing_fn(inputs, custom_config)` of yours; default: by feature."""
     schema_file: str | None = Field(default=None, alias="schema")

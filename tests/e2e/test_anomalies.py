@@ -58,7 +58,7 @@ def test_schema_of_the_first_data_is_kept(trained: Project) -> None:
 
 def test_python_on_the_data_page_asks_the_model(trained: Project) -> None:
     page = (ROOT / "docs" / "your-data.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    *_, code = re.findall(r"```python\n(.*?)```", page, re.S)
     (version,) = trained.versions("fruit")
     names = {"churn": "fruit", "<version>": version, "age": "weight", "plan": "colour"}
     for name, ours in names.items():

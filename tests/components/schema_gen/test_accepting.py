@@ -10,6 +10,7 @@ import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from components.column_types.choice import Choice, annotate, read_choices
 from components.example_validator.anomalies import contradicted_columns
 from components.schema_gen.accepting import accept_data
 from components.schema_gen.edits import edit_schema
@@ -113,3 +114,17 @@ default_environment: "training"
     assert edited.startswith(kept)
     assert 'default_environment: "training"' in edited
     assert edit_schema(text, before, before) == text
+
+
+def test_what_was_chosen_for_a_column_stays_but_for_one_of_another_type(
+    schema: schema_pb2.Schema,
+) -> None:
+    choices = {
+        name: Choice({"type": kind}, "a test")
+        for name, kind in {"age": "ignore", "plan": "boolean", "zip": "categorical"}.items()
+    }
+    annotate(schema, choices)
+    accepted = accept(schema, statistics(age=["old", "young"] * 2, plan=["gold", "tin"] * 2))
+    assert read_choices(accepted) == {name: choices[name] for name in ("plan", "zip")}
+    text = edit_schema(text_format.MessageToString(schema), schema, accepted)
+    assert read_choices(text_format.Parse(text, schema_pb2.Schema())) == read_choices(accepted)
