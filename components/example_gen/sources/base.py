@@ -102,11 +102,14 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         for name, column in survey.columns.items():
             total[name] = total.get(name, Column()).merge(column)
     check_label_column(total, settings.label, surveys[0].file)
+    guesses = settings.format_spec.guesses_types
+    known = read_known_kinds(settings.schema_file) if guesses else {}
     for name, column in total.items():
-        check_column(name, column, settings)
-    if not settings.format_spec.guesses_types:
+        # What was text before, such as a code, may hold more numbers today.
+        if name == settings.label or known.get(name) is not ColumnKind.BYTES:
+            check_column(name, column, settings)
+    if not guesses:
         return {name: column.kind for name, column in total.items()}
-    known = read_known_kinds(settings.schema_file)
     return {
         name: settle_kind(name, column.kind, known.get(name, ColumnKind.UNKNOWN), settings)
         for name, column in total.items()

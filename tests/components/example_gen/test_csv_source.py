@@ -268,3 +268,16 @@ def test_what_is_no_schema_is_said(tmp_path, read_error):
     folder = write_csv(tmp_path / "data.csv", "label,x", ["1,5"])
     said = read_error(folder, pattern="*.csv", schema_file=str(schema))
     assert f"{schema} is no schema in text format" in said
+
+
+@pytest.mark.parametrize("known", ["BYTES", "FLOAT"])
+def test_only_what_was_text_before_may_hold_mostly_numbers(known, tmp_path, read_rows, read_error):
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text(f'feature {{ name: "x" type: {known} }}')
+    folder = write_csv(tmp_path / "data.csv", "label,x", ["1,17", "0,18", "1,A 19"])
+    told = {"pattern": "*.csv", "schema_file": str(schema)}
+    if known == "BYTES":
+        assert [row["x"] for row in read_rows(folder, **told)] == [[b"17"], [b"18"], [b"A 19"]]
+    else:
+        said = read_error(folder, **told)
+        assert "Column 'x' holds 2 numbers, but 'A 19' in row 4 of " in said
