@@ -13,7 +13,7 @@ from components.column_types.choice import Choice
 from components.column_types.facts import Facts
 from components.column_types.names import counts_time, identifies, names_places
 from components.column_types.texts import are_codes, date_format, describe_odd_texts, mean_yes_or_no
-from trainer_module.features import FEATURES, feature_class
+from trainer_module.features import FEATURES
 
 _ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -148,8 +148,7 @@ def _number_names(facts: Facts) -> Choice | None:
 
 
 def _many_values(facts: Facts) -> Choice | None:
-    fields = feature_class("categorical").model_fields
-    if facts.distinct <= _MANY_VALUES or "hash_buckets" not in fields:
+    if facts.distinct <= _MANY_VALUES:
         return None
     settings = {"type": "categorical", "hash_buckets": _HASH_BUCKETS}
     return Choice(settings, f"text of very many values ({_counted(facts)})")

@@ -150,9 +150,14 @@ class TrainerSettings(Settings):
 
     def is_asked_for(self, column: str) -> bool:
         """Whether a request has to bring a raw column: it is an input, or a part of one."""
-        inputs = [(name, feature) for name, feature in self.features.items() if feature.is_input]
-        parts = {part for name, feature in inputs for part in feature.columns_of(name)}
-        return column != self.weight and (column not in self.features or column in parts)
+        if column == self.weight:
+            return False
+        own = self.features.get(column)
+        # Most columns of a wide table are seen as they are: the others need not be looked through.
+        if own is None or (own.is_input and column in own.columns_of(column)):
+            return True
+        inputs = ((name, feature) for name, feature in self.features.items() if feature.is_input)
+        return any(column in feature.columns_of(name) for name, feature in inputs)
 
     def to_custom_config(self) -> dict[str, Any]:
         """The `custom_config` that carries these settings to Transform and Trainer.

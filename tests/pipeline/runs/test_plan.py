@@ -230,9 +230,8 @@ def test_an_edit_of_how_files_are_read_is_noticed(
 ) -> None:
     folder = tmp_path / "components" / "example_gen"
     shutil.copytree(ROOT / "components" / "example_gen", folder)
-    image = Path("trainer_module", "features", "image.py")
-    (tmp_path / image).parent.mkdir(parents=True)
-    shutil.copy(ROOT / image, tmp_path / image)
+    features = Path("trainer_module", "features")
+    shutil.copytree(ROOT / features, tmp_path / features)
     monkeypatch.setattr(ingestion, "ROOT", tmp_path)
     assert not plans()["ExampleGen"].runs
     (folder / "sources" / "base.py").write_text("# An edit.\n")
