@@ -74,11 +74,12 @@ class CategoricalFeature(BaseFeature):
         import tf_keras
 
         if feature.encoding == "one_hot":
-            return tf_keras.layers.CategoryEncoding(
+            places = tf_keras.layers.CategoryEncoding(
                 feature.vocabulary_size,
                 "multi_hot" if feature.many else "one_hot",
                 name=feature.layer_name("one_hot"),
             )(values)
+            return places[:, 1:] if feature.many else places
         vectors = tf_keras.layers.Embedding(
             feature.vocabulary_size,
             embedding_size,

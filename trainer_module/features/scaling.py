@@ -96,6 +96,8 @@ class _TrainSplit:
     @functools.cached_property
     def bounds(self) -> tuple[tf.Tensor, tf.Tensor]:
         both = tf.concat([self._numbers, -self._numbers], 1)
+        # Of NaN TensorFlow Transform makes a maximum that is NaN.
+        both = tf.where(tf.math.is_nan(both), -math.inf, both)
         highest = _finite(tft.max(both, reduce_instance_dims=False))
         high, low = tf.split(highest, 2)
         return -low, high
