@@ -13,7 +13,6 @@ from components.column_types.choice import Choice
 from components.column_types.facts import Facts
 from components.column_types.names import counts_time, identifies, names_places
 from components.column_types.texts import are_codes, date_format, describe_odd_texts, mean_yes_or_no
-from trainer_module.features import FEATURES
 
 _ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -74,14 +73,14 @@ def _constant(facts: Facts) -> Choice | None:
 
 
 def _date(facts: Facts) -> Choice | None:
-    found = date_format(facts.examples) if "date" in FEATURES else None
+    found = date_format(facts.examples)
     if found is None:
         return None
     return Choice({"type": "date", "format": found}, f"dates such as {facts.examples[0]!r}")
 
 
 def _yes_or_no(facts: Facts) -> Choice | None:
-    if "boolean" not in FEATURES or not mean_yes_or_no(facts.examples):
+    if not mean_yes_or_no(facts.examples):
         return None
     shown = " and ".join(map(repr, facts.examples[:2]))
     return Choice({"type": "boolean"}, f"{shown} mean yes and no")

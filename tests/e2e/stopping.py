@@ -21,7 +21,7 @@ END_SECONDS = 60.0
 STILL_SECONDS = 0.02
 """In so long all threads of a run stand still, and a file system's clock, which is behind ours,
 has come to where ours was."""
-_TRANSFORM = "tfx.components.transform.component.Transform"
+_TRANSFORM = "components.column_types.transform.Transform"
 _SPLITS = 2
 
 

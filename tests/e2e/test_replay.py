@@ -34,7 +34,7 @@ NEARLY = 0.98
 """Of the first day's best: the next day's eval split is another one."""
 FORMAT = "/Format-Serving"
 """Where the SavedModel is in a Model artifact."""
-TRANSFORM = "tfx.components.transform.component.Transform"
+TRANSFORM = "components.column_types.transform.Transform"
 
 
 class Played:

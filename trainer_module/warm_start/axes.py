@@ -107,7 +107,9 @@ def _mark_columns(model: tf_keras.Model, axes: Axes) -> None:
             continue
         parts = tuple(_joined(tensor))
         for weight, place in _column_axes(layer).items():
-            name = plain_name(getattr(layer, weight))
+            variable = getattr(layer, weight)
+            # On parameter servers it may lie in shards, which bear its name.
+            name = plain_name(getattr(variable, "variables", [variable])[0])
             if name in axes and all(width for _, width in parts):
                 axes[name][place] = Axis("columns", parts=parts)
 

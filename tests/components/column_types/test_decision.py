@@ -158,15 +158,6 @@ def test_bytes_that_are_no_text_are_left_to_their_dtype() -> None:
     assert look_at({"image": pa.array([b"\x89PNG\xff"] * 3)}) == []
 
 
-def test_a_type_that_is_not_registered_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer_module.features import FEATURES
-
-    monkeypatch.delitem(FEATURES, "date")
-    monkeypatch.delitem(FEATURES, "boolean")
-    found = choose(bought=pick(["2026-01-05", "2026-01-06"]), member=pick(["yes", "no"]))
-    assert {found["bought"].type, found["member"].type} == {"categorical"}
-
-
 def test_thousands_of_columns_are_looked_at_in_seconds_and_without_tensorflow() -> None:
     code = """
 import sys, time, numpy as np, pyarrow as pa

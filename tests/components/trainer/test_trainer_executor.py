@@ -242,7 +242,8 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
     execution: Execution,
 ) -> None:
     def key(**train: Any) -> str:
-        return steps_key(execution.inputs, execution.properties("train", **train))
+        constant = {"optimizer": "adam", "learning_rate": 0.001}
+        return steps_key(execution.inputs, execution.properties("train", **constant | train))
 
     assert key(epochs=3, early_stopping={"patience": 1}) == key(epochs=9, checkpoints={"keep": 2})
     cosine = {"schedule": "cosine", "initial": 0.1}
