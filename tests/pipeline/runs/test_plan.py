@@ -198,7 +198,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     assert planned["SchemaGen"].why == "changed: which columns types are chosen for"
     why = plans(model={"kind": "planned_features.prepare"})["Trainer"].why
     assert why.startswith("changed: the code that it runs; model.")
-    assert why.endswith(" -> planned_features.prepare")
+    assert "model.kind tabular -> planned_features.prepare" in why
 
 
 @pytest.mark.parametrize(
