@@ -157,6 +157,8 @@ class MembersMean(tf_keras.layers.Layer):
             self.add_loss(self._distance(logits, mean))
         return mean
 
+    # AutoGraph, which nothing here needs, warns of each `match`.
+    @tf.autograph.experimental.do_not_convert
     def _distance(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         """How much larger the mean of the members' losses is than the loss of their mean."""
         match self._config["task"]:
