@@ -18,6 +18,8 @@ from pipeline.own_modules import ROOT
 
 _CODE = (
     "components/example_gen",
+    "components/column_types/choice.py",
+    "components/column_types/dates.py",
     "trainer_module/features/image.py",
     "trainer_module/features/boolean.py",
     "trainer_module/features/date_formats.py",

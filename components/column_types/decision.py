@@ -12,7 +12,7 @@ from dataclasses import replace
 from components.column_types.choice import Choice
 from components.column_types.facts import Facts
 from components.column_types.names import counts_time, identifies, names_places
-from components.column_types.texts import are_codes, date_format, describe_odd_texts, mean_yes_or_no
+from components.column_types.texts import are_codes, describe_written_numbers, mean_yes_or_no
 
 _ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -73,10 +73,10 @@ def _constant(facts: Facts) -> Choice | None:
 
 
 def _date(facts: Facts) -> Choice | None:
-    found = date_format(facts.examples)
-    if found is None:
+    dates = facts.dates
+    if dates is None or not dates.are_alike:
         return None
-    return Choice({"type": "date", "format": found}, f"dates such as {facts.examples[0]!r}")
+    return Choice({"type": "date", "format": dates.format}, dates.description)
 
 
 def _yes_or_no(facts: Facts) -> Choice | None:
@@ -88,7 +88,10 @@ def _yes_or_no(facts: Facts) -> Choice | None:
 
 def _odd_text(facts: Facts) -> Choice | None:
     """Of numbers or dates that something is wrong with."""
-    why = describe_odd_texts(facts.examples)
+    if facts.dates is not None:
+        why: str | None = facts.dates.description
+    else:
+        why = describe_written_numbers(facts.examples)
     if why is None:
         return None
     if _is_own(facts):

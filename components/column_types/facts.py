@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.column_types.dates import Dates
+
 _MOST_EXAMPLES = 2_000
-"""Of the different values of a column: enough to tell a day from a month in a date."""
+"""Of the different values of a column."""
 _EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
 """Up to here numbers of a type hold every whole one."""
 
@@ -40,6 +42,8 @@ class Facts:
     """Whether numbers are small enough for different ones to stay different."""
     low: float = 0.0
     high: float = 0.0
+    dates: Dates | None = None
+    """How they are written in all rows there are; None of what are none."""
 
     @property
     def own_values(self) -> float:
@@ -52,15 +56,18 @@ class Facts:
         return self.known < self.rows
 
 
-def look_at(columns: Mapping[str, pa.Array], total_rows: int = 0) -> list[Facts]:
+def look_at(
+    columns: Mapping[str, pa.Array], dates: Mapping[str, Dates], total_rows: int = 0
+) -> list[Facts]:
     """The facts about columns, but for those that hold other bytes than text.
 
     Args:
       columns: of numbers or bytes, by name: [rows] each, null where a value is missing.
+      dates: what is known of columns of dates.
       total_rows: of all the data, where `columns` are a part of it.
     """
     facts = (_look(name, values, total_rows) for name, values in columns.items())
-    return [one for one in facts if one is not None]
+    return [replace(one, dates=dates.get(one.name)) for one in facts if one is not None]
 
 
 def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:

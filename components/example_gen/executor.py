@@ -5,7 +5,6 @@ Single records never become Beam elements, which is where stock ExampleGens spen
 
 from __future__ import annotations
 
-import json
 import logging
 import posixpath
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,8 @@ from components.example_gen.checks.rows import Report
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.notes import write_notes
+from components.example_gen.known_kinds import with_known_dates
+from components.example_gen.notes import Notes, write_notes
 from components.example_gen.origin import note_origin
 from components.example_gen.paths import is_hidden, no_file_error
 from components.example_gen.shards import ShardWriter, shard_name
@@ -48,7 +48,7 @@ from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_r
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
-_FOUND = "notes.json"
+_FOUND = "found.json"
 
 
 @dataclass(frozen=True)
@@ -153,14 +153,15 @@ class Executor(BaseExampleGenExecutor):
             examples,
             input_config,
             output_config,
-            custom_config.unpack(exec_properties[specs.CUSTOM_CONFIG_KEY]),
+            with_known_dates(custom_config.unpack(exec_properties[specs.CUSTOM_CONFIG_KEY])),
         )
         source = make_source(plan.settings)
         chunks, notes = _plan_chunks(source, exec_properties[specs.INPUT_BASE_KEY], input_config)
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
-        write_notes(examples, [*notes, *_read_found(plan)])
+        found = _read_found(plan)
+        write_notes(examples, Notes([*notes, *found.sentences], found.dates))
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
         base = exec_properties[specs.INPUT_BASE_KEY]
@@ -212,16 +213,16 @@ def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
     return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
 
 
-def _write_found(notes: list[str], plan: _Plan, surveys: list[Survey], cuts: Cuts | None) -> None:
-    """Hands notes from a worker, which may be on another machine, to the process that waits."""
-    notes = [*gather_notes(surveys), *notes, *(cuts.notes if cuts is not None else [])]
+def _write_found(found: Notes, plan: _Plan, surveys: list[Survey], cuts: Cuts | None) -> None:
+    """Hands what a worker, maybe on another machine, has found to the process that waits."""
+    notes = [*gather_notes(surveys), *found.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
-        file.write(json.dumps(notes))
+        file.write(Notes(notes, found.dates).to_json())
 
 
-def _read_found(plan: _Plan) -> list[str]:
+def _read_found(plan: _Plan) -> Notes:
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "r") as file:
-        return list(json.loads(file.read()))
+        return Notes.from_json(file.read())
 
 
 def _make_plan(

@@ -110,6 +110,9 @@ class ExampleGenSettings(Settings):
     """Columns that may hold numbers and text: declared categorical or ignored."""
     features: dict[str, Feature] = {}
     """Columns of which the config declares a type that reads some forms of text alone."""
+    known_dates: dict[str, str] | None = None
+    """The formats of columns that an earlier schema takes for dates; None where the data decides
+    which are."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken file ends the run, where one is one example."""
     stratify: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from components.column_types.choice import read_choices
 from components.example_gen.columns import ColumnKind
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
@@ -23,14 +24,35 @@ def read_known_kinds(path: str) -> dict[str, ColumnKind]:
     Raises:
       DataError: the file is no schema.
     """
+    return {f.name: _KINDS[f.type] for f in _read(path).feature if f.type in _KINDS}
+
+
+def with_known_dates(settings: ExampleGenSettings) -> ExampleGenSettings:
+    """The settings, with the formats of dates in the schema if it is there.
+
+    Raises:
+      DataError: the file is no schema, or says of a column what none can be.
+    """
+    path = settings.schema_file
+    if settings.known_dates is not None or not path or not exists(path):
+        return settings
+    dates = {
+        name: choice.settings["format"]
+        for name, choice in read_choices(_read(path), path).items()
+        if choice.type == "date" and choice.settings.get("format")
+    }
+    return settings.model_copy(update={"known_dates": dates})
+
+
+def _read(path: str) -> schema_pb2.Schema:
+    """A schema in text format; an empty one if there is no such file."""
     if not path or not exists(path):
-        return {}
+        return schema_pb2.Schema()
     try:
         with open_file(path) as file:
-            schema = text_format.Parse(file.read().decode(), schema_pb2.Schema())
+            return text_format.Parse(file.read().decode(), schema_pb2.Schema())
     except (text_format.ParseError, UnicodeDecodeError, OSError) as error:
         raise DataError(f"{path} is no schema in text format: {error}") from None
-    return {f.name: _KINDS[f.type] for f in schema.feature if f.type in _KINDS}
 
 
 def settle_kind(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-_PROPERTY = "notes"
+from components.column_types.dates import Dates
+
+_PROPERTY = "findings"
 # Of files in a note.
 _SHOWN_FILES = 3
 
@@ -66,14 +68,37 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
-def write_notes(artifact: Any, notes: Sequence[str]) -> None:
-    """Keeps the notes with the examples, a TFX artifact."""
-    artifact.set_string_custom_property(_PROPERTY, json.dumps(list(notes)))
+@dataclass(frozen=True)
+class Notes:
+    """What the data as a whole is like, where it can be used."""
+
+    sentences: list[str]
+    """What people should know."""
+    dates: dict[str, Dates]
+    """How dates are written in columns that nobody has declared."""
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Notes:
+        """The findings that a text says."""
+        told = json.loads(text)
+        return cls(
+            told["sentences"], {name: Dates(**found) for name, found in told["dates"].items()}
+        )
 
 
-def read_notes(artifact: Any) -> list[str]:
-    """The notes that are kept with the examples."""
-    return list(json.loads(artifact.get_string_custom_property(_PROPERTY) or "[]"))
+def write_notes(artifact: Any, notes: Notes) -> None:
+    """Keeps what was found with the examples, a TFX artifact."""
+    artifact.set_string_custom_property(_PROPERTY, notes.to_json())
+
+
+def read_notes(artifact: Any) -> Notes:
+    """What is kept with the examples."""
+    text = artifact.get_string_custom_property(_PROPERTY)
+    return Notes.from_json(text) if text else Notes([], {})
 
 
 def _more(total: int, shown: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from tfx.types.standard_component_specs import EXAMPLES_KEY, SCHEMA_KEY, STATIST
 from components.column_types.choice import annotate, read_choices, strip_choices
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at
+from components.example_gen.notes import read_notes
 from components.examples_reader import read_sample
 from components.schema_gen.files import keep_schema, read_schema, write_text
 from components.schema_gen.gaps import fill_gaps
@@ -86,7 +87,7 @@ def _choose_types(
     examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
     columns = read_sample(examples, _LOOKED_AT_SPLIT, features) if features else {}
     total = sum(split.datasets[0].num_examples for split in statistics)
-    annotate(schema, choose_types(look_at(columns, total)))
+    annotate(schema, choose_types(look_at(columns, read_notes(examples).dates, total)))
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):

@@ -84,7 +84,8 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     if look is None:
         return None
     no_features = {config.data.label, config.data.weight}
-    facts = look_at({name: v for name, v in look.columns.items() if name not in no_features})
+    columns = {name: v for name, v in look.columns.items() if name not in no_features}
+    facts = look_at(columns, look.dates)
     extent = "all" if look.is_all else "the first"
     return ColumnTypes(
         f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",

@@ -62,11 +62,11 @@ def find_written(
 
 
 def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) -> Iterator[Written]:
-    texts, row_of = _texts(column)
+    texts, row_of = texts_of(column)
     if not len(texts):
         return
     # Whether each value, [values], is written in a form.
-    fits = {form: _matches(texts, pattern) for form, pattern in feature.forms().items()}
+    fits = {form: matches(texts, pattern) for form, pattern in feature.forms().items()}
 
     def written(place: int) -> Written:
         value = texts[place].as_py()[:_SHOWN_CHARACTERS]
@@ -88,12 +88,13 @@ def _first_misfit(fits: np.ndarray) -> int | None:
     return int(np.argmax(misfits)) if misfits.any() else None
 
 
-def _matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
-    matches = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
-    return np.asarray(matches.to_numpy(zero_copy_only=False), bool)
+def matches(texts: pa.StringArray, pattern: str) -> np.ndarray:
+    """Whether each text is as the pattern has it, from end to end."""
+    found = pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
 
-def _texts(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
+def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
     """The values that are there, as text, and the row of each; a whole number has no point."""
     if pa.types.is_null(column.type):
         return pa.array([], pa.string()), np.zeros(0, np.int64)

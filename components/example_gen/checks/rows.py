@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.example_gen.checks.dates import Tally, merge_tallies, tally_dates
 from components.example_gen.checks.forms import Written, find_written, merge_written
 from components.example_gen.checks.weights import check_weights
 from components.example_gen.columns import (
@@ -42,6 +43,8 @@ class Report:
     files: FileNotes = field(default_factory=FileNotes)
     written: dict[str, Written] = field(default_factory=dict)
     """How the values of columns are written whose type reads some forms alone."""
+    dates: dict[str, Tally] = field(default_factory=dict)
+    """How the values of columns are written of which nobody has said what they are."""
 
     def add_rows(
         self,
@@ -67,6 +70,7 @@ class Report:
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
         self.written = merge_written(self.written, find_written(rows, first, settings.features))
+        self.dates = merge_tallies(self.dates, tally_dates(rows, first, settings))
         if settings.weight:
             counts = check_weights(rows, first, settings.weight) > 0
             self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
@@ -130,6 +134,7 @@ class Report:
             total.unlabelled_rows += report.unlabelled_rows
             total.files.add(report.files)
             total.written = merge_written(total.written, report.written)
+            total.dates = merge_tallies(total.dates, report.dates)
         return total
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from components.example_gen.checks.columns import check_label_column
+from components.example_gen.checks.dates import check_dates, find_dates
 from components.example_gen.checks.rows import Report, show_label
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.notes import counted
+from components.example_gen.notes import Notes, counted
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -23,7 +24,7 @@ def check_report(
     hash_splits: bool,
     settings: ExampleGenSettings,
     could_stratify: bool = False,
-) -> list[str]:
+) -> Notes:
     """Judges the data as a whole.
 
     Args:
@@ -34,11 +35,11 @@ def check_report(
       could_stratify: whether data.stratify is a way out.
 
     Returns:
-      What people should know of data that can be used.
+      What is to be known of data that can be used.
 
     Raises:
-      DataError: there is only a label, a split is empty, labels are missing, or the classes cannot
-        be learned.
+      DataError: there is only a label, a split is empty, labels are missing, the classes cannot
+        be learned, or dates are written in another way than earlier ones.
     """
     if report.columns == {settings.label}:
         raise DataError(
@@ -65,7 +66,8 @@ def check_report(
             f"label {settings.label!r} is {report.label_bounds[0]:g} in every row: there is nothing"
             " to learn; check data.label and the data"
         )
-    return notes
+    notes += check_dates(report.dates, settings.known_dates)
+    return Notes(notes, find_dates(report.dates))
 
 
 def _check_weighed(report: Report, split_names: Sequence[str], weight: str) -> None:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from components.column_types.dates import Dates
+from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
 from components.example_gen.checks.rows import Report
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns import flat_columns
 from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.known_kinds import with_known_dates
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
 
@@ -29,6 +32,8 @@ class FirstRows:
     rows: int
     is_all: bool
     """Whether there are no more."""
+    dates: dict[str, Dates]
+    """Columns of dates that the config does not declare."""
 
 
 def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozenset[str]:
@@ -37,6 +42,7 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
     Raises:
       DataError: they cannot be used.
     """
+    settings = with_known_dates(settings)
     source, report = make_source(settings), Report()
     groups = source.plan(files)
     kinds = merge_surveys([source.survey(group) for group in groups], settings)
@@ -58,11 +64,14 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
     groups = source.plan(files)
     kinds = merge_surveys([source.survey(group) for group in groups], settings)
     read: list[pa.RecordBatch] = []
-    rows = 0
+    tallies: dict[str, Tally] = {}
+    rows, is_all = 0, True
     for batch in (batch for group in groups for batch in source.read(group, kinds)):
         part = batch.rows.slice(0, MOST_ROWS - rows)
         read.append(part)
+        tallies = merge_tallies(tallies, tally_dates(part, batch.first, settings))
         rows += part.num_rows
         if part.num_rows < batch.rows.num_rows:
-            return FirstRows(flat_columns(read), rows, False)
-    return FirstRows(flat_columns(read), rows, True)
+            is_all = False
+            break
+    return FirstRows(flat_columns(read), rows, is_all, find_dates(tallies))

@@ -107,7 +107,7 @@ class ArtifactReader:
         return [
             note
             for artifact in self.outputs(ComponentId.EXAMPLE_GEN, "examples")
-            for note in read_notes(artifact)
+            for note in read_notes(artifact).sentences
         ]
 
     def model_uri(self) -> str | None:

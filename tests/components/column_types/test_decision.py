@@ -13,6 +13,9 @@ import pytest
 from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at
+from components.example_gen.checks.dates import find_dates, tally_dates
+from components.example_gen.columns import Cell, single_values
+from components.example_gen.formats import ExampleGenSettings
 
 Values = Sequence[str | float | None]
 ROWS = 400
@@ -29,7 +32,12 @@ def choose(total_rows: int = 0, **columns: Values) -> dict[str, Choice]:
     rows = len(next(iter(columns.values())))
     told = {name: arrow(values) for name, values in columns.items()}
     told["price"] = pa.array(np.random.default_rng(0).random(rows), pa.float32())
-    return choose_types(look_at(told, total_rows))
+    rows = pa.RecordBatch.from_pydict(
+        {name: single_values(values) for name, values in told.items()}
+    )
+    settings = ExampleGenSettings(format="parquet", label="label", task="binary")
+    dates = find_dates(tally_dates(rows, Cell("a.parquet", 1), settings))
+    return choose_types(look_at(told, dates, total_rows))
 
 
 def pick(values: Values, rows: int = ROWS) -> list[str | float | None]:
@@ -96,12 +104,19 @@ CHOICES = {
     "logged": (
         pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
         "categorical",
-        "dates of more than one format, such as ",
+        "values not written as %Y-%m-%d, first '31.12.2020' in row ",
     ),
     "due": (
         [*days("{y}-{m:02}-{d:02}"), "soon"],
-        "ignore",
-        "dates such as '2000-01-01', but 'soon' among them: correct it",
+        "date",
+        "dates such as '2000-01-01'; 1 of 401 values not written as %Y-%m-%d count as missing"
+        " dates, first 'soon' in row 401 of a.parquet",
+    ),
+    "expiry": (
+        [*days("{y}-{m:02}-{d:02}"), *["none"] * 100],
+        "categorical",
+        "dates such as '2000-01-01', but 100 of 500 values not written as %Y-%m-%d, first 'none' in"
+        " row 401 of a.parquet: write them alike",
     ),
 }
 
@@ -147,7 +162,7 @@ def test_a_part_of_the_rows_shows_that_numbers_count_all_of_them() -> None:
 
 
 def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
-    columns = look_at({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)})
+    columns = look_at({"x": arrow(list(map(float, range(ROWS)))), "none": pa.nulls(ROWS)}, {})
     choices = choose_types(columns)
     assert choices["x"].type == "numeric"
     assert "no other column is left" in choices["x"].reason
@@ -155,7 +170,7 @@ def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
 
 
 def test_bytes_that_are_no_text_are_left_to_their_dtype() -> None:
-    assert look_at({"image": pa.array([b"\x89PNG\xff"] * 3)}) == []
+    assert look_at({"image": pa.array([b"\x89PNG\xff"] * 3)}, {}) == []
 
 
 def test_thousands_of_columns_are_looked_at_in_seconds_and_without_tensorflow() -> None:
@@ -166,7 +181,7 @@ from components.column_types.facts import look_at
 numbers = {f"n{i}": pa.array(np.random.rand(300).astype("float32")) for i in range(1500)}
 texts = {f"t{i}": pa.array([b"v%d" % (j % 40) for j in range(300)]) for i in range(1500)}
 start = time.process_time()
-assert len(choose_types(look_at(numbers | texts))) == 3000
+assert len(choose_types(look_at(numbers | texts, {}))) == 3000
 assert time.process_time() - start < 10
 assert "tensorflow" not in sys.modules
 """

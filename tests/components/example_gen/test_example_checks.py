@@ -60,7 +60,7 @@ def test_one_class_only(tmp_path, refusal):
 
 def test_one_value_of_a_regression_label_is_a_note(tmp_path, execute):
     write(tmp_path, [1.5] * 40)
-    assert read_notes(execute(tmp_path, task="regression")) == [
+    assert read_notes(execute(tmp_path, task="regression")).sentences == [
         "label 'label' is 1.5 in every row: there is nothing to learn; check data.label and the "
         "data"
     ]
@@ -85,7 +85,7 @@ def test_a_class_that_the_order_lacks(tmp_path, refusal, order, odd):
 
 def test_two_classes_for_a_multiclass_task_are_a_note(tmp_path, execute):
     write(tmp_path, ["yes", "no"] * 20)
-    (note,) = read_notes(execute(tmp_path, task="multiclass"))
+    (note,) = read_notes(execute(tmp_path, task="multiclass")).sentences
     assert note.startswith("label 'label' has 2 classes ('no', 'yes'): with task: binary the area")
 
 
@@ -156,7 +156,7 @@ def test_a_class_that_is_missing_in_eval_alone_is_a_note(tmp_path, execute):
     write(tmp_path, ["cat", "dog", "cow"] * 20, "train.csv")
     write(tmp_path, ["cat", "dog"], "test.csv")
     examples = execute(tmp_path, splits={"train": "train.csv", "eval": "test.csv"})
-    assert read_notes(examples) == [
+    assert read_notes(examples).sentences == [
         "split 'eval' has no example of 1 class that 'train' has, such as 'cow'"
     ]
 

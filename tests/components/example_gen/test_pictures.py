@@ -179,7 +179,7 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
     assert "leave all such files out by data.on_bad_file: skip" in message
     examples = execute(tmp_path, "images", pattern="*/*", on_bad_file="skip")
     assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 42
-    strays, nested, empty, broken, converted, two_classes = read_notes(examples)
+    strays, nested, empty, broken, converted, two_classes = read_notes(examples).sentences
     assert strays == f"1 file without a picture's extension: {tmp_path}/class1/notes.txt"
     assert nested == f"1 folder within class folders, which are not read: {tmp_path}/class1/old"
     assert empty == f"1 class folder without a picture: {tmp_path}/nothing"

@@ -169,8 +169,9 @@ def test_the_newest_rows_are_evaluated_on(tmp_path, execute, read_split, generat
     splits = found(generate(folder, order_by="when"), "when")
     assert splits["train"][-1] < splits["eval"][0]
     assert [len(splits[name]) for name in ("train", "eval")] == [200, 100]
-    assert "2 rows without a value of 'when' count as the oldest" in read_notes(
-        execute(folder, order_by="when")
+    assert (
+        "2 rows without a value of 'when' count as the oldest"
+        in read_notes(execute(folder, order_by="when")).sentences
     )
     assert "order of 'date' (data.order_by), but the data has no such column; it has label" in (
         refusal(folder, order_by="date")

@@ -228,13 +228,12 @@ def test_an_edit_of_our_code_is_noticed(
 def test_an_edit_of_how_files_are_read_is_noticed(
     plans: Plans, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "components" / "example_gen"
-    shutil.copytree(ROOT / "components" / "example_gen", folder)
-    features = Path("trainer_module", "features")
-    shutil.copytree(ROOT / features, tmp_path / features)
+    for package in ("components", "trainer_module"):
+        shutil.copytree(ROOT / package, tmp_path / package)
     monkeypatch.setattr(ingestion, "ROOT", tmp_path)
     assert not plans()["ExampleGen"].runs
-    (folder / "sources" / "base.py").write_text("# An edit.\n")
+    source = tmp_path / "components" / "example_gen" / "sources" / "base.py"
+    source.write_text("# An edit.\n")
     assert plans()["ExampleGen"].why == "changed: the code that it runs"
 
 

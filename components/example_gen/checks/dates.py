@@ -1,0 +1,200 @@
+"""How dates are written in columns of text that nobody has declared, counted over all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from components.column_types.dates import Dates, may_be_dates
+from components.example_gen.checks.forms import matches, texts_of
+from components.example_gen.columns import Cell
+from components.example_gen.formats import ExampleGenSettings
+from trainer_module.errors import DataError
+from trainer_module.features.date_formats import WITH_TIME, Form, candidates
+
+_GLANCE, _LOOK = 5, 100
+"""So many values of a batch tell whether they are dates at all, and which formats to try."""
+_SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Those values that are written in one format."""
+
+    values: int
+    shown: str
+    """The first one."""
+    has_time: bool
+    first_odd: Cell | None
+    """The first value that is not so written."""
+
+    def merge(self, other: _Fit) -> _Fit:
+        """The same for the values of both."""
+        return _Fit(
+            self.values + other.values,
+            self.shown or other.shown,
+            self.has_time or other.has_time,
+            self.first_odd or other.first_odd,
+        )
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The values of a column, and how many of them are dates."""
+
+    values: int
+    first: Cell
+    fits: Mapping[str, _Fit]
+    """By pattern."""
+
+    def merge(self, other: Tally) -> Tally:
+        """The same for the values of both."""
+        fits = {
+            pattern: self.fit(pattern).merge(other.fit(pattern))
+            for pattern in [*self.fits, *(p for p in other.fits if p not in self.fits)]
+        }
+        return Tally(self.values + other.values, self.first, fits)
+
+    def judge(self, forms: Mapping[str, Form]) -> Dates | None:
+        """The dates, in the first of the formats that most of them have; None if most are none."""
+        known = [pattern for pattern in forms if pattern in self.fits]
+        if not known:
+            return None
+        best = max(known, key=lambda pattern: self.fits[pattern].values)
+        fit = self.fits[best]
+        if fit.values * 2 <= self.values:
+            return None
+        return self.dates(fit, forms[best].layout + (WITH_TIME if fit.has_time else ""))
+
+    def dates(self, fit: _Fit, date_format: str) -> Dates:
+        """The column as dates of a format."""
+        odd = fit.first_odd
+        first_odd = f"{odd.value!r} in row {odd.row} of {odd.file}" if odd is not None else ""
+        return Dates(date_format, self.values, fit.shown, self.values - fit.values, first_odd)
+
+    def fit(self, pattern: str) -> _Fit:
+        """What fits a format; no value of a batch in which it was not tried does."""
+        return self.fits.get(pattern) or _Fit(0, "", False, self.first)
+
+
+def tally_dates(
+    rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings
+) -> dict[str, Tally]:
+    """The tallies of the columns of text that may be dates.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      settings: which columns are of no interest, and what an earlier schema takes for dates.
+    """
+    others = {settings.label, *settings.mixed_columns, *settings.features}
+    known = settings.known_dates or {}
+    return {
+        name: tally
+        for name in rows.schema.names
+        if name not in others
+        for tally in _tally(rows.column(name), first, known.get(name))
+    }
+
+
+def merge_tallies(one: Mapping[str, Tally], other: Mapping[str, Tally]) -> dict[str, Tally]:
+    """Both by column."""
+    both = {name: one[name].merge(other[name]) for name in one.keys() & other.keys()}
+    return {**one, **other, **both}
+
+
+def find_dates(tallies: Mapping[str, Tally]) -> dict[str, Dates]:
+    """The columns most of whose values are dates."""
+    forms = dict(candidates())
+    found = {name: tally.judge(forms) for name, tally in sorted(tallies.items())}
+    return {name: dates for name, dates in found.items() if dates is not None}
+
+
+def check_dates(tallies: Mapping[str, Tally], known: Mapping[str, str] | None) -> list[str]:
+    """What people should know of columns of dates that are not all alike.
+
+    Args:
+      tallies: of all rows.
+      known: the formats of an earlier schema, if there is one; then no other column is of dates.
+
+    Raises:
+      DataError: what was dates in earlier data is not, or is written in another way.
+    """
+    found = find_dates(tallies)
+    if known is not None:
+        again = sorted(known.keys() & tallies)
+        found = {name: _read_as(name, tallies[name], known[name]) for name in again}
+    return [f"column {name!r}: {found[name].description}" for name in found if found[name].odd]
+
+
+def _read_as(name: str, tally: Tally, date_format: str) -> Dates:
+    fit = tally.fit(Form.parse(date_format).pattern)
+    dates = tally.dates(fit, date_format)
+    if not dates.are_alike:
+        raise DataError(
+            f"Column {name!r} was dates written as {date_format} in earlier data, but"
+            f" {dates.odd:,} of {dates.values:,} values are not, first {dates.first_odd}: write"
+            f" them so, or declare the column by features: {{{name}: {{type: ...}}}}."
+        )
+    return dates
+
+
+def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
+    values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
+    is_text = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+    if not is_text or not len(values):
+        return
+    if known is None and not may_be_dates(_some(values, _GLANCE)):
+        yield Tally(len(values), Cell(first.file, first.row, _shown(values[0])), {})
+        return
+    texts, row_of = texts_of(column)
+    if not len(texts):
+        return
+    # Few days make up many rows, and each text is looked at once.
+    coded = texts.dictionary_encode()
+    values, places = coded.dictionary, coded.indices.to_numpy()
+    forms = _possible(values)
+    if known is not None:
+        form = Form.parse(known)
+        forms[form.pattern] = form
+
+    def cell(place: int) -> Cell:
+        return Cell(first.file, first.row + int(row_of[place]), _shown(texts[place]))
+
+    def try_form(form: Form, pattern: str) -> _Fit:
+        is_date = matches(values, pattern)
+        dates = values.filter(pa.array(is_date))
+        # Where there are times, a few values mostly show it.
+        has_time = not all(
+            matches(some, form.midnights).all() for some in (dates.slice(0, _LOOK), dates)
+        )
+        fits = is_date[places]
+        shown = _shown(texts[int(np.argmax(fits))]) if fits.any() else ""
+        odd = None if fits.all() else cell(int(np.argmin(fits)))
+        return _Fit(int(fits.sum()), shown, has_time, odd)
+
+    tried = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
+    yield Tally(len(texts), cell(0), tried)
+
+
+def _possible(values: pa.StringArray) -> dict[str, Form]:
+    """The formats of some of the values, by pattern."""
+    some = values.take(_spread(len(values), _LOOK))
+    return {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
+
+
+def _some(values: pa.Array, count: int) -> list[str]:
+    return [_shown(value) for value in values.take(_spread(len(values), count))]
+
+
+def _spread(length: int, count: int) -> pa.Array:
+    """Places all over a batch, none twice."""
+    return pa.array(np.unique(np.linspace(0, length - 1, count, dtype=np.int64)))
+
+
+def _shown(value: pa.Scalar) -> str:
+    start = value.as_buffer().to_pybytes()[:_SHOWN_CHARACTERS]
+    return start.decode(errors="backslashreplace")
