@@ -12,7 +12,12 @@ from dataclasses import replace
 from components.column_types.choice import Choice
 from components.column_types.facts import Facts
 from components.column_types.names import counts_time, identifies, names_places
-from components.column_types.texts import are_codes, describe_written_numbers, mean_yes_or_no
+from components.column_types.texts import (
+    are_codes,
+    are_digits,
+    describe_written_numbers,
+    mean_yes_or_no,
+)
 
 _ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -160,7 +165,10 @@ def _by_dtype(facts: Facts) -> Choice:
     """What numbers and text are if nothing speaks against it."""
     if not facts.is_text:
         return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
-    return Choice({"type": "categorical"}, f"text of {facts.distinct:,} values")
+    what = "text"
+    if are_digits(facts.examples):
+        what = f"codes of digits, such as {facts.examples[0]!r},"
+    return Choice({"type": "categorical"}, f"{what} of {facts.distinct:,} values")
 
 
 _Rule = Callable[[Facts], Choice | None]

@@ -38,13 +38,13 @@ def describe_written_numbers(values: Sequence[str]) -> str | None:
     """What keeps numbers from being numbers; None if they are none."""
     first = values[:_LOOKED_AT]
     numbers = [value for value in first if _NUMBER.fullmatch(value.strip())]
-    if len(numbers) < _NEARLY_ALL * len(first) or _are_digits(numbers):
+    if len(numbers) < _NEARLY_ALL * len(first) or are_digits(numbers):
         return None
     shown = next((value for value in numbers if not _DIGITS.fullmatch(value)), numbers[0])
     return f"numbers written as text, such as {shown!r}: write them as plain numbers"
 
 
-def _are_digits(numbers: Sequence[str]) -> bool:
+def are_digits(numbers: Sequence[str]) -> bool:
     """Whether numbers are codes of digits alone: with zeros before them, or very long."""
     digits = [number for number in numbers if _DIGITS.fullmatch(number)]
     has_zeros = any(number[0] == "0" and len(number) > 1 for number in digits)

@@ -30,6 +30,9 @@ _LONGEST_PLACEHOLDER = max(map(len, _PLACEHOLDERS))
 # A number with a decimal comma; points may stand between its thousands.
 _COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
+# Share of whole numbers from which on zeros before them are no slip: they are codes.
+_CODES = 0.01
+
 # Of a value in a message.
 _SHOWN_CHARACTERS = 80
 
@@ -73,6 +76,21 @@ class Column:
     """How often each text occurs that may stand for a missing number, such as NA."""
     comma_numbers: int = 0
     """Texts that are numbers if a comma stands before the decimals."""
+    padded: int = 0
+    """Whole numbers of several digits that begin with 0, as postal codes do."""
+    first_padded: Cell | None = None
+    widths: tuple[int, int] | None = None
+    """Characters of the shortest and the longest whole number."""
+
+    @property
+    def holds_codes(self) -> bool:
+        """Whether zeros before whole numbers are a part of them: '02139' is not 2139 then.
+
+        All numbers are as long, or it is more than a slip.
+        """
+        if self.kind is not ColumnKind.INT or not self.padded or self.widths is None:
+            return False
+        return self.widths[0] == self.widths[1] or self.padded >= _CODES * self.numbers
 
     @property
     def is_mixed(self) -> bool:
@@ -89,6 +107,9 @@ class Column:
             self.first_text or other.first_text,
             self.placeholders + other.placeholders,
             self.comma_numbers + other.comma_numbers,
+            self.padded + other.padded,
+            self.first_padded or other.first_padded,
+            _widest(self.widths, other.widths),
         )
 
 
@@ -102,7 +123,7 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
         return Column()
     if known <= ColumnKind.INT and parse_numbers(values, ColumnKind.INT) is not None:
         if not _has_hexadecimals(values):
-            return Column(ColumnKind.INT, numbers=count)
+            return _survey_integers(values.drop_null(), values, file, first_row)
     elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return Column(kind, numbers=count)
@@ -119,6 +140,32 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
         placeholders=_count_placeholders(trimmed),
         comma_numbers=_count_comma_numbers(trimmed),
     )
+
+
+def _survey_integers(
+    numbers: pa.BinaryArray, values: pa.BinaryArray, file: str, first_row: int
+) -> Column:
+    """A column of whole numbers: those that are there, and all rows."""
+    offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
+    data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
+    padded = (data[offsets[:-1]] == ord("0")) & (widths > 1)
+    column = Column(
+        ColumnKind.INT,
+        numbers=len(numbers),
+        padded=int(padded.sum()),
+        widths=(int(widths.min()), int(widths.max())),
+    )
+    if not column.padded:
+        return column
+    value = numbers[int(np.argmax(padded))].as_py()
+    row = first_row + pc.index(values, value).as_py()
+    return replace(column, first_padded=Cell(file, row, value.decode()))
+
+
+def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def is_number(text: str) -> bool:

@@ -42,6 +42,7 @@ from components.example_gen.sources.base import (
     Survey,
     gather_notes,
     merge_surveys,
+    note_lost_zeros,
 )
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
@@ -198,7 +199,7 @@ class Executor(BaseExampleGenExecutor):
                     plan.could_stratify,
                 )
                 | "TellNotes"
-                >> beam.Map(_write_found, plan, beam.pvalue.AsSingleton(surveys), cuts)
+                >> beam.Map(_write_found, plan, beam.pvalue.AsSingleton(surveys), known, cuts)
             )
 
 
@@ -213,9 +214,16 @@ def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
     return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
 
 
-def _write_found(found: Notes, plan: _Plan, surveys: list[Survey], cuts: Cuts | None) -> None:
+def _write_found(
+    found: Notes,
+    plan: _Plan,
+    surveys: list[Survey],
+    kinds: dict[str, ColumnKind],
+    cuts: Cuts | None,
+) -> None:
     """Hands what a worker, maybe on another machine, has found to the process that waits."""
-    notes = [*gather_notes(surveys), *found.sentences, *(cuts.notes if cuts is not None else [])]
+    of_files = [*gather_notes(surveys), *note_lost_zeros(surveys, kinds, plan.settings)]
+    notes = [*of_files, *found.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
         file.write(Notes(notes, found.dates).to_json())
 

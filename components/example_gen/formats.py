@@ -108,6 +108,8 @@ class ExampleGenSettings(Settings):
     """The column of the examples' weights; empty where all count alike."""
     mixed_columns: tuple[str, ...] = ()
     """Columns that may hold numbers and text: declared categorical or ignored."""
+    number_columns: tuple[str, ...] = ()
+    """Columns that are declared numeric: zeros before a number say nothing."""
     features: dict[str, Feature] = {}
     """Columns of which the config declares a type that reads some forms of text alone."""
     known_dates: dict[str, str] | None = None
@@ -142,6 +144,11 @@ class ExampleGenSettings(Settings):
         """Whether whole numbers in a column are names or places: of classes, groups, an order."""
         is_class = column == self.label and self.task.is_classification
         return is_class or column in (*self.mixed_columns, self.split_by, self.order_by)
+
+    def are_numbers(self, column: str) -> bool:
+        """Whether numbers in a column cannot be codes."""
+        is_number = column == self.label and not self.task.is_classification
+        return is_number or column in (*self.number_columns, self.weight, self.order_by)
 
     @field_validator("label")
     @classmethod

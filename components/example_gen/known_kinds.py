@@ -6,7 +6,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.column_types.choice import read_choices
-from components.example_gen.columns import ColumnKind
+from components.example_gen.columns import Column, ColumnKind
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
@@ -56,20 +56,31 @@ def _read(path: str) -> schema_pb2.Schema:
 
 
 def settle_kind(
-    name: str, seen: ColumnKind, known: ColumnKind, settings: ExampleGenSettings
+    name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
     """The kind of a column of a format that guesses types.
 
     A quantity is a float even where all of it happens to be whole: it may have a fraction or be
-    missing some day, which an integer cannot say to a model in service.
+    missing some day, which an integer cannot say to a model in service. A code is text, whose
+    zeros at the beginning count.
 
     Args:
       name: the column's.
-      seen: what its values would do as.
+      column: what was seen of its values.
       known: what a schema has for it.
-      settings: which columns' whole numbers are names.
+      settings: which columns' whole numbers are names, and which are declared to be numbers.
     """
+    seen = column.kind
+    if seen is ColumnKind.INT and is_code(name, column, known, settings):
+        return ColumnKind.BYTES
     is_quantity = not settings.are_names(name) and known is not ColumnKind.INT
     if seen is ColumnKind.INT and is_quantity:
         seen = ColumnKind.FLOAT
     return max(seen, known)
+
+
+def is_code(name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings) -> bool:
+    """Whether whole numbers are text; where they are names, a single zero before one shows it."""
+    if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
+        return False
+    return column.holds_codes or (settings.are_names(name) and column.padded > 0)

@@ -9,6 +9,7 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_remote
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from trainer_module.settings import NumericFeature
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
+        number_columns=tuple(config.columns_of(NumericFeature)),
         features={name: f for name, f in config.features.items() if f.forms()},
         stratify=config.data.stratify,
         split_by=config.data.split_by or "",

@@ -251,6 +251,8 @@ def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
             yield "which columns types are chosen for"
         elif named == "mixed_columns":
             yield "features: which columns are declared categorical or ignored"
+        elif named == "number_columns":
+            yield "features: which columns are declared numeric"
         else:
             yield f"{named} {_short(old)} -> {_short(new)}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -92,15 +92,13 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     Raises:
       DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
     """
-    surveys = sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
+    surveys = _by_file(surveys)
     if not surveys:
         return {}
-    total = dict(surveys[0].columns)
-    for survey in surveys[1:]:
-        if not settings.format_spec.may_lack_columns:
+    if not settings.format_spec.may_lack_columns:
+        for survey in surveys[1:]:
             _check_same_columns(surveys[0], survey)
-        for name, column in survey.columns.items():
-            total[name] = total.get(name, Column()).merge(column)
+    total = _total(surveys)
     check_label_column(total, settings.label, surveys[0].file)
     guesses = settings.format_spec.guesses_types
     known = read_known_kinds(settings.schema_file) if guesses else {}
@@ -111,9 +109,38 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     if not guesses:
         return {name: column.kind for name, column in total.items()}
     return {
-        name: settle_kind(name, column.kind, known.get(name, ColumnKind.UNKNOWN), settings)
+        name: settle_kind(name, column, known.get(name, ColumnKind.UNKNOWN), settings)
         for name, column in total.items()
     }
+
+
+def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
+    return sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
+
+
+def _total(surveys: Sequence[Survey]) -> dict[str, Column]:
+    """What was seen of each column over all files."""
+    total: dict[str, Column] = {}
+    for survey in surveys:
+        for name, column in survey.columns.items():
+            total[name] = total.get(name, Column()).merge(column)
+    return total
+
+
+def note_lost_zeros(
+    surveys: Iterable[Survey], kinds: Mapping[str, ColumnKind], settings: ExampleGenSettings
+) -> list[str]:
+    """What people should know of whole numbers that lose the zeros before them."""
+    return [
+        f"column {name!r} is read as numbers, but {column.padded:,} of {column.numbers:,} begin"
+        f" with 0, first {cell.value!r} in row {cell.row} of {cell.file}; if they are codes, write"
+        f" features: {{{name}: {{type: categorical}}}}"
+        for name, column in _total(_by_file(surveys)).items()
+        if (cell := column.first_padded) is not None
+        and column.kind is ColumnKind.INT
+        and kinds[name] is not ColumnKind.BYTES
+        and not settings.are_numbers(name)
+    ]
 
 
 def gather_notes(surveys: Iterable[Survey]) -> list[str]:

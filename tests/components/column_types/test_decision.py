@@ -100,7 +100,7 @@ CHOICES = {
         "numbers written as text, such as '$",
     ),
     "share": ([f"{i / 7:.3f}%" for i in range(ROWS)], "ignore", "such as '0.000%': write them as"),
-    "code": (pick(["007", "042", "815"]), "categorical", "text of 3 values"),
+    "code": (pick(["007", "042", "815"]), "categorical", "codes of digits, such as '"),
     "logged": (
         pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
         "categorical",

@@ -43,7 +43,8 @@ def as_stock(generate, folder: Path, **options) -> tuple[list[bytes], list[bytes
     stock = generate(folder, executor=StockExecutor)
     features = [e.features.feature.items() for examples in stock.values() for e in examples]
     whole = {name for row in features for name, f in row if f.WhichOneof("kind") == "int64_list"}
-    return canonical(generate(folder, whole_columns=tuple(whole), **options)), canonical(stock)
+    told = {"whole_columns": tuple(whole), "number_columns": tuple(whole)}
+    return canonical(generate(folder, **told, **options)), canonical(stock)
 
 
 def test_taxi_data_gives_the_examples_of_stock(tmp_path, generate):
