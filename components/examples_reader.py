@@ -13,8 +13,6 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.example_gen.columns import flat_columns
-
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
 # Of a sample.
@@ -56,8 +54,8 @@ def read_columns(
 
 def read_sample(
     examples: types.Artifact, split: str, features: Sequence[schema_pb2.Feature]
-) -> dict[str, pa.Array]:
-    """Columns of as many examples as are enough to say what they hold; see `flat_columns`."""
+) -> list[pa.RecordBatch]:
+    """Columns of as many examples as are enough to say what they hold."""
     rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
     batches, size = [], 0
     for batch in read_columns([examples], split, features, rows):
@@ -65,4 +63,4 @@ def read_sample(
         size += batch.nbytes
         if size > _MOST_BYTES:
             break
-    return flat_columns(batches)
+    return batches

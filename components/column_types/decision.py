@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from components.column_types.choice import Choice
 from components.column_types.facts import Facts
@@ -40,6 +41,8 @@ _MANY_VALUES = 5_000
 """More different values than that get no vocabulary: the tail of it would be longer than what is
 known of it."""
 _HASH_BUCKETS = 2_000
+_LONGEST_LIST = 50
+"""Values of a list that a model sees, at most: what follows says little, and costs as much."""
 
 
 def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
@@ -58,9 +61,26 @@ def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
 
 
 def _choose(facts: Facts) -> Choice:
+    if facts.longest:
+        return _list(facts)
     rules = (_empty, *(_TEXT_RULES if facts.is_text else _NUMBER_RULES))
     found = (rule(facts) for rule in rules)
     return next((choice for choice in found if choice is not None), _by_dtype(facts))
+
+
+def _list(facts: Facts) -> Choice:
+    """Lists of several lengths: text and whole numbers are names, other numbers a sequence."""
+    length = min(facts.longest, _LONGEST_LIST)
+    kind = "text" if facts.is_text else "whole numbers" if facts.is_integer else "numbers"
+    reason = f"lists of up to {facts.longest:,} values, {kind}"
+    if length < facts.longest:
+        reason += f", of which the first {length} count"
+    if kind == "numbers":
+        return Choice({"type": "sequence", "length": length}, reason)
+    settings: dict[str, Any] = {"type": "categorical", "many": True, "max_values": length}
+    if facts.distinct > _MANY_VALUES:
+        settings["hash_buckets"] = _HASH_BUCKETS
+    return Choice(settings, reason)
 
 
 def _empty(facts: Facts) -> Choice | None:

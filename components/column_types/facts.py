@@ -36,6 +36,8 @@ class Facts:
     mean_length: float = 0.0
     """Characters of a text."""
     mean_spaces: float = 0.0
+    is_integer: bool = False
+    """Whether numbers are of a type that has no fractions."""
     is_whole: bool = False
     """Whether all numbers are."""
     is_exact: bool = True
@@ -44,6 +46,8 @@ class Facts:
     high: float = 0.0
     dates: Dates | None = None
     """How they are written in all rows there are; None of what are none."""
+    longest: int = 0
+    """Values in the longest list; 0 where a row has one value."""
 
     @property
     def own_values(self) -> float:
@@ -70,6 +74,16 @@ def look_at(
     return [replace(one, dates=dates.get(one.name)) for one in facts if one is not None]
 
 
+def look_at_lists(columns: Mapping[str, tuple[np.ndarray, pa.Array]]) -> list[Facts]:
+    """The facts about columns of lists, which count values instead of rows.
+
+    Args:
+      columns: how many values each row has, and all of them, by name.
+    """
+    facts = ((_look(name, values, 0), lengths) for name, (lengths, values) in columns.items())
+    return [replace(one, longest=int(lengths.max())) for one, lengths in facts if one is not None]
+
+
 def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
     rows, known = len(values), values.drop_null()
     total_rows = max(rows, total_rows)
@@ -91,6 +105,7 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
         total_rows,
         len(known),
         pc.count_distinct(known).as_py(),
+        is_integer=pa.types.is_integer(known.type),
         is_whole=bool(np.all(numbers == np.floor(numbers))),
         is_exact=max(-low, high) <= _EXACT.get(known.type, np.inf),
         low=low,

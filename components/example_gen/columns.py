@@ -239,6 +239,21 @@ def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
     return columns
 
 
+def list_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, tuple[np.ndarray, pa.Array]]:
+    """Columns of which some rows have several values: how many each row has, and all of them."""
+    columns = {}
+    for name in batches[0].schema.names if batches else []:
+        parts = [batch.column(name) for batch in batches]
+        lengths = np.concatenate([list_lengths(part) for part in parts])
+        if lengths.max(initial=0) > 1:
+            columns[name] = lengths, _joined([_values(part) for part in parts])
+    return columns
+
+
+def _values(column: pa.Array) -> pa.Array:
+    return pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
+
+
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     """One array of all parts, of which some may have no type, as they have no value."""
     typed = next((part.type for part in parts if not pa.types.is_null(part.type)), pa.null())

@@ -10,6 +10,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.dsl.io import fileio
 
+from components.example_gen.columns import flat_columns
 from components.example_validator.column_review import ColumnFinding, review_columns
 from components.examples_reader import read_sample
 from trainer_module.progress import report_notice
@@ -42,7 +43,7 @@ def review_examples(
     features = [f for f in schema.feature if f.name == label or f.name not in declared]
     if {feature.name for feature in features} <= {label}:
         return []
-    columns = read_sample(examples, REVIEWED_SPLIT, features)
+    columns = flat_columns(read_sample(examples, REVIEWED_SPLIT, features))
     return review_columns(columns, label, task) if label in columns else []
 
 

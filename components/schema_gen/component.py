@@ -23,7 +23,8 @@ from tfx.types.standard_component_specs import EXAMPLES_KEY, SCHEMA_KEY, STATIST
 
 from components.column_types.choice import annotate, read_choices, strip_choices
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import look_at, look_at_lists
+from components.example_gen.columns import flat_columns, list_columns
 from components.example_gen.notes import read_notes
 from components.examples_reader import read_sample
 from components.schema_gen.files import keep_schema, read_schema, write_text
@@ -85,9 +86,13 @@ def _choose_types(
     no_features = {*json.loads(exec_properties["aside"]), *json.loads(exec_properties["images"])}
     features = [feature for feature in schema.feature if feature.name not in no_features]
     examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
-    columns = read_sample(examples, _LOOKED_AT_SPLIT, features) if features else {}
+    sample = read_sample(examples, _LOOKED_AT_SPLIT, features) if features else []
     total = sum(split.datasets[0].num_examples for split in statistics)
-    annotate(schema, choose_types(look_at(columns, read_notes(examples).dates, total)))
+    facts = look_at(flat_columns(sample), read_notes(examples).dates, total)
+    # Lists that are all as long are the places of a vector.
+    vectors = {feature.name for feature in features if feature.HasField("shape")}
+    lists = {n: values for n, values in list_columns(sample).items() if n not in vectors}
+    annotate(schema, choose_types([*facts, *look_at_lists(lists)]))
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):

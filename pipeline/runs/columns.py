@@ -12,7 +12,7 @@ from tfx.dsl.io import fileio
 
 from components.column_types.choice import Choice, read_choices
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import look_at, look_at_lists
 from components.schema_gen.files import read_schema
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.first_look import read_first_rows
@@ -85,7 +85,8 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
         return None
     no_features = {config.data.label, config.data.weight}
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
-    facts = look_at(columns, look.dates)
+    lists = {name: v for name, v in look.lists.items() if name not in no_features}
+    facts = [*look_at(columns, look.dates), *look_at_lists(lists)]
     extent = "all" if look.is_all else "the first"
     return ColumnTypes(
         f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",

@@ -12,7 +12,7 @@ from components.column_types.dates import Dates
 from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
 from components.example_gen.checks.rows import Report
 from components.example_gen.checks.whole import check_report
-from components.example_gen.columns import flat_columns
+from components.example_gen.columns import flat_columns, list_columns
 from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import with_known_dates
@@ -29,6 +29,8 @@ class FirstRows:
 
     columns: dict[str, pa.Array]
     """[rows] each, null where a value is missing; without columns of several values a row."""
+    lists: dict[str, tuple[np.ndarray, pa.Array]]
+    """Columns of lists of several lengths: how many values each row has, and all of them."""
     rows: int
     is_all: bool
     """Whether there are no more."""
@@ -74,4 +76,5 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
         if part.num_rows < batch.rows.num_rows:
             is_all = False
             break
-    return FirstRows(flat_columns(read), rows, is_all, find_dates(tallies))
+    lists = {n: found for n, found in list_columns(read).items() if len(set(found[0])) > 1}
+    return FirstRows(flat_columns(read), lists, rows, is_all, find_dates(tallies))

@@ -12,9 +12,9 @@ import pytest
 
 from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
-from components.column_types.facts import look_at
+from components.column_types.facts import look_at, look_at_lists
 from components.example_gen.checks.dates import find_dates, tally_dates
-from components.example_gen.columns import Cell, single_values
+from components.example_gen.columns import Cell, list_columns, single_values
 from components.example_gen.formats import ExampleGenSettings
 
 Values = Sequence[str | float | None]
@@ -167,6 +167,28 @@ def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
     assert choices["x"].type == "numeric"
     assert "no other column is left" in choices["x"].reason
     assert choices["none"].is_ignored
+
+
+LISTS = {
+    "text": ([[b"a", b"b"], [b"b"]], {"type": "categorical", "many": True, "max_values": 2}),
+    "integers": ([[1, 2, 3], [], [7]], {"type": "categorical", "many": True, "max_values": 3}),
+    "floats": ([[0.5], None, [2.0] * 80], {"type": "sequence", "length": 50}),
+    "many": (
+        [[b"%d" % i, b"%d" % -i] for i in range(1, 4000)],
+        {"type": "categorical", "many": True, "max_values": 2, "hash_buckets": 2000},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_several_lengths(name: str) -> None:
+    values, settings = LISTS[name]
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(values), "one": pa.array([[1]] * len(values))})
+    (choice,) = choose_types(
+        look_at_lists(list_columns([rows.slice(0, 1), rows.slice(1)]))
+    ).values()
+    assert choice.settings == settings
+    assert choice.reason.startswith("lists of up to ")
 
 
 def test_bytes_that_are_no_text_are_left_to_their_dtype() -> None:
