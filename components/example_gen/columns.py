@@ -23,6 +23,8 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INTEGER = r"^[+-]?\d+$"
 # Integers of fewer characters all fit into 64 bits.
 _SHORTEST_OVERSIZED = 19
+_LARGEST_EXACT = 2**24
+"""Up to here a float32 holds every whole number."""
 
 # What programs write where a number is missing, in lower case.
 _PLACEHOLDERS = ("na", "n/a", "#n/a", "null", "none", "nil", "?", "-", "--", ".")
@@ -73,6 +75,8 @@ class Column:
     """How often each text occurs that may stand for a missing number, such as NA."""
     comma_numbers: int = 0
     """Texts that are numbers if a comma stands before the decimals."""
+    needs_integers: bool = False
+    """Whether there are whole numbers that a float32 may change."""
 
     @property
     def is_mixed(self) -> bool:
@@ -89,6 +93,7 @@ class Column:
             self.first_text or other.first_text,
             self.placeholders + other.placeholders,
             self.comma_numbers + other.comma_numbers,
+            self.needs_integers or other.needs_integers,
         )
 
 
@@ -100,9 +105,11 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
     count = len(values) - values.null_count
     if not count:
         return Column()
-    if known <= ColumnKind.INT and parse_numbers(values, ColumnKind.INT) is not None:
+    integers = parse_numbers(values, ColumnKind.INT) if known <= ColumnKind.INT else None
+    if integers is not None:
         if not _has_hexadecimals(values):
-            return Column(ColumnKind.INT, numbers=count)
+            large = needs_integers(integers)
+            return Column(ColumnKind.INT, numbers=count, needs_integers=large)
     elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return Column(kind, numbers=count)
@@ -119,6 +126,13 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
         placeholders=_count_placeholders(trimmed),
         comma_numbers=_count_comma_numbers(trimmed),
     )
+
+
+def needs_integers(numbers: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether some whole number is one that a float32 may change."""
+    bounds = pc.min_max(numbers)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    return high is not None and max(high, -low) > _LARGEST_EXACT
 
 
 def is_number(text: str) -> bool:

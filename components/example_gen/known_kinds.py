@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from components.example_gen.columns import ColumnKind
+from components.example_gen.columns import Column, ColumnKind
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
@@ -34,20 +34,25 @@ def read_known_kinds(path: str) -> dict[str, ColumnKind]:
 
 
 def settle_kind(
-    name: str, seen: ColumnKind, known: ColumnKind, settings: ExampleGenSettings
+    name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
     """The kind of a column of a format that guesses types.
 
     A quantity is a float even where all of it happens to be whole: it may have a fraction or be
-    missing some day, which an integer cannot say to a model in service.
+    missing some day, which an integer cannot say to a model in service. A name has to stay what it
+    is: where a float would change one, the column becomes whole numbers, though it was a quantity
+    before, and SchemaGen follows.
 
     Args:
       name: the column's.
-      seen: what its values would do as.
+      column: what its values would do as.
       known: what a schema has for it.
-      settings: which columns' whole numbers are names.
+      settings: say which columns' whole numbers are names.
     """
-    is_quantity = not settings.are_names(name) and known is not ColumnKind.INT
-    if seen is ColumnKind.INT and is_quantity:
-        seen = ColumnKind.FLOAT
-    return max(seen, known)
+    if column.kind is not ColumnKind.INT:
+        return max(column.kind, known)
+    if name not in settings.names:
+        return known if known is ColumnKind.INT else max(ColumnKind.FLOAT, known)
+    if column.needs_integers and known is ColumnKind.FLOAT:
+        return ColumnKind.INT
+    return max(column.kind, known)

@@ -111,7 +111,7 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     if not guesses:
         return {name: column.kind for name, column in total.items()}
     return {
-        name: settle_kind(name, column.kind, known.get(name, ColumnKind.UNKNOWN), settings)
+        name: settle_kind(name, column, known.get(name, ColumnKind.UNKNOWN), settings)
         for name, column in total.items()
     }
 
