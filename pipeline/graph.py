@@ -182,6 +182,7 @@ class _Data:
 
 def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     config, ingestion = context.config, context.ingestion
+    settings = ingestion.settings
 
     # Reads the data, whatever its format, into splits of tf.Examples.
     newest = spans.newest if spans else None
@@ -206,6 +207,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
         aside=None
         if config.preprocessing
         else filter(None, (config.data.label, config.data.weight)),
+        names=settings.names if settings.format_spec.guesses_types else (),
     ).with_id(ComponentId.SCHEMA_GEN.value)
     add_code(
         schema_gen,

@@ -23,6 +23,8 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INTEGER = r"^[+-]?\d+$"
 # Integers of fewer characters all fit into 64 bits.
 _SHORTEST_OVERSIZED = 19
+_LARGEST_EXACT = 2**24
+"""Up to here a float32 holds every whole number."""
 
 # What programs write where a number is missing, in lower case.
 _PLACEHOLDERS = ("na", "n/a", "#n/a", "null", "none", "nil", "?", "-", "--", ".")
@@ -76,6 +78,8 @@ class Column:
     """How often each text occurs that may stand for a missing number, such as NA."""
     comma_numbers: int = 0
     """Texts that are numbers if a comma stands before the decimals."""
+    needs_integers: bool = False
+    """Whether there are whole numbers that a float32 may change."""
     padded: int = 0
     """Whole numbers of several digits that begin with 0, as postal codes do."""
     first_padded: Cell | None = None
@@ -107,6 +111,7 @@ class Column:
             self.first_text or other.first_text,
             self.placeholders + other.placeholders,
             self.comma_numbers + other.comma_numbers,
+            self.needs_integers or other.needs_integers,
             self.padded + other.padded,
             self.first_padded or other.first_padded,
             _widest(self.widths, other.widths),
@@ -121,9 +126,10 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
     count = len(values) - values.null_count
     if not count:
         return Column()
-    if known <= ColumnKind.INT and parse_numbers(values, ColumnKind.INT) is not None:
+    integers = parse_numbers(values, ColumnKind.INT) if known <= ColumnKind.INT else None
+    if integers is not None:
         if not _has_hexadecimals(values):
-            return _survey_integers(values.drop_null(), values, file, first_row)
+            return _survey_integers(integers, values, file, first_row)
     elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return Column(kind, numbers=count)
@@ -143,15 +149,17 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
 
 
 def _survey_integers(
-    numbers: pa.BinaryArray, values: pa.BinaryArray, file: str, first_row: int
+    integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
 ) -> Column:
-    """A column of whole numbers: those that are there, and all rows."""
+    """A column of whole numbers, parsed and as they are written."""
+    numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
     padded = (data[offsets[:-1]] == ord("0")) & (widths > 1)
     column = Column(
         ColumnKind.INT,
         numbers=len(numbers),
+        needs_integers=needs_integers(integers),
         padded=int(padded.sum()),
         widths=(int(widths.min()), int(widths.max())),
     )
@@ -166,6 +174,13 @@ def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
+
+
+def needs_integers(numbers: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether some whole number is one that a float32 may change."""
+    bounds = pc.min_max(numbers)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    return high is not None and max(high, -low) > _LARGEST_EXACT
 
 
 def is_number(text: str) -> bool:

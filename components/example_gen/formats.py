@@ -140,10 +140,11 @@ class ExampleGenSettings(Settings):
         """What is known of the format."""
         return FORMATS[self.format]
 
-    def are_names(self, column: str) -> bool:
-        """Whether whole numbers in a column are names or places: of classes, groups, an order."""
-        is_class = column == self.label and self.task.is_classification
-        return is_class or column in (*self.mixed_columns, self.split_by, self.order_by)
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns whose whole numbers are names or places: of classes, groups, an order."""
+        label = self.label if self.task.is_classification else ""
+        return frozenset({*self.mixed_columns, self.split_by, self.order_by, label} - {""})
 
     def are_numbers(self, column: str) -> bool:
         """Whether numbers in a column cannot be codes."""

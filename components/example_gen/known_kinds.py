@@ -62,7 +62,8 @@ def settle_kind(
 
     A quantity is a float even where all of it happens to be whole: it may have a fraction or be
     missing some day, which an integer cannot say to a model in service. A code is text, whose
-    zeros at the beginning count.
+    zeros at the beginning count. A name has to stay what it is: where a float would change one, the
+    column becomes whole numbers, though it was a quantity before, and SchemaGen follows.
 
     Args:
       name: the column's.
@@ -70,17 +71,19 @@ def settle_kind(
       known: what a schema has for it.
       settings: which columns' whole numbers are names, and which are declared to be numbers.
     """
-    seen = column.kind
-    if seen is ColumnKind.INT and is_code(name, column, known, settings):
+    if column.kind is not ColumnKind.INT:
+        return max(column.kind, known)
+    if is_code(name, column, known, settings):
         return ColumnKind.BYTES
-    is_quantity = not settings.are_names(name) and known is not ColumnKind.INT
-    if seen is ColumnKind.INT and is_quantity:
-        seen = ColumnKind.FLOAT
-    return max(seen, known)
+    if name not in settings.names:
+        return known if known is ColumnKind.INT else max(ColumnKind.FLOAT, known)
+    if column.needs_integers and known is ColumnKind.FLOAT:
+        return ColumnKind.INT
+    return max(column.kind, known)
 
 
 def is_code(name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings) -> bool:
     """Whether whole numbers are text; where they are names, a single zero before one shows it."""
     if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
         return False
-    return column.holds_codes or (settings.are_names(name) and column.padded > 0)
+    return column.holds_codes or (name in settings.names and column.padded > 0)

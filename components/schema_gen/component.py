@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
@@ -30,8 +30,10 @@ from components.examples_reader import read_sample
 from components.schema_gen.files import keep_schema, read_schema, write_text
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
+from components.schema_gen.names import check_is_inferred, floats_among, make_whole
 from trainer_module.settings import Task
 
+Statistics: TypeAlias = list[statistics_pb2.DatasetFeatureStatisticsList]
 _LOOKED_AT_SPLIT = "train"
 """The split whose examples tell what columns are."""
 
@@ -48,20 +50,20 @@ class Executor(base_executor.BaseExecutor):
         """Takes `statistics`, gives `schema`.
 
         Raises:
-          DataError: the curated or the kept schema cannot be read, lacks the label, or has an
-            annotation by which a column can be nothing.
+          DataError: the curated or the kept schema cannot be read, lacks the label, has an
+            annotation by which a column can be nothing, or floats that would change names.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         label, kept = exec_properties["label"], exec_properties["kept"]
         given = exec_properties["curated"] or kept
         if exec_properties["curated"] or fileio.exists(given):
             schema = read_schema(given, label)
+            names = floats_among(schema, json.loads(exec_properties["names"]))
+            if whole := names and make_whole(schema, names, _load_statistics(input_dict)):
+                check_is_inferred(given, exec_properties["curated"], whole)
+                keep_schema(kept, schema)
         else:
-            artifact = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
-            splits = artifact_utils.decode_split_names(artifact.split_names)
-            statistics = [
-                stats_artifact_utils.load_statistics(artifact, split).proto() for split in splits
-            ]
+            statistics = _load_statistics(input_dict)
             task, images = Task(exec_properties["task"]), json.loads(exec_properties["images"])
             schema = infer_schema(statistics, label, task, images)
             if exec_properties["aside"]:
@@ -76,9 +78,16 @@ class Executor(base_executor.BaseExecutor):
         write_text(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
 
 
+def _load_statistics(input_dict: Mapping[str, list[types.Artifact]]) -> Statistics:
+    """Those of each split."""
+    artifact = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
+    splits = artifact_utils.decode_split_names(artifact.split_names)
+    return [stats_artifact_utils.load_statistics(artifact, split).proto() for split in splits]
+
+
 def _choose_types(
     schema: schema_pb2.Schema,
-    statistics: Sequence[statistics_pb2.DatasetFeatureStatisticsList],
+    statistics: Statistics,
     input_dict: Mapping[str, list[types.Artifact]],
     exec_properties: Mapping[str, Any],
 ) -> None:
@@ -100,7 +109,7 @@ class SchemaGenSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
-        for name in ("curated", "kept", "revision", "label", "task", "images", "aside")
+        for name in ("curated", "kept", "revision", "label", "task", "images", "aside", "names")
     }
     INPUTS = {
         STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
@@ -126,6 +135,7 @@ class SchemaGen(base_component.BaseComponent):
         task: Task,
         images: Iterable[str] = (),
         aside: Iterable[str] | None = None,
+        names: Iterable[str] = (),
     ) -> None:
         """Constructs the component.
 
@@ -140,6 +150,8 @@ class SchemaGen(base_component.BaseComponent):
           images: columns of encoded images, which have no domain.
           aside: columns that are no features, such as the label. For the others types are chosen
             and kept; None chooses none, and hands on none that are in the schema.
+          names: columns whose whole numbers are names, of a format that guesses types. Where such
+            a column was a quantity when the schema was inferred, the schema follows.
         """
         spec = SchemaGenSpec(
             statistics=statistics,
@@ -151,6 +163,7 @@ class SchemaGen(base_component.BaseComponent):
             task=task.value,
             images=json.dumps(sorted(images)),
             aside="" if aside is None else json.dumps(sorted(aside)),
+            names=json.dumps(sorted(names)),
             schema=types.Channel(type=standard_artifacts.Schema),
         )
         super().__init__(spec=spec)

@@ -12,9 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from components.example_gen.columns import Cell, Column, ColumnKind, no_values
+from components.example_gen.columns import (
+    Cell,
+    Column,
+    ColumnKind,
+    needs_integers,
+    no_values,
+)
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -85,7 +92,9 @@ def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> Column:
         return Column()
     if kind is ColumnKind.BYTES:
         return Column(kind, texts=count, first_text=block.first(values))
-    return Column(kind, numbers=count)
+    numbers = values if pa.types.is_primitive(values.type) else pc.list_flatten(values)
+    large = kind is ColumnKind.INT and needs_integers(numbers)
+    return Column(kind, numbers=count, needs_integers=large)
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,26 @@ def test_whole_numbers_are_numbers_that_may_have_a_fraction(
     rows = read_rows(folder, pattern="*.csv", schema_file=str(schema), whole_columns=whole)
     assert [(row["x"], type(row["label"][0])) for row in rows] == [([5], int), ([], int)]
     assert type(rows[0]["x"][0]) is expected
+
+
+@pytest.mark.parametrize("data_format", ["csv", "jsonl"])
+def test_names_that_a_float_would_change_are_whole_numbers_from_then_on(
+    data_format, tmp_path, read_rows
+):
+    """Where the config says only after the first run that they are names."""
+    (tmp_path / "schema.pbtxt").write_text('feature { name: "day" type: FLOAT }')
+    days, folder = [20230101, None, 20230102], tmp_path / "data"
+    folder.mkdir()
+    rows = [{"label": i % 2, "day": day} for i, day in enumerate(days)]
+    if data_format == "csv":
+        write_csv(folder / "a.csv", "label,day", [f"{r['label']},{r['day'] or ''}" for r in rows])
+    else:
+        (folder / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    told = {"data_format": data_format, "schema_file": str(tmp_path / "schema.pbtxt")}
+    named = read_rows(folder, **told, mixed_columns=("day",))
+    assert [row["day"] for row in named] == [[20230101], [], [20230102]]
+    assert isinstance(named[0]["day"][0], int)
+    assert isinstance(read_rows(folder, **told)[0]["day"][0], float)
 
 
 def test_text_is_no_number_whatever_the_schema_says(tmp_path, read_rows):
