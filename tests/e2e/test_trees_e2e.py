@@ -7,11 +7,13 @@ import json
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e.conftest import Project
+from e2e.killing import children, survivors
 
 ROWS = 500
 CONFIG = """
@@ -107,3 +109,40 @@ def test_plain_tensorflow_serves_them(trained: Project) -> None:
         for row, (_, paid) in zip(rows, scores, strict=True)
     ]
     assert sum(right) > 0.93 * ROWS
+
+
+def wait_for(run: subprocess.Popen[str], project: Project, words: str, earlier: set[Path]) -> None:
+    """Returns when the log of a new run has the words, or the run has ended."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and run.poll() is None:
+        for log in set((project.output / "loans/runs").glob("*/run.log")) - earlier:
+            if words in log.read_text(errors="replace"):
+                return
+        time.sleep(0.05)
+
+
+def test_a_growth_that_was_killed_begins_anew_beside_a_model_in_service(trained: Project) -> None:
+    # None stops early, so that there is time to kill it in.
+    longer = ("--set", "model.trees=600", "--set", "train.early_stopping={patience: 600}")
+    command = ("run", "--config", "loans.yaml", *longer)
+    before, earlier = (
+        trained.versions("loans"),
+        set((trained.output / "loans/runs").glob("*/run.log")),
+    )
+    run = trained.start(*command)
+    wait_for(run, trained, "forest 1 of 5", earlier)
+    processes = children(run.pid)
+    assert processes, run.communicate()
+    run.kill()
+    run.communicate()
+    time.sleep(1)
+    assert not survivors(processes)
+    assert trained.versions("loans") == before
+    done = trained.scopeline(*command)
+    summary, versions = trained.summary("loans"), trained.versions("loans")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert trained.states("loans")["Transform"] == "cached"
+    assert summary["training"]["trees"] > 5 * 60
+    # Compared with the model in service, it is pushed only if it is no worse.
+    assert len(versions) == len(before) + summary["blessed"]
+    assert summary["metrics"]["auc"]["in_service"] > 0.9

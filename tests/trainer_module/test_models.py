@@ -6,6 +6,7 @@ import importlib
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,3 +240,115 @@ def test_a_model_built_outside_the_scope(tmp_path: Path, monkeypatch: pytest.Mon
     importlib.import_module("early_model")
     with pytest.raises(TrainingError, match=message):
         build_model(make_problem(), settings, strategy, steps_per_epoch=5)
+
+
+def own_output(layer: str, own_compile: bool = False) -> str:
+    """A builder of a user's whose model ends in a layer."""
+    compiled = "    model.compile('adam', 'mse')\n" if own_compile else ""
+    return (
+        "import tf_keras\n"
+        "def build_model(problem, settings):\n"
+        "    inputs = problem.make_inputs()\n"
+        "    hidden = tf_keras.layers.Concatenate()(list(inputs.values())*2)\n"
+        f"    model = tf_keras.Model(inputs, {layer})\n{compiled}"
+        "    return model\n"
+    )
+
+
+INTERVALS = {"kind": "regression", "quantiles": [0.05, 0.95]}
+DENSE = "tf_keras.layers.Dense({})(hidden)"
+
+
+@pytest.mark.parametrize(
+    ("task", "layer", "found", "right"),
+    [
+        (
+            INTERVALS,
+            DENSE.format(1),
+            "[batch, 1]",
+            "[batch, 3]: the number, the quantile 0.05, the",
+        ),
+        (
+            "regression",
+            DENSE.format(2),
+            "[batch, 2]",
+            "[batch, 1]: the number; end it with problem.",
+        ),
+        (
+            "binary",
+            DENSE.format("2, 'softmax'"),
+            "[batch, 2]",
+            "[batch, 1]: the probability of the",
+        ),
+        (
+            "multiclass",
+            DENSE.format("1, 'sigmoid'"),
+            "[batch, 1]",
+            "[batch, 3]: the probability of",
+        ),
+        (
+            {"kind": "ordinal", "order": ["a", "b", "c"]},
+            DENSE.format(1),
+            "[batch, 1]",
+            "[batch, 3]",
+        ),
+        (
+            "multiclass",
+            DENSE.format(3),
+            "[batch, 3] of any size, as its last layer has no",
+            "[batch, 3]",
+        ),
+        (
+            "count",
+            DENSE.format(1),
+            "[batch, 1] of any size, as",
+            "[batch, 1]: the expected count, w",
+        ),
+        ("regression", "{'value': " + DENSE.format(1) + "}", "a dict", "[batch, 1]: the number"),
+        ("regression", "tf_keras.layers.Reshape((2, 1))(hidden)", "[batch, 2, 1]", "[batch, 1]"),
+    ],
+)
+def test_an_own_model_whose_output_the_task_cannot_use(
+    task: Any, layer: str, found: str, right: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainingError) as caught:
+        build_own(own_output(layer), task, tmp_path, monkeypatch)
+    message = str(caught.value)
+    assert message.startswith(f"model '{tmp_path.name}_own.build_model': it gives {found}")
+    assert f"needs {right}" in message
+    assert message.endswith("; end it with problem.make_output_layer().")
+
+
+@pytest.mark.parametrize(
+    ("task", "layer"),
+    [
+        *((task, "problem.make_output_layer()(hidden)") for task in (INTERVALS, "count", "binary")),
+        ("regression", DENSE.format(1)),
+        ("regression", "tf_keras.layers.Dense(1)(hidden)[:, 0]"),
+        ("multiclass", DENSE.format("3, 'softmax'")),
+        ({"kind": "ordinal", "order": ["a", "b", "c"]}, "problem.make_output_layer()(hidden)"),
+    ],
+)
+def test_an_own_model_whose_output_the_task_can_use(
+    task: Any, layer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build_own(own_output(layer), task, tmp_path, monkeypatch).built
+
+
+def test_an_own_loss_may_want_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = own_output(DENSE.format(1), own_compile=True)
+    assert build_own(source, "binary", tmp_path, monkeypatch).loss == "mse"
+
+
+def build_own(source: str, task: Any, folder: Path, patch: pytest.MonkeyPatch) -> tf_keras.Model:
+    """The compiled model of a builder."""
+    (folder / f"{folder.name}_own.py").write_text(source)
+    patch.syspath_prepend(folder)
+    settings = TrainerSettings(
+        label="y", task=task, model=ModelSettings(kind=f"{folder.name}_own.build_model")
+    )
+    is_class = settings.target.family.is_classification
+    classes = ("a", "b", "c")[: 2 if task == "binary" else 3] if is_class else ()
+    features = (TransformedFeature("x", "numeric", (1,)),)
+    problem = Problem(settings.target, "y", classes, features)
+    return build_model(problem, settings, tf.distribute.get_strategy(), steps_per_epoch=5)

@@ -32,7 +32,7 @@ def build_model(
 
     Raises:
       TrainingError: if there is no such builder, or it does not return a tf_keras model whose
-          variables belong to the strategy.
+          variables belong to the strategy and whose output is what the task needs.
     """
     kind = settings.model.kind
     with strategy.scope():
@@ -43,6 +43,9 @@ def build_model(
                 f"{type(model).__module__}.{type(model).__qualname__}."
             )
         _check_scope(model, kind, strategy)
+        if settings.model.is_custom:
+            own_loss = settings.train.loss is not None and settings.train.loss.is_custom
+            check_output(model, problem, kind, own_loss or model.optimizer is not None)
         if model.optimizer is None:
             rate = build_schedule(settings.train, steps_per_epoch, strategy.num_replicas_in_sync)
             model.compile(
@@ -65,3 +68,52 @@ def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strat
                 "strategy's scope; create the whole model inside the builder, which is called in "
                 "the scope, not when the module is imported."
             )
+
+
+def check_output(model: tf_keras.Model, problem: Problem, kind: str, has_own_loss: bool) -> None:
+    """Compares what a model of the user's gives with what the loss and the signatures read.
+
+    Args:
+      model: as its builder returned it.
+      problem: what is to be learnt.
+      kind: the import path of the builder.
+      has_own_loss: whether the loss is the user's too, which may want logits.
+
+    Raises:
+      TrainingError: its shape is another one, or its last layer gives any number where the task
+          needs, say, probabilities.
+    """
+    output = model.output if model.built and model.inputs else model(problem.make_inputs())
+    width = problem.target.output_width(problem.classes)
+    if not hasattr(output, "shape"):
+        found = f"a {type(output).__name__}"
+    elif not _fits(output.shape, width):
+        found = _show(output.shape)
+    elif problem.target.needs_activation and not has_own_loss and _is_linear(output):
+        found = f"{_show(output.shape)} of any size, as its last layer has no activation"
+    else:
+        return
+    right = _show(tf.TensorShape([None, width]))
+    raise TrainingError(
+        f"model {kind!r}: it gives {found}, but task: {problem.target.kind} needs {right}: "
+        f"{problem.target.gives}; end it with problem.make_output_layer()."
+    )
+
+
+def _fits(shape: tf.TensorShape, width: int) -> bool:
+    """Whether a shape is [batch, width]; a single number may come without an axis of its own."""
+    if width == 1 and shape.rank == 1:
+        return True
+    return bool(shape.is_compatible_with([None, width]))
+
+
+def _is_linear(output: tf.Tensor) -> bool:
+    history = getattr(output, "_keras_history", None)
+    activation = getattr(history.layer, "activation", None) if history else None
+    return activation is tf_keras.activations.linear
+
+
+def _show(shape: tf.TensorShape) -> str:
+    if shape.rank is None:
+        return "a tensor of unknown shape"
+    return f"[{', '.join(['batch', *('?' if n is None else str(n) for n in shape[1:])])}]"

@@ -61,6 +61,8 @@ class BaseTask(Settings):
     family: ClassVar[Task]
     otherwise: ClassVar[str] = ""
     """Tasks for labels that are not what it needs."""
+    needs_activation: ClassVar[bool] = False
+    """Whether a model's output cannot be any number."""
 
     @property
     def needs(self) -> str:
@@ -117,6 +119,15 @@ class BaseTask(Settings):
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
         """What each unit of a model's last layer stands for: equal names mean the same."""
+        raise NotImplementedError
+
+    def output_width(self, classes: tuple[str, ...]) -> int:
+        """Numbers that a model gives for an example: behind the activation of its last layer."""
+        return len(self.outputs(classes))
+
+    @property
+    def gives(self) -> str:
+        """What these numbers are, in words."""
         raise NotImplementedError
 
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:

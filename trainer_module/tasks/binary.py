@@ -52,6 +52,11 @@ class BinaryTask(ClassTask):
         """The probability of the second class against the first."""
         return (json.dumps(classes),)
 
+    @property
+    def gives(self) -> str:
+        """A probability."""
+        return "the probability of the second class"
+
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
         """From a logit to a probability."""
         import tensorflow as tf

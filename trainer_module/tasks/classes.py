@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class ClassTask(BaseTask):
     """Base of the tasks whose label is a class, of which a model gives probabilities."""
 
+    needs_activation: ClassVar[bool] = True
+
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
         """The index among the train split's classes: numbers sort as numbers, text bytewise."""
         import tensorflow as tf
@@ -79,6 +81,11 @@ class ManyClassTask(ClassTask):
         if len(classes) < 2:
             found = found_classes(label, classes)
             raise TrainingError(f"task: {self.kind} needs 2 classes or more, but {found}.")
+
+    @property
+    def gives(self) -> str:
+        """Probabilities."""
+        return "the probability of each class"
 
     def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
         """Cross-entropy of the index of a class."""

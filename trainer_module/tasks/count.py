@@ -22,6 +22,7 @@ class CountTask(NumberTask):
 
     kind: Literal["count"]
     otherwise: ClassVar[str] = "regression"
+    needs_activation: ClassVar[bool] = True
 
     @property
     def needs(self) -> str:
@@ -40,6 +41,11 @@ class CountTask(NumberTask):
     def usual_metrics(self) -> tuple[str, ...]:
         """The deviance, which training makes small, decides."""
         return ("poisson_deviance", "mae")
+
+    @property
+    def gives(self) -> str:
+        """A number above 0."""
+        return "the expected count, which is never negative"
 
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
         """The exponential; a fresh model begins near the mean of the label."""

@@ -72,6 +72,10 @@ class OrdinalTask(ManyClassTask):
         """One number, which is higher the higher the class."""
         return (json.dumps(classes),)
 
+    def output_width(self, classes: tuple[str, ...]) -> int:
+        """A probability per class."""
+        return len(classes)
+
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
         """From a number to the probabilities of the classes between learnt thresholds."""
         import tensorflow as tf

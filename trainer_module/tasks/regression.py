@@ -68,6 +68,12 @@ class RegressionTask(NumberTask):
         """The number, then the quantiles."""
         return (self.kind, *(f"quantile {level:g}" for level in self.quantiles))
 
+    @property
+    def gives(self) -> str:
+        """A number, and the quantiles if there are any."""
+        levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
+        return f"the number{levels}"
+
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
         """From the scale of a fresh model, about -1 to 1, to that of the label.
 
