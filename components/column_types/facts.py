@@ -44,6 +44,10 @@ class Facts:
     """Whether numbers are small enough for different ones to stay different."""
     low: float = 0.0
     high: float = 0.0
+    rises: bool = False
+    """Whether each number is larger than that of the row before."""
+    negative: int = 0
+    """Different numbers below 0."""
     dates: Dates | None = None
     """How they are written in all rows there are; None of what are none."""
     longest: int = 0
@@ -110,6 +114,8 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
         is_exact=max(-low, high) <= _EXACT.get(known.type, np.inf),
         low=low,
         high=high,
+        rises=bool(np.all(np.diff(numbers) > 0)),
+        negative=len(np.unique(numbers[numbers < 0])) if low < 0 else 0,
     )
 
 
