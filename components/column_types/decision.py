@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from components.column_types.choice import Choice
+from components.column_types.dates import DAYS_FORMAT
 from components.column_types.facts import Facts
 from components.column_types.names import counts_time, identifies, measures, names_places
 from components.column_types.texts import (
@@ -106,6 +107,12 @@ def _date(facts: Facts) -> Choice | None:
     if dates is None or not dates.are_alike:
         return None
     return Choice({"type": "date", "format": dates.format}, dates.description)
+
+
+def _day_number(facts: Facts) -> Choice | None:
+    if not facts.are_days:
+        return None
+    return Choice({"type": "date", "format": DAYS_FORMAT}, f"days such as {facts.low:.0f}")
 
 
 def _yes_or_no(facts: Facts) -> Choice | None:
@@ -216,7 +223,12 @@ _TEXT_RULES: tuple[_Rule, ...] = (
     _text_identifier,
     _many_values,
 )
-_NUMBER_RULES: tuple[_Rule, ...] = (_constant, _number_identifier, _number_names)
+_NUMBER_RULES: tuple[_Rule, ...] = (
+    _day_number,
+    _constant,
+    _number_identifier,
+    _number_names,
+)
 
 
 def _is_own(facts: Facts) -> bool:

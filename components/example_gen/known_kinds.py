@@ -62,7 +62,7 @@ def settle_kind(
 
     A quantity is a float even where all of it happens to be whole: it may have a fraction or be
     missing some day, which an integer cannot say to a model in service. A code is text, whose
-    zeros at the beginning count.
+    zeros at the beginning count, and so is a day in digits, as a float would be another day.
 
     Args:
       name: the column's.
@@ -80,7 +80,12 @@ def settle_kind(
 
 
 def is_code(name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings) -> bool:
-    """Whether whole numbers are text; where they are names, a single zero before one shows it."""
+    """Whether whole numbers are text: codes, days in digits.
+
+    Where they are names, a single zero before one shows it, and days may stay numbers.
+    """
     if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
         return False
-    return column.holds_codes or (settings.are_names(name) and column.padded > 0)
+    if settings.are_names(name):
+        return column.holds_codes or column.padded > 0
+    return column.holds_codes or column.holds_days

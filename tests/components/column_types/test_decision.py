@@ -56,6 +56,8 @@ def days(layout: str) -> list[str]:
 CHOICES = {
     "shades": (pick(["red", "blue"]), "categorical", "text of 2 values"),
     "bought": (days("{d:02}/{m:02}/{y}"), "date", "dates such as '01/01/2000'"),
+    "season": (pick([f"{y}-{y % 100 + 1:02}" for y in range(2000, 2012)]), "categorical", "text"),
+    "month": (pick([f"{y}-{y % 12 + 1:02}" for y in range(2000, 2012)]), "date", "dates such"),
     "sent": (["2026-01-05"] * ROWS, "date", "dates such as '2026-01-05'"),
     "member": (pick(["Yes", "no", None]), "boolean", "mean yes and no"),
     "letters": (pick(["y", "n", "x"]), "categorical", "text of 3 values"),
@@ -138,6 +140,13 @@ def test_choice_and_its_reason(name: str) -> None:
 def test_a_date_has_the_format_of_all_its_values() -> None:
     choice = choose(bought=days("{d:02}/{m:02}/{y}"))["bought"]
     assert choice.settings == {"type": "date", "format": "%d/%m/%Y"}
+
+
+@pytest.mark.parametrize(("last", "kind"), [(20241231, "date"), (20241232, "numeric")])
+def test_whole_numbers_that_are_days_are_dates(last: int, kind: str) -> None:
+    days = pa.array([20240101, None, last] * 50, pa.int64())
+    (facts,) = look_at({"shipped": days}, {})
+    assert choose_types([facts])["shipped"].type == kind
 
 
 def test_text_of_very_many_values_gets_no_vocabulary() -> None:
