@@ -6,13 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer_module.features.date_formats import find_format
+from trainer_module.features.date_formats import MONTHS, WEEKDAYS, find_format
 
+DAYS_FORMAT = "%Y%m%d"
+"""Of whole numbers that are days."""
+DAYS = range(10_000_000, 100_000_000)
+"""Whole numbers of as many digits."""
 NEARLY_ALL = 0.9
 """Share of the values that have to be written in one format for a column to be dates."""
-_MAY_BE_DATE = re.compile(r"\s*(?:\d|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))", re.I)
-_DATE_LENGTHS = range(6, 41)
-"""From 1/2/03 to a date with the name of its month, a time and a zone."""
+_MAY_BE_DATE = re.compile(rf"\s*(?:\d|(?:{'|'.join((*MONTHS, *WEEKDAYS))}))", re.IGNORECASE)
+_DATE_LENGTHS = range(6, 61)
+"""From 1/2/03 to a date with the names of its day and its month, a time and a zone."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Dates:
         if self.are_alike:
             return f"{some}; {odd} count as missing dates, {first}"
         return f"{some}, but {odd}, {first}: write them alike"
+
+
+def is_day(digits: str) -> bool:
+    """Whether digits are a day, such as 20260131."""
+    return find_format([digits]) == DAYS_FORMAT
 
 
 def may_be_dates(values: Sequence[str]) -> bool:

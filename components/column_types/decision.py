@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from components.column_types.choice import Choice
+from components.column_types.dates import DAYS_FORMAT
 from components.column_types.facts import Facts
-from components.column_types.names import counts_time, identifies, names_places
+from components.column_types.names import counts_time, identifies, measures, names_places
 from components.column_types.texts import (
     are_codes,
     are_digits,
@@ -28,6 +29,8 @@ _GAPLESS_ROWS = 50
 """In so many rows no measurement takes each number of a range once."""
 _GAPLESS = 1.05
 """How much more numbers a range may have than there are rows."""
+_NEAR_START = 10
+"""Of a sample, so many numbers in the range of one row may be missing before the first."""
 _NEARLY_ALL = 0.95
 """Share of the rows with a value of their own in an identifier."""
 _MOSTLY = 0.5
@@ -37,6 +40,8 @@ _SENTENCE_SPACES = 3
 _ROWS_PER_NAME = 5
 """Rows that each number has on average where numbers are names of what comes up again."""
 _MOST_NAMES = 1_000
+_MOST_SENTINELS = 2
+"""Different negative numbers among names: what stands for a missing one, such as -1 or -999."""
 _MANY_VALUES = 5_000
 """More different values than that get no vocabulary: the tail of it would be longer than what is
 known of it."""
@@ -104,6 +109,12 @@ def _date(facts: Facts) -> Choice | None:
     return Choice({"type": "date", "format": dates.format}, dates.description)
 
 
+def _day_number(facts: Facts) -> Choice | None:
+    if not facts.are_days:
+        return None
+    return Choice({"type": "date", "format": DAYS_FORMAT}, f"days such as {facts.low:.0f}")
+
+
 def _yes_or_no(facts: Facts) -> Choice | None:
     if not mean_yes_or_no(facts.examples):
         return None
@@ -152,14 +163,24 @@ def _number_identifier(facts: Facts) -> Choice | None:
         return None
     if identifies(facts.name):
         return _ignore(f"another whole number in each of {facts.known:,} rows, and a name of ids")
-    with_value = facts.total_rows * facts.known / facts.rows
-    is_gapless = facts.high - facts.low + 1 <= _GAPLESS * with_value
-    counts_up = facts.low in (0, 1) or facts.known >= _GAPLESS_ROWS
-    if not (is_gapless and counts_up) or counts_time(facts.name):
+    if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
         return None
     return _ignore(
         f"counts the rows ({facts.low:,.0f} to {facts.high:,.0f}), as an identifier does"
     )
+
+
+def _counts_rows(facts: Facts) -> bool:
+    """Whether numbers are those of the rows: with no gap, in their order or from the start on.
+
+    A quantity seldom takes each number of a range once, but a few rows of one may.
+    """
+    rows = facts.total_rows * facts.known / facts.rows
+    is_gapless = facts.high - facts.low + 1 <= _GAPLESS * rows
+    unseen = rows / facts.known - 1
+    from_start = 0 <= facts.low <= 1 + _NEAR_START * unseen
+    in_order = facts.rises and (from_start or facts.known >= _GAPLESS_ROWS)
+    return is_gapless and (in_order or (from_start and facts.known >= _ENOUGH_ROWS))
 
 
 def _number_names(facts: Facts) -> Choice | None:
@@ -168,7 +189,7 @@ def _number_names(facts: Facts) -> Choice | None:
     comes_again = facts.distinct * _ROWS_PER_NAME <= facts.known and facts.distinct <= _MOST_NAMES
     if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
         return None
-    if facts.known < _ENOUGH_ROWS or facts.low < 0:
+    if facts.known < _ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
         return None
     why = f"{facts.distinct:,} numbers that are names, as the column's name says"
     return Choice({"type": "categorical"}, why)
@@ -202,7 +223,12 @@ _TEXT_RULES: tuple[_Rule, ...] = (
     _text_identifier,
     _many_values,
 )
-_NUMBER_RULES: tuple[_Rule, ...] = (_constant, _number_identifier, _number_names)
+_NUMBER_RULES: tuple[_Rule, ...] = (
+    _day_number,
+    _constant,
+    _number_identifier,
+    _number_names,
+)
 
 
 def _is_own(facts: Facts) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.column_types.dates import Dates
+from components.column_types.dates import DAYS, Dates, is_day
 
 _MOST_EXAMPLES = 2_000
 """Of the different values of a column."""
@@ -44,6 +44,12 @@ class Facts:
     """Whether numbers are small enough for different ones to stay different."""
     low: float = 0.0
     high: float = 0.0
+    rises: bool = False
+    """Whether each number is larger than that of the row before."""
+    are_days: bool = False
+    """Whether all numbers are days in digits, such as 20260131."""
+    negative: int = 0
+    """Different numbers below 0."""
     dates: Dates | None = None
     """How they are written in all rows there are; None of what are none."""
     longest: int = 0
@@ -110,7 +116,16 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
         is_exact=max(-low, high) <= _EXACT.get(known.type, np.inf),
         low=low,
         high=high,
+        are_days=_are_days(known, low, high),
+        rises=bool(np.all(np.diff(numbers) > 0)),
+        negative=len(np.unique(numbers[numbers < 0])) if low < 0 else 0,
     )
+
+
+def _are_days(known: pa.Array, low: float, high: float) -> bool:
+    if not pa.types.is_integer(known.type) or low < DAYS.start or high >= DAYS.stop:
+        return False
+    return all(map(is_day, known.unique().cast(pa.string()).to_pylist()))
 
 
 def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) -> Facts:

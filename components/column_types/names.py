@@ -14,6 +14,13 @@ _TIMES = {
     *("hours", "minutes", "seconds", "age"),
 }
 """What counts up because time goes on."""
+_QUANTITIES = {
+    *("rank", "ranking", "position", "place", "points", "score", "scores", "rating", "grade"),
+    *("level", "count", "amount", "price", "cost", "value", "total", "size", "area", "length"),
+    *("width", "height", "depth", "weight", "distance", "mileage", "miles", "km", "duration"),
+    *("speed", "percentile", "percent", "income", "salary", "temperature", "dose", "seats"),
+}
+"""What a number may be the only one of its size of, as in a ranking."""
 
 
 def identifies(name: str) -> bool:
@@ -30,6 +37,11 @@ def names_places(name: str) -> bool:
 def counts_time(name: str) -> bool:
     """Whether a column is called as what counts time."""
     return not _TIMES.isdisjoint(_words(name))
+
+
+def measures(name: str) -> bool:
+    """Whether a column is called as what is measured, counted or ranked."""
+    return not _QUANTITIES.isdisjoint(_words(name))
 
 
 def _words(name: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from trainer_module.features.boolean import NO, YES
+from trainer_module.features.spaces import SPACES
 
 _LOOKED_AT = 100
 """Of the values, to find out what is wrong with them."""
@@ -25,7 +26,7 @@ _LONGEST_NUMBER = 15
 
 def mean_yes_or_no(values: Sequence[str]) -> bool:
     """Whether values mean yes or no, and both come up."""
-    words = {value.strip().lower() for value in values}
+    words = {value.strip(SPACES).lower() for value in values}
     return words <= {*YES, *NO} and not words.isdisjoint(YES) and not words.isdisjoint(NO)
 
 

@@ -18,6 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.column_types.dates import DAYS_FORMAT
+from trainer_module.features.date_formats import Form
+
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
 _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INTEGER = r"^[+-]?\d+$"
@@ -34,6 +37,9 @@ _COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
 # Share of whole numbers from which on zeros before them are no slip: they are codes.
 _CODES = 0.01
+
+# A day in digits.
+_DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 
 # Of a value in a message.
 _SHOWN_CHARACTERS = 80
@@ -85,6 +91,8 @@ class Column:
     first_padded: Cell | None = None
     widths: tuple[int, int] | None = None
     """Characters of the shortest and the longest whole number."""
+    days: int = 0
+    """Whole numbers that are days, such as 20260131."""
 
     @property
     def holds_codes(self) -> bool:
@@ -95,6 +103,11 @@ class Column:
         if self.kind is not ColumnKind.INT or not self.padded or self.widths is None:
             return False
         return self.widths[0] == self.widths[1] or self.padded >= _CODES * self.numbers
+
+    @property
+    def holds_days(self) -> bool:
+        """Whether all values are days in digits, of which a float would make others."""
+        return self.kind is ColumnKind.INT and self.days == self.numbers > 0
 
     @property
     def is_mixed(self) -> bool:
@@ -115,6 +128,7 @@ class Column:
             self.padded + other.padded,
             self.first_padded or other.first_padded,
             _widest(self.widths, other.widths),
+            self.days + other.days,
         )
 
 
@@ -162,12 +176,18 @@ def _survey_integers(
         needs_integers=needs_integers(integers),
         padded=int(padded.sum()),
         widths=(int(widths.min()), int(widths.max())),
+        days=_count_days(numbers) if (widths == _DAY_DIGITS).all() else 0,
     )
     if not column.padded:
         return column
     value = numbers[int(np.argmax(padded))].as_py()
     row = first_row + pc.index(values, value).as_py()
     return replace(column, first_padded=Cell(file, row, value.decode()))
+
+
+def _count_days(numbers: pa.BinaryArray) -> int:
+    texts = numbers.view(pa.string())
+    return pc.sum(pc.match_substring_regex(texts, rf"\A(?:{_DAY.pattern})\z")).as_py() or 0
 
 
 def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:

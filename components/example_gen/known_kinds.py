@@ -62,8 +62,9 @@ def settle_kind(
 
     A quantity is a float even where all of it happens to be whole: it may have a fraction or be
     missing some day, which an integer cannot say to a model in service. A code is text, whose
-    zeros at the beginning count. A name has to stay what it is: where a float would change one, the
-    column becomes whole numbers, though it was a quantity before, and SchemaGen follows.
+    zeros at the beginning count, and so is a day in digits, as a float would be another day. A name
+    has to stay what it is: where a float would change one, the column becomes whole numbers, though
+    it was a quantity before, and SchemaGen follows.
 
     Args:
       name: the column's.
@@ -83,7 +84,12 @@ def settle_kind(
 
 
 def is_code(name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings) -> bool:
-    """Whether whole numbers are text; where they are names, a single zero before one shows it."""
+    """Whether whole numbers are text: codes, days in digits.
+
+    Where they are names, a single zero before one shows it, and days may stay numbers.
+    """
     if settings.are_numbers(name) or known in (ColumnKind.INT, ColumnKind.FLOAT):
         return False
-    return column.holds_codes or (name in settings.names and column.padded > 0)
+    if name in settings.names:
+        return column.holds_codes or column.padded > 0
+    return column.holds_codes or column.holds_days

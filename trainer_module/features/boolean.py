@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trainer_module.features.base import BaseFeature
+from trainer_module.features.spaces import SPACE
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -51,4 +52,4 @@ class BooleanFeature(BaseFeature):
 
 
 def _pattern(words: tuple[str, ...]) -> str:
-    return rf"(?i)\s*(?:{'|'.join(words)})\s*"
+    return rf"(?i){SPACE}*(?:{'|'.join(words)}){SPACE}*"

@@ -135,6 +135,7 @@ def _count_days(fields: tf.Tensor) -> tf.Tensor:
     zone_minute = tf.strings.to_number(zone_minute, tf.int64)
     offset += tf.where(tf.strings.regex_full_match(zone, "-.*"), -zone_minute, zone_minute)
     minutes = tf.cast(hour * 60 + minute - offset, tf.float64)
+    second = tf.strings.regex_replace(second, ",", ".")
     seconds = minutes * 60 + tf.strings.to_number(second, tf.float64)
     return tf.cast(_days_of(year, _month_number(month), day), tf.float64) + seconds / 86400
 

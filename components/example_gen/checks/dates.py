@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from trainer_module.features.date_formats import WITH_TIME, Form, candidates
 _GLANCE, _LOOK = 5, 100
 """So many values of a batch tell whether they are dates at all, and which formats to try."""
 _SHOWN_CHARACTERS = 80
+_SEASON = re.compile(r"\d\d(\d\d)-(\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,16 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
 def _possible(values: pa.StringArray) -> dict[str, Form]:
     """The formats of some of the values, by pattern."""
     some = values.take(_spread(len(values), _LOOK))
-    return {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
+    possible = {pattern: form for pattern, form in candidates() if matches(some, pattern).any()}
+    if _are_seasons(some.to_pylist()):
+        del possible[Form.parse("%Y-%m").pattern]
+    return possible
+
+
+def _are_seasons(values: Sequence[str]) -> bool:
+    """Whether values are years such as 2006-07, of which some could be months."""
+    found = [_SEASON.fullmatch(value.strip()) for value in values]
+    return len(found) > 1 and all(m and (int(m[1]) + 1) % 100 == int(m[2]) for m in found)
 
 
 def _some(values: pa.Array, count: int) -> list[str]:

@@ -56,6 +56,8 @@ def days(layout: str) -> list[str]:
 CHOICES = {
     "shades": (pick(["red", "blue"]), "categorical", "text of 2 values"),
     "bought": (days("{d:02}/{m:02}/{y}"), "date", "dates such as '01/01/2000'"),
+    "season": (pick([f"{y}-{y % 100 + 1:02}" for y in range(2000, 2012)]), "categorical", "text"),
+    "month": (pick([f"{y}-{y % 12 + 1:02}" for y in range(2000, 2012)]), "date", "dates such"),
     "sent": (["2026-01-05"] * ROWS, "date", "dates such as '2026-01-05'"),
     "member": (pick(["Yes", "no", None]), "boolean", "mean yes and no"),
     "letters": (pick(["y", "n", "x"]), "categorical", "text of 3 values"),
@@ -83,11 +85,18 @@ CHOICES = {
     "n": (list(map(float, range(ROWS))), "ignore", "counts the rows (0 to 399)"),
     "Unnamed: 0": (list(map(float, range(3, 3 + ROWS))), "ignore", "another whole number in each"),
     "x": (list(map(float, range(7000, 7000 + ROWS))), "ignore", "counts the rows (7,000 to 7,399)"),
+    "sample": (shuffled(range(1, ROWS + 1)), "ignore", "counts the rows (1 to 400)"),
+    "dwt": (shuffled(range(100, 160)), "numeric", "numbers from 100 to 159"),
+    "years_old": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
+    "laps": (shuffled(range(1, 61)), "numeric", "numbers from 1 to 60"),
+    "world rank": (shuffled(range(1, ROWS + 1)), "numeric", "numbers from 1 to 400"),
     "day": (list(map(float, range(ROWS))), "numeric", "numbers from "),
     "area": (shuffled(range(20, 20 + 9 * ROWS, 9)), "numeric", "numbers from "),
     "rooms": (pick([1.0, 2.0, 3.0]), "numeric", "numbers from "),
     "weight": ([i + 0.5 for i in range(ROWS)], "numeric", "numbers from "),
     "store_id": (pick([3.0, 4.0, 9.0]), "categorical", "3 numbers that are names"),
+    "shop_id": (pick([-999.0, -1.0, 3.0, 9.0]), "categorical", "4 numbers that are names"),
+    "x_id": (pick(list(map(float, range(-9, 9)))), "numeric", "numbers from -9 to 8"),
     "paid": (pick([3.0, 4.0, 9.0]), "numeric", "numbers from "),
     "account_id": (
         [2.0**30 + 64 * (i // 2) for i in range(ROWS)],
@@ -133,6 +142,13 @@ def test_a_date_has_the_format_of_all_its_values() -> None:
     assert choice.settings == {"type": "date", "format": "%d/%m/%Y"}
 
 
+@pytest.mark.parametrize(("last", "kind"), [(20241231, "date"), (20241232, "numeric")])
+def test_whole_numbers_that_are_days_are_dates(last: int, kind: str) -> None:
+    days = pa.array([20240101, None, last] * 50, pa.int64())
+    (facts,) = look_at({"shipped": days}, {})
+    assert choose_types([facts])["shipped"].type == kind
+
+
 def test_text_of_very_many_values_gets_no_vocabulary() -> None:
     texts = [f"street {i % 8000}" for i in range(16_000)]
     choice = choose(street=texts)["street"]
@@ -156,8 +172,9 @@ def test_few_rows_make_nothing_constant_or_distinct(rows: int) -> None:
 
 
 def test_a_part_of_the_rows_shows_that_numbers_count_all_of_them() -> None:
-    part = [float(i) for i in shuffled(range(1000))[:ROWS]]
+    part = [float(i) for i in shuffled(range(1, 1000))[:ROWS]]
     assert choose(1000, n=[0.0, *part])["n"].is_ignored
+    assert choose(1000, n=[i + 2 for i in part])["n"].is_ignored
     assert not choose(n=[0.0, *part])["n"].is_ignored
 
 

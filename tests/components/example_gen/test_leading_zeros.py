@@ -1,4 +1,4 @@
-"""Zeros before whole numbers of a CSV: a part of codes, and nothing to quantities."""
+"""Whole numbers of a CSV that are text: codes with zeros before them, and days in digits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from components.example_gen.sources.base import merge_surveys
 
 ZIPS = ["02139", "2139", "10001", ""] * 10
 SAME_WIDTH = ["10001"] * 200 + ["02139"]
+DAYS = ["20260131", "", "20250228"]
 SLIP = [str(i) for i in range(10, 410)] + ["07"]
 
 
@@ -51,6 +52,11 @@ def test_codes_stay_as_they_are_written(tmp_path, generate):
         (ZIPS, {"order_by": "code"}, ColumnKind.INT),
         ([*ZIPS, "0.5"], {}, ColumnKind.FLOAT),
         (["0", "5", "10"] * 9, {}, ColumnKind.FLOAT),
+        (DAYS, {}, ColumnKind.BYTES),
+        ([*DAYS, "20260230"], {}, ColumnKind.FLOAT),
+        ([*DAYS, "7"], {}, ColumnKind.FLOAT),
+        (DAYS, {"number_columns": ("code",)}, ColumnKind.FLOAT),
+        (DAYS, {"mixed_columns": ("code",)}, ColumnKind.INT),
     ],
 )
 def test_what_is_a_code(tmp_path, values, settings, expected):

@@ -22,7 +22,10 @@ def read(values: list[str], date_format: str) -> list[float]:
 
 @pytest.mark.parametrize(
     "date_format",
-    ["%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%B %d, %Y", "%d.%m.%y"],
+    [
+        *("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d %b %Y", "%B %d, %Y", "%d.%m.%y"),
+        *("%a, %d %b %Y", "%d-%b-%y", "%A %d/%b/%Y"),
+    ],
 )
 @pytest.mark.parametrize("time_format", ["", " %H:%M", "T%H:%M:%S.%f", " %I:%M:%S %p"])
 def test_days_are_those_of_python(date_format: str, time_format: str) -> None:
@@ -43,6 +46,15 @@ def test_days_are_those_of_python(date_format: str, time_format: str) -> None:
 
 def test_zones_are_brought_to_utc() -> None:
     texts = ["2024-01-05T18:30Z", "2024-01-05 20:30+02:00", "2024-01-05 17:00 -0130"]
+    assert len(set(read(texts, "%Y-%m-%d"))) == 1
+
+
+def test_what_programs_write_around_times_changes_nothing() -> None:
+    texts = [
+        *("2024-01-05 18:30:05.250", "2024-01-05 18:30:05,250", "2024-01-05 18:30:05.25 +0000 UTC"),
+        *("2024-01-05, 6:30:05.25\u202fPM", "Fri, 2024-01-05\u00a018:30:05.250 GMT"),
+        *("2024-01-05 18:30:05.25 CET", "2024-01-05T19:30:05.25+0100 (CET)"),
+    ]
     assert len(set(read(texts, "%Y-%m-%d"))) == 1
 
 
