@@ -37,6 +37,8 @@ LONG = (
     "test_base_models",
     "test_clusters",
     "test_evaluation_report",
+    "test_every_model",
+    "test_every_type",
     "test_export",
     "test_folds",
     "test_input_pipeline",
@@ -53,10 +55,12 @@ LONG = (
     "test_registries",
     "test_schedule_processes",
     "test_supervisor",
+    "test_tabular",
     "test_trainer",
     "test_vertex",
     "test_warm_start",
     "test_warm_start_own_models",
+    "test_weights",
 )
 """Modules that train, evaluate, or start clusters or schedulers, for as long as whole pipelines."""
 

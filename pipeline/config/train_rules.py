@@ -60,6 +60,17 @@ def averages_have_all_steps(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
+def losses_can_be_scaled(config: PipelineConfig) -> Iterator[Issue]:
+    """Keras scales a loss only where each replica has variables of its own."""
+    precision, strategy = config.train.precision, config.train.strategy
+    if precision is Precision.MIXED_FLOAT16 and not strategy.scales_losses:
+        yield Issue(
+            "train.precision",
+            f"found {precision}, but its loss scaling does not work under strategy "
+            f"{strategy.kind}; use {Precision.MIXED_BFLOAT16}, or strategy {Strategy.MIRRORED}",
+        )
+
+
 def class_weights_have_classes(config: PipelineConfig) -> Iterator[Issue]:
     """A number to predict has no classes."""
     if config.train.class_weights and config.task is Task.REGRESSION:
@@ -170,6 +181,7 @@ TRAIN_RULES = (
     own_losses_are_of_one_number,
     averages_have_steps_in_order,
     averages_have_all_steps,
+    losses_can_be_scaled,
     class_weights_have_classes,
     checkpoints_are_of_our_training,
     folds_are_of_our_training,

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 import warm
 from trainer_data import Transformed, read_record, to_example
-from warm_data import dense, layer, load
+from warm_data import dense, layer, load, using
 
 from trainer_module.settings import Loop
 
@@ -89,10 +89,12 @@ def check_examples_of_workers(record: dict[str, Any], workers: int) -> None:
 
 
 def test_servers_train_a_model_that_can_be_served(trips: Transformed, tmp_path: Path) -> None:
+    trips = using(trips, "tabular", members=3, hidden_units=[16], dropout=0.0)
     strategy = {"kind": "parameter_server", "partitioner": "none"}
     cluster = {"workers": 2, "parameter_servers": 1}
     record = train(trips, tmp_path, strategy=strategy, cluster=cluster, loop=Loop.CUSTOM, epochs=4)
-    assert (record["workers"], record["replicas"], record["steps"]) == (2, 1, 4 * 15)
+    assert (record["model"], record["workers"], record["replicas"]) == ("tabular", 2, 1)
+    assert record["steps"] == 4 * 15
     check_examples_of_workers(record, 2)
     assert max(record["history"]["val_auc"]) > 0.9
     served = tf.saved_model.load(str(tmp_path / "Format-Serving")).signatures["serving_default"]

@@ -1,34 +1,25 @@
-"""The model for tables: what its layers compute, under every strategy, and what is exported."""
+"""The model for tables: what its layers compute, and how it learns."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
-from trainer_data import Transformed, to_example
+from trainer_data import Transformed
 from warm_data import export, layer, load, prepare, using
 
-from trainer_module.loops import LOOPS
 from trainer_module.losses import make_loss
 from trainer_module.models.building import build_model
 from trainer_module.models.members import MembersMean, NumberVectors
 from trainer_module.numbers import measure_quartiles
 from trainer_module.problem import Problem, TransformedFeature
-from trainer_module.settings import Loop, ModelSettings, Task, TrainerSettings
+from trainer_module.settings import ModelSettings, Task, TrainerSettings
 
 SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
 CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.REGRESSION: ()}
-
-
-@pytest.fixture(autouse=True)
-def _plain_precision() -> Any:
-    yield
-    tf_keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.mark.parametrize("task", Task)
@@ -75,72 +66,6 @@ def test_quartiles_are_those_of_the_train_split(houses: Transformed, tmp_path: P
     np.testing.assert_allclose(in_memory["size"].ravel(), found, rtol=1e-6)
     from_files = measure_quartiles(train.reader, replace(train.content, tensors=None))
     np.testing.assert_array_equal(from_files["size"], in_memory["size"])
-
-
-@pytest.fixture(scope="module")
-def tabular(trips: Transformed) -> Transformed:
-    return using(trips, "tabular", **SMALL)
-
-
-@pytest.fixture(scope="module")
-def losses(tabular: Transformed, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Those of each epoch on one device."""
-    return _losses(tabular, tmp_path_factory.mktemp("losses"))
-
-
-def _losses(data: Transformed, directory: Path, **train: Any) -> list[float]:
-    train = {"epochs": 2, "batch_size": 32, **train}
-    job = prepare(data, directory, None, **train)
-    LOOPS[Loop(train.get("loop", "fit"))](job)
-    return job.backup.history["loss"]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "loop", "precision", "tolerance"),
-    [
-        ("one_device", "custom", "float32", 1e-4),
-        ("mirrored", "fit", "mixed_float16", 0.1),
-        ("mirrored", "custom", "mixed_bfloat16", 0.1),
-        ("central_storage", "custom", "float32", 1e-4),
-    ],
-)
-def test_it_learns_the_same_under_every_strategy(
-    tabular: Transformed,
-    losses: list[float],
-    tmp_path: Path,
-    strategy: str,
-    loop: str,
-    precision: str,
-    tolerance: float,
-) -> None:
-    replicas = 1 if strategy == "one_device" else 2
-    train = {"strategy": strategy, "loop": loop, "precision": precision}
-    found = _losses(tabular, tmp_path, batch_size=32 // replicas, **train)
-    assert found[-1] < found[0]
-    np.testing.assert_allclose(found, losses, rtol=tolerance)
-
-
-@pytest.mark.parametrize("kind", ["mlp", "tabular", "wide_deep"])
-def test_what_is_exported_is_what_was_trained(
-    trips: Transformed, tmp_path: Path, kind: str
-) -> None:
-    """With gaps everywhere, values never seen, one row alone, and columns in another order."""
-    path = export(using(trips, kind, hidden_units=[8]), tmp_path, epochs=1)
-    served = tf.saved_model.load(path).signatures["serving_default"]
-    rows = [
-        {"fare": 0.0, "constant": 0.1},
-        {"fare": 1e9, "constant": -5.0, "miles": -1e9, "area": 7777, "company": "Never seen"},
-        *({k: v for k, v in row.items() if k != "tipped"} for row in trips.evaluation[:6]),
-    ]
-    together = served(tf.constant([to_example(row) for row in rows]))["scores"].numpy()
-    assert np.isfinite(together).all()
-    turned = [dict(reversed(row.items())) for row in rows]
-    alone = [served(tf.constant([to_example(row)]))["scores"].numpy()[0] for row in turned]
-    np.testing.assert_allclose(alone, together, atol=1e-6)
-    features = trips.transform(rows)
-    names = {feature.name for feature in trips.problem.features}
-    trained = load(path)({k: v for k, v in features.items() if k in names}).numpy()
-    np.testing.assert_allclose(trained[:, 0], together[:, 1], atol=1e-6)
 
 
 def test_what_was_learnt_follows_its_column(

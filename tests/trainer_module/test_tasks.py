@@ -202,6 +202,8 @@ def test_classes_in_order_lie_between_thresholds() -> None:
     assert list(ranks) == sorted(ranks)
     np.testing.assert_allclose(ranks[[0, 3]], [0, 3], atol=1e-5)
     np.testing.assert_allclose(output.sum(1), 1, rtol=1e-6)
+    likeliest = layer(tf.range(-9.0, 9.0, 0.5)[:, tf.newaxis]).numpy().argmax(1)
+    assert set(likeliest) == {0, 1, 2, 3}, "before anything is learnt"
     again = tf_keras.layers.deserialize(tf_keras.layers.serialize(layer))
     assert again.classes == 4
     loss = make_loss(problem, None)(tf.constant([[0], [3], [2], [3]]), tf.constant(output))

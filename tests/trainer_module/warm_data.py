@@ -13,10 +13,10 @@ import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Row, Transformed, transformed_once
 
-from trainer_module.loops import LOOPS, TrainingJob
+from trainer_module.loops import LOOPS, Job, TrainingJob
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
-from trainer_module.trainer import load_data, make_job, open_strategy, run_fn
+from trainer_module.trainer import load_data, open_job, open_strategy, run_fn
 
 ODD = b"caf\xe9"
 """A value that is no UTF-8."""
@@ -79,7 +79,7 @@ def export(data: Transformed, directory: Path, base: str | None = None, **train:
     return str(fn_args.serving_model_dir)
 
 
-def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> TrainingJob:
+def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) -> Job:
     """All that happens before the first step."""
     fn_args = data.fn_args(directory, train=train)
     fn_args.base_model = base
@@ -87,7 +87,7 @@ def prepare(data: Transformed, directory: Path, base: str | None, **train: Any) 
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     loaded = load_data(fn_args, tft_output, settings, strategy, 1)
-    return make_job(fn_args, settings, Runtime(), strategy, loaded)
+    return open_job(fn_args, settings, Runtime(), strategy, loaded)
 
 
 def first_loss(job: TrainingJob) -> float:

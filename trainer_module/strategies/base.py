@@ -52,6 +52,8 @@ class BaseStrategy(Settings):
 
     kind: str
     processes: ClassVar[Processes] = Processes.ONE
+    scales_losses: ClassVar[bool] = True
+    """Whether Keras can scale a loss up, and its gradients down again, as float16 needs it."""
 
     def check(self) -> None:
         """Checks that this machine has what the strategy asks for, before anything is computed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trainer_module.errors import ConfigError
 from trainer_module.strategies.base import BaseStrategy, Device, Strategy
@@ -78,6 +78,7 @@ class CentralStorageStrategy(_ReplicatedStrategy):
     """A replica on each device, the variables in one place: on the CPU, or on the only GPU."""
 
     kind: Literal[Strategy.CENTRAL_STORAGE]
+    scales_losses: ClassVar[bool] = False
     devices: list[Device] = []
     """As for `mirrored`."""
 

@@ -17,6 +17,7 @@ class ParameterServerStrategy(BaseStrategy):
 
     kind: Literal[Strategy.PARAMETER_SERVER]
     processes: ClassVar[Processes] = Processes.SERVERS
+    scales_losses: ClassVar[bool] = False
     partitioner: Literal["none", "min_size", "max_size", "fixed_shards"] = "none"
     """Splits large variables among the parameter servers: into parts of at least `shard_bytes`
     (`min_size`), of at most `shard_bytes` (`max_size`), or one for each server."""

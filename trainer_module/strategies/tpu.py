@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from trainer_module.errors import ConfigError
@@ -32,6 +32,7 @@ class TPUStrategy(BaseStrategy):
     """A replica on each core of a TPU."""
 
     kind: Literal[Strategy.TPU]
+    scales_losses: ClassVar[bool] = False
     name: str = ""
     """The TPU's name, `local` for one in this machine, or `grpc://host:port`; default: what
     TPU_NAME says."""

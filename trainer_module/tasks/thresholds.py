@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,12 @@ class CumulativeLogits(tf_keras.layers.Layer):
     doi:10.1111/j.2517-6161.1980.tb01109.x.
     """
 
+    APART = 2.0
+    """The distance between thresholds at the start, where each class is the likeliest somewhere."""
+    RATE = 10.0
+    """How much faster than other weights the thresholds move: by the small steps that suit a
+    network they would hardly leave their start, and classes in between would stay unlikely."""
+
     def __init__(self, classes: int, **options: Any) -> None:
         super().__init__(**options)
         self.classes = classes
@@ -23,16 +30,16 @@ class CumulativeLogits(tf_keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         """The lowest threshold, and how far each is above the one before it."""
         super().build(input_shape)
-        lowest = tf_keras.initializers.Constant(-(self.classes - 2) / 2)
-        self.lowest = self.add_weight("lowest", (1,), initializer=lowest)
-        # Softplus makes 1 of it.
-        step = tf_keras.initializers.Constant(0.5413)
-        self.steps = self.add_weight("steps", (self.classes - 2,), initializer=step)
+        lowest = -self.APART * (self.classes - 2) / 2 / self.RATE
+        self.lowest = self.add_weight("lowest", (1,), initializer=_constant(lowest))
+        step = math.log(math.expm1(self.APART)) / self.RATE  # Softplus makes `APART` of it.
+        self.steps = self.add_weight("steps", (self.classes - 2,), initializer=_constant(step))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """The differences between the probabilities of being at most in each class."""
-        above = self.lowest + tf.cumsum(tf.nn.softplus(self.steps))
-        at_most = tf.sigmoid(tf.concat([self.lowest, above], 0) - inputs)
+        lowest = self.RATE * self.lowest
+        above = lowest + tf.cumsum(tf.nn.softplus(self.RATE * self.steps))
+        at_most = tf.sigmoid(tf.concat([lowest, above], 0) - inputs)
         ends = tf.zeros_like(at_most[:, :1])
         reached = tf.concat([ends, at_most, ends + 1], 1)
         return reached[:, 1:] - reached[:, :-1]
@@ -40,3 +47,7 @@ class CumulativeLogits(tf_keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """What Keras makes it of again."""
         return {**super().get_config(), "classes": self.classes}
+
+
+def _constant(value: float) -> tf_keras.initializers.Initializer:
+    return tf_keras.initializers.Constant(value)

@@ -19,8 +19,8 @@ from trainer_data import Row, Transformed, make_image, to_example, transformed_o
 from trainer_module.export import build_signatures
 from trainer_module.features import FEATURES
 from trainer_module.features.categorical import CategoricalFeature
-from trainer_module.models import load_builder
-from trainer_module.settings import TrainerSettings
+from trainer_module.models import ZOO, load_builder
+from trainer_module.settings import ModelSettings, TrainerSettings
 
 Random = random.Random
 Apply = Callable[[list[Row]], dict[str, np.ndarray]]
@@ -238,14 +238,18 @@ def test_the_graph_that_serves_gives_what_transform_gave(table: Transformed, app
         np.testing.assert_allclose(values, written[name], atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
-def test_models_take_every_type_and_raw_requests_do(
-    table: Transformed, apply: Apply, kind: str
-) -> None:
-    settings = TrainerSettings.model_validate(
-        {**table.settings.model_dump(mode="json"), "model": {"kind": kind, "hidden_units": [4]}}
-    )
-    model = load_builder(kind)(table.problem, settings.model)
+@pytest.mark.parametrize("kind", [kind for kind in ZOO if ZOO[kind].builder])
+def test_models_take_every_type(table: Transformed, apply: Apply, kind: str) -> None:
+    settings = ModelSettings(kind=kind, hidden_units=[4], filters=[])
+    model = load_builder(kind)(table.problem, settings)
+    names = [feature.name for feature in table.problem.features]
+    features = apply(make_rows(3))
+    assert np.isfinite(model({name: features[name] for name in names})).all()
+
+
+def test_raw_requests_bring_every_type(table: Transformed) -> None:
+    settings = table.settings
+    model = load_builder("mlp")(table.problem, ModelSettings(kind="mlp", hidden_units=[4]))
     layer = table.tft_output.transform_features_layer()
     signatures = build_signatures(model, layer, table.tft_output, table.problem, settings)
     (row,) = make_rows(1)

@@ -1,0 +1,245 @@
+"""What each model of the zoo has to pass: trained under every strategy, by both loops, and served.
+
+A case trains a model twice, the second time under another strategy and by the other loop, to the
+same losses. The two cases of a model have all strategies of one process between them; the tasks are
+dealt out among the cases. Clusters are in test_clusters.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from trainer_data import Transformed, to_example
+from warm_data import load, using
+from warm_data import prepare as job_of
+
+from trainer_module.examples import Content, Reader
+from trainer_module.export import export_model
+from trainer_module.input_pipeline import Split
+from trainer_module.loops import Job
+from trainer_module.models import ZOO
+from trainer_module.numbers import measure_quartiles
+from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.runtime import Runtime
+from trainer_module.settings import TrainerSettings
+from trainer_module.tasks import TASKS
+from trainer_module.trainer import TrainingData, open_job, open_strategy
+
+ORDER = ["low", "mid", "high"]
+TASK_OPTIONS: dict[str, Any] = {
+    "quantiles": {"kind": "regression", "quantiles": [0.1, 0.9]},
+    "ordinal": {"kind": "ordinal", "order": ORDER},
+}
+CLASSES = {"binary": ("no", "yes"), "multiclass": ("a", "b", "c"), "ordinal": tuple(ORDER)}
+FEATURES = {
+    "numbers": (
+        TransformedFeature("amount", "numeric", (1,)),
+        TransformedFeature("spot", "numeric", (2,)),
+    ),
+    "a number": (TransformedFeature("amount", "numeric", (1,)),),
+    "categories": (
+        TransformedFeature("area", "categorical", (1,), vocabulary_size=6),
+        TransformedFeature("tags", "categorical", (2,), vocabulary_size=6, many=True),
+    ),
+    "a category": (TransformedFeature("area", "categorical", (1,), vocabulary_size=6),),
+    "an image": (TransformedFeature("photo", "image", (8, 8, 1)),),
+}
+ROWS = 48
+SIZES: dict[str, dict[str, Any]] = {
+    "cnn": {"filters": [2]},
+    "tabular": {"members": 3, "hidden_units": [8], "dropout": 0.0},
+    "trees": {"trees": 5},
+}
+NETWORKS = [kind for kind in ZOO if ZOO[kind].builder]
+REPLICAS = {"one_device": 1, "mirrored": 2, "central_storage": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is trained, and on what."""
+
+    kind: str
+    task: str
+    features: tuple[str, ...]
+    precision: str
+    strategies: tuple[str, str]
+    """By `fit`, and by the loop of ours."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}-{self.task}-{self.precision}"
+
+
+ONE, MIRRORED, CENTRAL = REPLICAS
+CASES = [
+    Case("mlp", "count", ("numbers",), "float32", (ONE, CENTRAL)),
+    Case("mlp", "binary", ("categories",), "mixed_float16", (MIRRORED, ONE)),
+    Case("wide_deep", "ordinal", ("numbers",), "float32", (MIRRORED, ONE)),
+    Case("wide_deep", "regression", ("categories",), "mixed_bfloat16", (CENTRAL, MIRRORED)),
+    Case("cnn", "binary", ("an image", "numbers"), "float32", (ONE, CENTRAL)),
+    Case("cnn", "multiclass", ("an image", "categories"), "mixed_float16", (MIRRORED, ONE)),
+    Case("tabular", "multiclass", ("categories",), "float32", (CENTRAL, MIRRORED)),
+    Case("tabular", "quantiles", ("numbers",), "mixed_float16", (MIRRORED, ONE)),
+]
+
+
+@pytest.fixture(autouse=True)
+def _plain_precision() -> Iterator[None]:
+    yield
+    tf_keras.mixed_precision.set_global_policy("float32")
+
+
+def make_tensors(features: tuple[TransformedFeature, ...], seed: int) -> dict[str, tf.Tensor]:
+    """Of each category the last two values are never seen with seed 1; 0 of several is padding."""
+    random, tensors = np.random.default_rng(seed), {}
+    for feature in features:
+        shape = (ROWS, *feature.shape)
+        if feature.vocabulary_size:
+            values = random.integers(0, 4 if seed == 1 else 6, shape)
+            if feature.many:
+                values[:, 0] = np.maximum(values[:, 0], 1)
+        else:
+            values = random.normal(size=shape).astype(np.float32)
+        tensors[feature.name] = tf.constant(values)
+    return tensors
+
+
+def make_label(task: str, tensors: dict[str, tf.Tensor]) -> tf.Tensor:
+    """[rows, 1], which follows from the first feature."""
+    first = next(iter(tensors.values())).numpy().reshape(ROWS, -1)[:, :1].astype(np.float32)
+    if task not in CLASSES:
+        return tf.constant(np.round(np.exp(first - first.mean())))
+    bounds = np.quantile(first, np.arange(1, len(CLASSES[task])) / len(CLASSES[task]))
+    return tf.constant(np.digitize(first, bounds))
+
+
+def prepare(case: Case, directory: Path, strategy: str, loop: str) -> Job:
+    """All that happens before the first step, of examples that no Transform has made."""
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": TASK_OPTIONS.get(case.task, case.task),
+            "model": {"kind": case.kind, "hidden_units": [8], **SIZES.get(case.kind, {})},
+            "train": {
+                "strategy": strategy,
+                "loop": loop,
+                "precision": case.precision,
+                "epochs": 2,
+                "learning_rate": 0.01,
+            },
+        }
+    )
+    features = tuple(feature for name in case.features for feature in FEATURES[name])
+    tensors = make_tensors(features, 1)
+    label = make_label(case.task, tensors)
+    replicas = REPLICAS[strategy]
+    content = Content(np.ones(ROWS, bool), {**tensors, "y": label})
+    content.add_labels(label.numpy())
+    problem = Problem(
+        settings.target,
+        "y",
+        CLASSES.get(case.task, ()),
+        features,
+        label_mean=content.label_mean,
+        label_deviation=content.label_deviation,
+    )
+    reader = Reader([], {}, problem)
+    problem = Problem(**{**vars(problem), "quartiles": measure_quartiles(reader, content)})
+    train = Split(reader, content, 16 // replicas, replicas, shuffle_seed=1)
+    data = TrainingData(problem, train, Split(reader, content, ROWS, replicas))
+    built = open_strategy(settings)
+    assert built.num_replicas_in_sync == replicas
+    arguments = SimpleNamespace(model_run_dir=str(directory), transform_graph_path="")
+    return open_job(arguments, settings, Runtime(), built, data)
+
+
+def check_rows_are_alone(case: Case, model: Any, tolerance: float) -> None:
+    """With values never seen, each row on its own, and columns in another order."""
+    features = tuple(feature for name in case.features for feature in FEATURES[name])
+    unseen = make_tensors(features, 2)
+    together = np.asarray(model(unseen))
+    assert together.dtype == np.float32
+    assert np.isfinite(together).all()
+    for place in (0, 7):
+        row = {name: values[place : place + 1] for name, values in reversed(unseen.items())}
+        np.testing.assert_allclose(model(row)[0], together[place], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_learns_the_same_under_every_strategy_by_both_loops(case: Case, tmp_path: Path) -> None:
+    is_exact = case.precision == "float32"
+    losses = []
+    for strategy, loop in zip(case.strategies, ("fit", "custom"), strict=True):
+        job = prepare(case, tmp_path / loop, strategy, loop)
+        job.run()
+        losses.append(job.backup.history["loss"])
+        check_rows_are_alone(case, job.result, 1e-5 if is_exact else 0.02)
+    assert losses[0][1] < losses[0][0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4 if is_exact else 0.05)
+
+
+def test_the_cases_have_all_there_is() -> None:
+    pairs = {(case.kind, strategy) for case in CASES for strategy in case.strategies}
+    assert pairs == {(kind, strategy) for kind in NETWORKS for strategy in REPLICAS}
+    assert {case.task for case in CASES} == {*TASKS, "quantiles"}
+    for kind in NETWORKS:
+        precisions = {case.precision for case in CASES if case.kind == kind}
+        assert "float32" in precisions
+        assert len(precisions) == 2
+
+
+@pytest.mark.parametrize("features", ["numbers", "a number", "categories", "a category"])
+def test_trees_take_what_networks_do(features: str, tmp_path: Path) -> None:
+    case = Case("trees", "binary", (features,), "float32", ("one_device", ""))
+    job = prepare(case, tmp_path, "one_device", "fit")
+    job.run()
+    check_rows_are_alone(case, job.result, 1e-6)
+
+
+EXPORTED = {"mlp": "trips_model", "cnn": "shades_model", "wide_deep": "houses_model"}
+"""Models that other tests want too."""
+DATA = {"cnn": "shades", "wide_deep": "houses"}
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_what_is_exported_is_what_was_trained(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    """With gaps everywhere, values never seen, one row alone, and columns in another order."""
+    data: Transformed = request.getfixturevalue(DATA.get(kind, "trips"))
+    if kind in EXPORTED:
+        path = request.getfixturevalue(EXPORTED[kind])
+        model = load(path)
+    else:
+        data, path = using(data, kind, **SIZES[kind]), str(tmp_path / "exported")
+        job = job_of(data, tmp_path, None, epochs=1)
+        job.run()
+        model = job.result
+        export_model(model, data.tft_output, data.problem, data.settings, path)
+    exported = tf.saved_model.load(path)
+    served, label = exported.signatures["serving_default"], data.problem.label
+    rows = [{k: v for k, v in row.items() if k != label} for row in data.evaluation[:6]]
+    images = {k: v for k, v in rows[0].items() if isinstance(v, bytes)}
+    never_seen = {str: "Never seen", float: -1e9, int: 7777}
+    rows += [images, {k: never_seen.get(type(v), v) for k, v in rows[1].items()}]
+
+    def ask(rows: list[dict[str, Any]]) -> np.ndarray:
+        answer = served(tf.constant([to_example(row) for row in rows]))
+        return np.asarray(answer["scores" if data.problem.classes else "value"])
+
+    together = ask(rows)
+    assert np.isfinite(together).all()
+    alone = [ask([dict(reversed(row.items()))])[0] for row in rows]
+    np.testing.assert_allclose(alone, together, atol=1e-6)
+    features = data.transform([{**row, label: data.evaluation[0][label]} for row in rows])
+    names = {feature.name for feature in data.problem.features}
+    trained = np.asarray(model({k: v for k, v in features.items() if k in names}))
+    expected = together[:, 1:] if data.problem.task == "binary" else together
+    np.testing.assert_allclose(trained.reshape(expected.shape), expected, atol=1e-6)
