@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import tf_keras
 
 from trainer_module.loops.length import choose_epochs
 from trainer_module.settings import (
+    AUTO,
     CosineSchedule,
     ExponentialSchedule,
     StepSchedule,
@@ -16,9 +18,24 @@ from trainer_module.settings import (
 
 LearningRateSchedule: TypeAlias = tf_keras.optimizers.schedules.LearningRateSchedule
 
+USUAL_RATE, USUAL_EXAMPLES = 0.004, 256
+"""A rate that Adam learns tables well by, and the examples of a step for which it was measured."""
+
+
+def rate_for(examples: int) -> float:
+    """The rate for steps of so many examples.
+
+    The noise of Adam's steps stays the same where it grows with the root of the batch size
+    (Malladi et al., 2022, arXiv:2205.10287).
+    """
+    return USUAL_RATE * math.sqrt(examples / USUAL_EXAMPLES)
+
 
 def build_schedule(
-    train: TrainSettings, steps_per_epoch: int, replicas: int = 1
+    train: TrainSettings,
+    steps_per_epoch: int,
+    replicas: int = 1,
+    examples_per_step: int = USUAL_EXAMPLES,
 ) -> float | LearningRateSchedule:
     """What the optimizer takes as its learning rate: a constant, or a function of the step.
 
@@ -26,6 +43,7 @@ def build_schedule(
       train: the settings.
       steps_per_epoch: of the training.
       replicas: the rate is multiplied by them where `train.scale_learning_rate` asks for it.
+      examples_per_step: of all replicas, which a rate of `auto` goes by.
     """
     factor = replicas if train.scale_learning_rate else 1
     match train.learning_rate:
@@ -36,7 +54,9 @@ def build_schedule(
             return tf_keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, values)
         case CosineSchedule() as cosine:
             epochs = choose_epochs(train, steps_per_epoch)
-            return _cosine(cosine, factor * cosine.initial, epochs, steps_per_epoch)
+            is_auto = cosine.initial == AUTO
+            initial = rate_for(examples_per_step) if is_auto else factor * cosine.initial
+            return _cosine(cosine, initial, epochs, steps_per_epoch)
         case ExponentialSchedule() as exponential:
             return tf_keras.optimizers.schedules.ExponentialDecay(
                 factor * exponential.initial, steps_per_epoch, exponential.decay

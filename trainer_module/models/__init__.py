@@ -46,9 +46,10 @@ ZOO: dict[str, ModelSpec] = {
         model={"hidden_units": [128, 128], "dropout": 0.1},
         train={
             "optimizer": {"kind": "adamw", "weight_decay": 0.01},
-            "learning_rate": {"schedule": "cosine", "initial": 0.001},
+            "learning_rate": {"schedule": "cosine", "initial": "auto"},
             "batch_size": {"at_most": 256},
             "steps": 2000,
+            "early_stopping": {"patience": 8},
         },
     ),
     "trees": ModelSpec(

@@ -12,8 +12,8 @@ from trainer_module.settings.train import TrainSettings
 
 Section = TypeVar("Section", bound=Settings)
 
-OF_ITS_OPTIMIZER = "learning_rate"
-"""The key of `train` that means something else with another optimizer than the model's own."""
+GO_BY = {"learning_rate": "optimizer", "early_stopping": "epochs"}
+"""Keys of `train` that mean something else where the config gives the other one as it likes."""
 
 
 def complete(
@@ -26,9 +26,8 @@ def complete(
     kind = kind_for(feature_types) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind, ModelSpec(kind))
-    defaults = dict(spec.train)
-    if "optimizer" in train.model_fields_set:
-        defaults.pop(OF_ITS_OPTIMIZER, None)
+    given = train.model_fields_set
+    defaults = {key: value for key, value in spec.train.items() if GO_BY.get(key) not in given}
     return _filled(model, spec.model), _filled(train, defaults)
 
 

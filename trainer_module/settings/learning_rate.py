@@ -42,8 +42,9 @@ class CosineSchedule(Settings):
     """Cosine decay over all epochs, after an optional linear warm-up (arXiv:1608.03983)."""
 
     schedule: Literal["cosine"]
-    initial: PositiveFloat
-    """The learning rate at the start of the decay."""
+    initial: PositiveFloat | Literal["auto"]
+    """The learning rate at the start of the decay. `auto`: 0.004 where a step of all replicas takes
+    256 examples, and with the root of their number otherwise."""
     final_fraction: float = Field(default=0.0, ge=0, le=1)
     """The learning rate at the end, as a fraction of `initial`."""
     warmup_epochs: int = Field(default=0, ge=0)
