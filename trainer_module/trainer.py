@@ -58,7 +58,8 @@ def run_fn(fn_args: Any) -> None:
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)
     job = open_job(fn_args, settings, runtime, strategy, data)
-    if job.exported is not None and not job.start_step:
+    is_own = settings.model.is_custom and job.exported is not None
+    if is_own and not job.start_step:
         try_export(job.exported, tft_output, data.problem, settings)
     start = time.monotonic()
     job.run()

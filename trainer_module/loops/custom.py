@@ -41,9 +41,6 @@ class CustomLoop:
         callbacks = tf_keras.callbacks.CallbackList(
             list(job.callbacks), model=model, epochs=job.epochs, steps=job.train.steps, verbose=0
         )
-        if job.start.step:
-            # The metrics exist once the model has run; `Backup` gives them the values they had.
-            model.evaluate(job.evaluation.distribute(self._strategy), steps=1, verbose=0)
         batches = self._batches()
         model.stop_training = False
         callbacks.on_train_begin()

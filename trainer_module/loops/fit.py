@@ -8,9 +8,6 @@ from trainer_module.loops.job import TrainingJob
 def train_by_fit(job: TrainingJob) -> None:
     """Trains the model of a job, evaluating it after every epoch."""
     evaluation = None if job.is_asynchronous else job.evaluation.distribute(job.strategy)
-    if job.start.step:
-        # The metrics exist once the model has run; `Backup` gives them the values they had.
-        job.model.evaluate(evaluation, steps=1, verbose=0)
     job.model.fit(
         job.train.distribute(job.strategy, job.start_step),
         initial_epoch=job.start.epoch,

@@ -21,7 +21,7 @@ FEWEST_EPOCHS = 10
 """For data of which one epoch has thousands of steps."""
 
 STEPS_OF_AN_EPOCH = 100
-"""At least: each epoch is evaluated and backed up, which takes as long."""
+"""About so many: each epoch is evaluated and backed up, which takes as long."""
 
 PATIENCE_STEPS = 500
 """Steps without an improvement after which there hardly ever is another."""
@@ -62,7 +62,7 @@ def choose_rounds(train: TrainSettings, steps_per_round: int) -> int:
       train: the settings.
       steps_per_round: that take all examples once.
     """
-    return max(1, STEPS_OF_AN_EPOCH // steps_per_round) if train.epochs == AUTO else 1
+    return max(1, round(STEPS_OF_AN_EPOCH / steps_per_round)) if train.epochs == AUTO else 1
 
 
 def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:

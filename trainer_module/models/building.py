@@ -54,10 +54,24 @@ def build_model(
                 metrics=problem.make_metrics(),
                 steps_per_execution=steps_per_execution,
             )
-        if not model.built:
-            # Weights that are there can be restored, copied and exported before the first step.
-            model(problem.make_inputs())
+        _create_variables(model, problem)
     return model
+
+
+def _create_variables(model: tf_keras.Model, problem: Problem) -> None:
+    """The weights, the optimizer's and the metrics', before the first step.
+
+    So they can be restored, copied and exported; and TensorFlow traces a step that creates
+    variables twice.
+    """
+    output = model.output if model.built else model(problem.make_inputs())
+    like_one = tf.nest.map_structure(lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output)
+    if not model.compiled_loss.built:
+        model.compiled_loss.build(like_one)
+    if not model.compiled_metrics.built:
+        model.compiled_metrics.build(like_one, tf.zeros([1, 1]))
+    if hasattr(model.optimizer, "build"):  # Keras's older ones, which a builder may use, have none.
+        model.optimizer.build(model.trainable_variables)
 
 
 def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strategy) -> None:

@@ -27,7 +27,9 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     for units in settings.hidden_units:
         hidden = MembersDense(settings.members, units)(hidden)
         if settings.dropout:
-            hidden = tf_keras.layers.Dropout(settings.dropout)(hidden)
+            # What is left out is left out for all members: drawing it for each takes as long as
+            # the layer.
+            hidden = tf_keras.layers.Dropout(settings.dropout, (None, 1, None))(hidden)
     mean = MembersMean(problem.output_units, problem.task, _spread_scale(problem), name="output")(
         hidden
     )
