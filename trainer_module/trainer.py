@@ -221,7 +221,8 @@ def make_job(
     train = settings.train
     epochs = choose_epochs(train, data.train.steps)
     execution = train.steps_per_execution or steps_per_execution(data.train.steps * epochs)
-    model = build_model(data.problem, settings, strategy, data.train.steps, execution)
+    examples = data.train.global_batch_size
+    model = build_model(data.problem, settings, strategy, data.train.steps, execution, examples)
     base_model = getattr(fn_args, "base_model", None)
     notes = []
     if base_model:

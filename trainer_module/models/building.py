@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
-from trainer_module.loops.learning_rate import build_schedule
+from trainer_module.loops.learning_rate import USUAL_EXAMPLES, build_schedule
 from trainer_module.loops.optimizer import build_optimizer
 from trainer_module.losses import make_loss
 from trainer_module.models import load_builder
@@ -20,6 +20,7 @@ def build_model(
     strategy: tf.distribute.Strategy,
     steps_per_epoch: int,
     steps_per_execution: int = 1,
+    examples_per_step: int = USUAL_EXAMPLES,
 ) -> tf_keras.Model:
     """The model, compiled unless its builder did so.
 
@@ -29,6 +30,7 @@ def build_model(
       strategy: in whose scope it is built.
       steps_per_epoch: for the learning rate and the optimizer.
       steps_per_execution: for compilation.
+      examples_per_step: of all replicas, for the learning rate.
 
     Raises:
       TrainingError: if there is no such builder, or it does not return a tf_keras model whose
@@ -47,7 +49,8 @@ def build_model(
             own_loss = settings.train.loss is not None and settings.train.loss.is_custom
             check_output(model, problem, kind, own_loss or model.optimizer is not None)
         if model.optimizer is None:
-            rate = build_schedule(settings.train, steps_per_epoch, strategy.num_replicas_in_sync)
+            replicas = strategy.num_replicas_in_sync
+            rate = build_schedule(settings.train, steps_per_epoch, replicas, examples_per_step)
             model.compile(
                 optimizer=build_optimizer(settings.train.optimizer, rate, steps_per_epoch),
                 loss=make_loss(problem, settings.train.loss),
@@ -64,8 +67,10 @@ def _create_variables(model: tf_keras.Model, problem: Problem) -> None:
     So they can be restored, copied and exported; and TensorFlow traces a step that creates
     variables twice.
     """
-    output = model.output if model.built else model(problem.make_inputs())
-    like_one = tf.nest.map_structure(lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output)
+    output = model.output if model.inputs else model(problem.make_inputs())
+    like_one = tf.nest.map_structure(
+        lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output
+    )
     if not model.compiled_loss.built:
         model.compiled_loss.build(like_one)
     if not model.compiled_metrics.built:
