@@ -34,12 +34,15 @@ class Content:
     """What a first reading of a split finds."""
 
     usable: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
-    """For each record in order: whether it has a label to learn from."""
+    """For each record in order: whether it has a label to learn from, and counts."""
     tensors: Tensors | None = None
     """The usable examples, one tensor per feature; None where they do not fit."""
     label_counts: list[int] = field(default_factory=list)
     """Usable examples of each class by index; empty for regression."""
+    weight_sums: list[float] = field(default_factory=list)
+    """What the weights of the data add up to, of each class by index; of numbers in all."""
     label_sum: float = 0.0
+    """Of numbers, each times its weight; so are the squares."""
     label_squares: float = 0.0
 
     @property
@@ -60,26 +63,30 @@ class Content:
                 tensors = _masked(tensors, rows)
         return Content(self.usable[chosen], tensors)
 
-    def add_classes(self, label: np.ndarray) -> None:
-        """Adds the usable labels of a batch to the counts."""
-        counts = np.bincount(label.ravel(), minlength=len(self.label_counts))
-        self.label_counts += [0] * (len(counts) - len(self.label_counts))
-        self.label_counts = (np.array(self.label_counts, np.int64) + counts).tolist()
+    def add_classes(self, label: np.ndarray, weight: np.ndarray) -> None:
+        """Adds the usable labels of a batch, [batch], and their weights to the counts."""
+        size = len(self.label_counts)
+        counts, sums = np.bincount(label, minlength=size), np.bincount(label, weight, size)
+        new = [0] * (len(counts) - size)
+        self.label_counts = (np.array(self.label_counts + new, np.int64) + counts).tolist()
+        self.weight_sums = (np.array(self.weight_sums + new, np.float64) + sums).tolist()
 
-    def add_labels(self, label: np.ndarray) -> None:
-        """Adds the usable labels of a batch to the sums."""
-        self.label_sum += float(label.sum(dtype=np.float64))
-        self.label_squares += float(np.square(label, dtype=np.float64).sum())
+    def add_labels(self, label: np.ndarray, weight: np.ndarray) -> None:
+        """Adds the usable labels of a batch, [batch], and their weights to the sums."""
+        label = label.astype(np.float64)
+        self.weight_sums = [sum(self.weight_sums) + float(weight.sum())]
+        self.label_sum += float(weight @ label)
+        self.label_squares += float(weight @ np.square(label))
 
     @property
     def label_mean(self) -> float:
         """0 where no labels were added."""
-        return self.label_sum / max(1, self.examples)
+        return self.label_sum / (sum(self.weight_sums) or 1)
 
     @property
     def label_deviation(self) -> float:
         """The standard deviation; 1 where it is 0, or no labels were added."""
-        variance = self.label_squares / max(1, self.examples) - self.label_mean**2
+        variance = self.label_squares / (sum(self.weight_sums) or 1) - self.label_mean**2
         return math.sqrt(variance) if variance > 0 else 1.0
 
 
@@ -87,8 +94,8 @@ class Content:
 class Reader:
     """Reads the gzipped TFRecord files of a split.
 
-    Examples whose label is missing, or a class that the train split lacks, are left out: there is
-    nothing to learn from them, and no loss to compute.
+    Examples whose label is missing, or a class that the train split lacks, or that have no weight,
+    are left out: there is nothing to learn from them, and no loss to compute.
     """
 
     patterns: Sequence[str]
@@ -125,19 +132,20 @@ class Reader:
             if not masks[-1].all():
                 # Not for every batch: a mask costs more than the parsing, and most need none.
                 batch = _masked(batch, keep)
+            label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
             if self.problem.task is Task.REGRESSION:
-                found.add_labels(batch[self.problem.label].numpy())
+                found.add_labels(label, weight)
             else:
-                found.add_classes(batch[self.problem.label].numpy())
+                found.add_classes(label, weight)
             if examples * per_example <= max_bytes:
                 parts.append(batch)
             else:
                 parts.clear()
         if not examples:
-            raise TrainingError(f"the {name} split has no example with a usable label.")
+            raise TrainingError(f"the {name} split has no example with {self._wanted}.")
         found.usable = np.concatenate(masks)
         if left_out := len(found.usable) - examples:
-            logger.warning("%s: %d examples without a usable label left out", name, left_out)
+            logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
         if parts:
             found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
         return found
@@ -145,7 +153,8 @@ class Reader:
     def read_labels(self) -> np.ndarray:
         """Those of all usable examples, in order."""
         label = self.problem.label
-        batches = replace(self, spec={label: self.spec[label]}).stream(self.records())
+        spec = {name: self.spec[name] for name in {label, self.problem.weight or label}}
+        batches = replace(self, spec=spec).stream(self.records())
         return np.concatenate([batch[label].numpy().ravel() for batch in batches])
 
     def read_in_graph(self, records: int) -> Tensors:
@@ -179,11 +188,24 @@ class Reader:
         return tf.io.parse_example(records, self.spec)
 
     def is_usable(self, batch: Tensors) -> tf.Tensor:
-        """Which examples have a label to learn from: [batch] bool."""
+        """Which examples have a label to learn from, and count: [batch] bool."""
         label = tf.reshape(batch[self.problem.label], [-1])
-        if self.problem.task is Task.REGRESSION:
-            return tf.math.is_finite(label)
-        return label >= 0
+        is_usable = tf.math.is_finite(label) if self.problem.task is Task.REGRESSION else label >= 0
+        if self.problem.weight:
+            is_usable &= tf.reshape(batch[self.problem.weight], [-1]) > 0
+        return is_usable
+
+    def _weigh(self, batch: Tensors) -> np.ndarray:
+        """The weights of the data, [batch] float64; 1 where they have none."""
+        if self.problem.weight:
+            return batch[self.problem.weight].numpy().ravel().astype(np.float64)
+        return np.ones(len(batch[self.problem.label]))
+
+    @property
+    def _wanted(self) -> str:
+        """What `is_usable` asks for, in words."""
+        above = f" and a {self.problem.weight!r} above 0" if self.problem.weight else ""
+        return f"a usable label{above}"
 
 
 def _masked(batch: Tensors, keep: tf.Tensor) -> Tensors:

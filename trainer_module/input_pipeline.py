@@ -17,7 +17,7 @@ import tf_keras
 
 from trainer_module.examples import Content, Reader, Tensors
 from trainer_module.strategies import worker_counters
-from trainer_module.weights import weigh
+from trainer_module.weights import ALIKE, Weighting
 
 SHUFFLE_BUFFER = 10_000
 """Examples among which a split too large for memory is shuffled."""
@@ -54,8 +54,8 @@ class Split:
     """For training; None keeps the order, and ends after the last example."""
     rounds: int = 1
     """How often every example comes up in an epoch of training."""
-    class_weights: tuple[float, ...] = ()
-    """How much an example of each class counts; empty if all count alike."""
+    weighting: Weighting = ALIKE
+    """How much each example counts."""
 
     @property
     def examples(self) -> int:
@@ -203,7 +203,7 @@ class Split:
         features, problem = dict(batch), self.reader.problem
         label = features.pop(problem.label)
         column = features.pop(problem.weight) if problem.weight else None
-        weights = weigh(label, self.class_weights, column)
+        weights = self.weighting.weigh(label, column)
         return (features, label) if weights is None else (features, label, weights)
 
 

@@ -42,13 +42,13 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
         case "focal", Task.MULTICLASS:
             return OneHotLoss(len(problem.classes), smoothing, settings.gamma)
         case "mse", _:
-            return problem.target.whole_loss(tf_keras.losses.MeanSquaredError(), problem)
+            return problem.target.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
         case "mae", _:
             return problem.target.whole_loss(tf_keras.losses.MeanAbsoluteError(), problem)
         case "huber", _:
             delta = settings.delta or problem.label_deviation
             loss = tf_keras.losses.Huber(delta / problem.target.loss_unit(problem))
-            return problem.target.whole_loss(loss, problem)
+            return problem.target.whole_loss(loss, problem, degree=2)
     return problem.make_loss()
 
 

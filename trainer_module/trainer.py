@@ -35,7 +35,7 @@ from trainer_module.strategies import build_strategy
 from trainer_module.strategies.agreement import agree
 from trainer_module.strategies.base import Processes
 from trainer_module.warm_start.transfer import warm_start
-from trainer_module.weights import weights_by_class
+from trainer_module.weights import Weighting, weights_by_class
 
 
 def run_fn(fn_args: Any) -> None:
@@ -121,13 +121,14 @@ def load_data(
     batch_size = choose_batch_size(settings.train, content.examples, replicas)
     train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
     by_class = weights_by_class(
-        settings.train.class_weights, problem.label, problem.classes, content.label_counts
+        settings.train.class_weights, problem.label, problem.classes, content.weight_sums
     )
+    weighting = Weighting.over(by_class, content.weight_sums, content.examples)
     rounds = choose_rounds(settings.train, train.steps)
-    train = replace(train, rounds=rounds, class_weights=by_class)
+    train = replace(train, rounds=rounds, weighting=weighting)
     eval_batch = max(train.batch_size, EVAL_BATCH)
     evaluation = Split(*read("eval", fn_args.eval_files), eval_batch, replicas, in_step)
-    evaluation = replace(evaluation, class_weights=by_class)
+    evaluation = replace(evaluation, weighting=weighting)
     problem = replace(
         problem,
         label_mean=train.content.label_mean,

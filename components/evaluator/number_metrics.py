@@ -141,10 +141,10 @@ class PoissonDeviance(MeanMetric):
     """Twice what a count's likelihood lacks of that of a perfect prediction."""
 
     def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
-        """0 where it is right; infinite where it is 0 and the count is not."""
+        """0 where it is right; infinite where it is, or where it is 0 and the count is not."""
         del quantiles
         mean = float(predicted.item())
-        if mean <= 0:
+        if mean <= 0 or math.isinf(mean):
             return 0.0 if truth == mean == 0 else math.inf
         surprise = truth * math.log(truth / mean) if truth else 0.0
         return 2 * (surprise - truth + mean)

@@ -13,7 +13,7 @@ from warm_data import export, layer, load, prepare, using
 
 from trainer_module.losses import make_loss
 from trainer_module.models.building import build_model
-from trainer_module.models.members import MembersMean, NumberVectors
+from trainer_module.models.members import MembersLoss, MembersMean, NumberVectors
 from trainer_module.numbers import measure_quartiles
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
@@ -24,21 +24,26 @@ CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.RE
 
 @pytest.mark.parametrize("task", Task)
 def test_each_member_learns_as_if_it_were_alone(task: Task) -> None:
-    """The loss of training is the mean of the members' losses."""
+    """The loss of training is the mean of the members' losses, by example: each has a weight."""
     problem = Problem(task, "y", CLASSES[task], (), label_mean=5.0, label_deviation=20.0)
     hidden = tf.random.stateless_normal([16, 4, 8], [1, 2])
     mean = MembersMean(problem.output_units, task, problem.label_deviation)
     logits = mean(hidden, training=True)
-    (added,) = mean.losses
     labels = tf.constant([[i % max(2, problem.output_units)] for i in range(16)], tf.float32)
     loss, activation = make_loss(problem, None), problem.make_activation()
     of_members = tf.einsum("bkd,kdu->kbu", hidden, mean.kernel)
-    alone = [float(loss(labels, activation(member))) for member in of_members]
-    together = float(loss(labels, activation(logits)))
-    assert added > 0
-    assert together + float(added) == pytest.approx(np.mean(alone), rel=1e-4)
+    weights = tf.constant([0.0, 20.0, 1.0, 0.1] * 4)
+    alone = [float(loss(labels, activation(member), weights)) for member in of_members]
+    of_mean, output = float(loss(labels, activation(logits), weights)), activation(logits)
+    together = MembersLoss(loss, [mean])
+    assert float(together(labels, output, weights)) == pytest.approx(np.mean(alone), rel=1e-4)
+    assert of_mean < np.mean(alone)
+    mean(hidden, training=True)
     mean(hidden)
-    assert not mean.losses, "what is evaluated is the mean alone"
+    evaluated = float(together(labels, output, weights))
+    assert evaluated == pytest.approx(of_mean), "what is evaluated is the mean alone"
+    again = tf_keras.losses.deserialize(tf_keras.losses.serialize(together))
+    assert float(again(labels, output, weights)) == pytest.approx(of_mean)
 
 
 def test_a_loss_that_is_not_the_usual_one_is_left_alone() -> None:
@@ -46,8 +51,7 @@ def test_a_loss_that_is_not_the_usual_one_is_left_alone() -> None:
     problem = Problem(Task.REGRESSION, "y", (), number, loss="mae")
     settings = TrainerSettings(label="y", task="regression", model=ModelSettings(**SMALL))
     model = build_model(problem, settings, tf.distribute.get_strategy(), steps_per_epoch=5)
-    model({"x": np.ones((2, 1), np.float32)}, training=True)
-    assert not model.losses
+    assert not isinstance(model.loss, MembersLoss)
 
 
 def test_numbers_are_scaled_by_the_middle_half_and_clipped_smoothly() -> None:
@@ -55,6 +59,10 @@ def test_numbers_are_scaled_by_the_middle_half_and_clipped_smoothly() -> None:
     found = vectors(tf.constant([[1.0], [3.0], [-1.0], [1e9]])).numpy()
     assert found.shape == (4, 3)
     np.testing.assert_allclose(found[:, 0], [0, 1 / np.sqrt(1 + 1 / 9), -0.9486833, 3], rtol=1e-5)
+    far = vectors(tf.constant([[1e25], [3e38], [np.inf], [-np.inf]])).numpy()
+    np.testing.assert_allclose(far[:, 0], [3, 3, 3, -3], rtol=1e-5)
+    constant = NumberVectors([1.0], [0.0], size=3)(tf.constant([[np.inf], [-3e38]])).numpy()
+    np.testing.assert_array_equal(constant[:, 0], 0)
     again = NumberVectors.from_config(vectors.get_config())
     assert again.get_config() == vectors.get_config()
 

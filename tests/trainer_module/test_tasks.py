@@ -20,7 +20,8 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from trainer_module.errors import ConfigError
 from trainer_module.losses import make_loss
-from trainer_module.problem import Problem
+from trainer_module.models.building import build_model
+from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import LossSettings, TrainerSettings
 from trainer_module.tasks import TASKS
 from trainer_module.tasks.base import Metric, Task
@@ -153,6 +154,49 @@ def test_the_loss_of_quantiles_is_their_pinball_loss_beside_that_of_the_number()
     )
 
 
+@pytest.mark.parametrize(
+    ("task", "kind", "loss", "deviation"),
+    [
+        (Task.REGRESSION, "mlp", None, 1e-3),
+        (Task.REGRESSION, "mlp", None, 1e5),
+        (Task.REGRESSION, "tabular", None, 1e5),
+        (Task.REGRESSION, "mlp", "mae", 1e5),
+        (Task.REGRESSION, "mlp", "huber", 1e5),
+        ("count", "mlp", None, 1e5),
+    ],
+)
+def test_float16_learns_labels_of_any_size(
+    task: str, kind: str, loss: str | None, deviation: float
+) -> None:
+    """The gradients are those of a label with a deviation of 1; the loss is shown in its units."""
+    tf_keras.utils.set_random_seed(1)
+    number = np.random.default_rng(1).normal(size=(512, 1)).astype(np.float32)
+    label = deviation * np.maximum(0, 3 + number)
+    label = np.round(label) if task == "count" else label
+    scale = {"label_mean": float(label.mean()), "label_deviation": float(label.std())}
+    problem = Problem(task, "y", (), (TransformedFeature("x", "numeric", (1,)),), **scale)
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": task,
+            "model": {"kind": kind, "hidden_units": [16]},
+            "train": {"loss": loss, "learning_rate": 0.02},
+        }
+    )
+    tf_keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model = build_model(problem, settings, tf.distribute.get_strategy(), 8)
+        found = model.fit({"x": number}, label, batch_size=64, epochs=6, verbose=0).history
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    assert model.optimizer.iterations > 40, "hardly a step is left out"
+    assert found["mae"][-1] < 0.4 * problem.label_deviation
+    if loss == "mae":
+        np.testing.assert_allclose(found["loss"], found["mae"], rtol=1e-4)
+    if (task, kind, loss) == (Task.REGRESSION, "mlp", None):
+        np.testing.assert_allclose(found["loss"], np.square(found["rmse"]), rtol=1e-4)
+
+
 def test_learnt_quantiles_cover_their_share() -> None:
     """Of a label whose spread grows with the one number that there is."""
     tf_keras.utils.set_random_seed(1)
@@ -173,8 +217,10 @@ def test_learnt_quantiles_cover_their_share() -> None:
 
 def test_counts_are_never_negative_and_begin_near_their_mean() -> None:
     problem = number_problem("count", mean=5.0)
-    output = problem.make_activation()(tf.constant([[0.0], [-50.0], [1.0]])).numpy().ravel()
+    activation = problem.make_activation()
+    output = activation(tf.constant([[0.0], [-50.0], [1.0]])).numpy().ravel()
     np.testing.assert_allclose(output, [5, 0, 5 * np.e], rtol=1e-5, atol=1e-12)
+    assert np.isfinite(activation(tf.constant([[1e9], [np.inf]]))).all(), "one row far away"
     truth, predicted = [[0.0], [3.0], [7.0]], [[0.5], [2.0], [9.0]]
     loss = float(make_loss(problem, None)(tf.constant(truth), tf.constant(predicted)))
     assert loss == pytest.approx(np.mean(np.array(predicted) - truth * np.log(predicted)), rel=1e-4)

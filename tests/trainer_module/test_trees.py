@@ -107,6 +107,9 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
         assert np.mean(found == make_label(task, seen)) > 0.9
     assert grown.forest.words, "it splits on categories as well"
     np.testing.assert_allclose(forest_model(unseen).numpy(), expected, rtol=1e-5, atol=1e-5)
+    monkeypatch.setattr("trainer_module.trees.model.TREES_AT_ONCE", 7)
+    in_slices = tf.function(build_model(problem, grown.forest))
+    np.testing.assert_allclose(in_slices(unseen), expected, rtol=1e-5, atol=1e-5)
     empty = {name: values[:0] for name, values in unseen.items()}
     assert forest_model(empty).shape == (0, problem.output_units)
     one = {name: values[7:8] for name, values in reversed(unseen.items())}

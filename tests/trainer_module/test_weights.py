@@ -10,12 +10,20 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 from sklearn.utils.class_weight import compute_class_weight
-from trainer_data import Transformed, read_record, transformed_once
+from trainer_data import (
+    Row,
+    Transformed,
+    read_record,
+    to_example,
+    transformed_once,
+    write_examples,
+)
 
 from trainer_module.errors import TrainingError
+from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, TrainerSettings
-from trainer_module.trainer import load_data, open_strategy, run_fn
-from trainer_module.weights import describe_imbalance, weigh, weights_by_class
+from trainer_module.trainer import load_data, open_job, open_strategy, run_fn
+from trainer_module.weights import Weighting, describe_imbalance, weights_by_class
 
 CLASSES = ("bronze", "gold", "silver")
 
@@ -31,6 +39,8 @@ def test_balanced_is_scikit_learns() -> None:
 def test_classes_that_are_not_named_count_once() -> None:
     assert weights_by_class({"gold": 5.0}, "plan", CLASSES, (1, 1, 1)) == (1, 5, 1)
     assert weights_by_class(None, "plan", CLASSES, (1, 1, 1)) == ()
+    without_silver = weights_by_class("balanced", "plan", CLASSES, (6.0, 1.5))
+    np.testing.assert_allclose(without_silver, (7.5 / 18, 7.5 / 4.5, 1))
     with pytest.raises(TrainingError, match=r"'golden', which is no class of 'plan'; did you mean"):
         weights_by_class({"golden": 5.0}, "plan", CLASSES, (1, 1, 1))
 
@@ -45,12 +55,18 @@ def test_a_rare_class_is_said_once() -> None:
     assert describe_imbalance("price", (), ()) is None
 
 
-def test_weights_of_both_kinds_are_multiplied() -> None:
+def test_weights_of_both_kinds_are_multiplied_and_1_in_the_mean() -> None:
     label, column = tf.constant([[0], [2]], tf.int64), tf.constant([[3.0], [0.5]])
-    np.testing.assert_allclose(weigh(label, (1, 5, 2), column), [3, 1])
-    np.testing.assert_allclose(weigh(label, (), column), [3, 0.5])
-    np.testing.assert_allclose(weigh(label, (1, 5, 2), None), [1, 2])
-    assert weigh(label, (), None) is None
+    for by_class, sums, given, expected in [
+        ((1, 5, 2), [3, 0, 0.5], column, [3, 1]),
+        ((), [3, 0, 0.5], column, [3, 0.5]),
+        ((1, 5, 2), [1, 0, 1], None, [1, 2]),
+    ]:
+        found = Weighting.over(by_class, sums, 2).weigh(label, given)
+        np.testing.assert_allclose(found, np.array(expected) / np.mean(expected), rtol=1e-6)
+    assert Weighting.over((), [1, 0, 1], 2).weigh(label, None) is None
+    with pytest.raises(TrainingError, match="are 0 for every class of the train split"):
+        Weighting.over((0, 5, 0), [1, 0, 1], 2)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +106,51 @@ def test_what_does_not_count_is_not_learnt(judged: Transformed, tmp_path: Path, 
 def test_the_weight_is_no_feature(judged: Transformed, tmp_path: Path) -> None:
     fn_args = judged.fn_args(tmp_path)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
-    data = load_data(fn_args, tft_output, judged.settings, open_strategy(judged.settings), 1)
+    settings = judged.settings
+    data = load_data(fn_args, tft_output, settings, open_strategy(settings), 1)
     assert [feature.name for feature in data.problem.features] == ["size"]
     _, label, weight = next(iter(data.evaluation.batches(tf.distribute.InputContext())))
-    np.testing.assert_allclose(weight, np.where(label[:, 0] == -8, 0, 0.5))
+    np.testing.assert_array_equal(weight, 1)
+    assert data.train.examples == 60, "what does not count is left out"
+    assert label.numpy().min() >= 0
+    right = [row["price"] for row in judged.train if row["trust"]]
+    assert data.problem.label_mean == pytest.approx(np.mean(right))
+    assert data.problem.label_deviation == pytest.approx(np.std(right), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["tabular", "trees"])
+def test_the_unit_of_a_weight_changes_nothing(
+    judged: Transformed, tmp_path: Path, kind: str
+) -> None:
+    """Neither for the steps of a network, nor for what trees take for few examples."""
+    found = []
+    for unit in (1.0, 1e-4):
+        directory = tmp_path / str(unit)
+        rows = [{**row, "trust": unit * (1 + (row["size"] > 3))} for row in judged.train]
+        data = _weighed(judged, directory, rows, kind)
+        strategy, fn_args = open_strategy(data.settings), data.fn_args(directory)
+        training = load_data(fn_args, data.tft_output, data.settings, strategy, 1)
+        job = open_job(fn_args, data.settings, Runtime(), strategy, training)
+        job.run()
+        found.append(job.history["loss"])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+
+
+def _weighed(judged: Transformed, directory: Path, rows: list[Row], kind: str) -> Transformed:
+    """The examples, as they are, with other rows to train on."""
+    is_grown = kind == "trees"
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "price",
+            "weight": "trust",
+            "task": "regression",
+            "model": {"kind": kind} | ({"trees": 20} if is_grown else {"hidden_units": [8]}),
+            "train": {} if is_grown else {"batch_size": 16, "epochs": 2},
+        }
+    )
+    transformed = {name: values.tolist() for name, values in judged.transform(rows).items()}
+    records = [to_example({n: v[i] for n, v in transformed.items()}) for i in range(len(rows))]
+    write_examples(directory / "transformed" / "Split-train" / "data.gz", records)
+    for part in ("graph", "transformed/Split-eval"):
+        (directory / part).symlink_to(judged.root / part)
+    return Transformed(directory, settings, rows, judged.evaluation)

@@ -14,6 +14,9 @@ from tensorflow_transform import schema_inference
 if TYPE_CHECKING:
     from trainer_module.features.numeric import NumericFeature
 
+ROUNDING = 1e-6
+"""The share of a mean below which a standard deviation is float32's alone."""
+
 _QUANTILES = 200
 """Into how many ranges of as many rows the values of a column are divided."""
 
@@ -27,11 +30,8 @@ def z_scores(numbers: tf.Tensor) -> tf.Tensor:
     Returns:
       The same shape, 0 where missing.
     """
-    present = tf.where(~tf.math.is_nan(numbers))
-    # A sparse tensor keeps the missing values out of the mean and the variance.
-    sparse = tf.SparseTensor(present, tf.gather_nd(numbers, present), tf.shape(numbers, tf.int64))
-    scores = tf.sparse.to_dense(tft.scale_to_z_score(sparse, elementwise=True))
-    # A column that is always missing in the train split has no mean.
+    train = _TrainSplit(numbers)
+    scores = _ratio(numbers - train.mean, train.deviation)
     return tf.where(tf.math.is_nan(scores), 0.0, scores)
 
 
@@ -91,7 +91,9 @@ class _TrainSplit:
 
     @functools.cached_property
     def deviation(self) -> tf.Tensor:
-        return tf.sqrt(_finite(tft.var(self._numbers, reduce_instance_dims=False)))
+        found = tf.sqrt(_finite(tft.var(self._numbers, reduce_instance_dims=False)))
+        # Of a constant that is no sum of few powers of 2, what rounding leaves is no spread.
+        return tf.where(found > ROUNDING * tf.abs(self.mean), found, 0.0)
 
     @functools.cached_property
     def bounds(self) -> tuple[tf.Tensor, tf.Tensor]:

@@ -54,8 +54,7 @@ def build_schedule(
             return tf_keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, values)
         case CosineSchedule() as cosine:
             epochs = choose_epochs(train, steps_per_epoch)
-            is_auto = cosine.initial == AUTO
-            initial = rate_for(examples_per_step) if is_auto else factor * cosine.initial
+            initial = _initial(cosine, factor, examples_per_step)
             return _cosine(cosine, initial, epochs, steps_per_epoch)
         case ExponentialSchedule() as exponential:
             return tf_keras.optimizers.schedules.ExponentialDecay(
@@ -63,6 +62,12 @@ def build_schedule(
             )
         case constant:
             return factor * constant
+
+
+def _initial(cosine: CosineSchedule, factor: float, examples_per_step: int) -> float:
+    if cosine.initial == AUTO:
+        return rate_for(examples_per_step)
+    return factor * cosine.initial
 
 
 def _cosine(

@@ -10,6 +10,7 @@ from trainer_module.loops.learning_rate import USUAL_EXAMPLES, build_schedule
 from trainer_module.loops.optimizer import build_optimizer
 from trainer_module.losses import make_loss
 from trainer_module.models import load_builder
+from trainer_module.models.members import with_members
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 
@@ -53,7 +54,7 @@ def build_model(
             rate = build_schedule(settings.train, steps_per_epoch, replicas, examples_per_step)
             model.compile(
                 optimizer=build_optimizer(settings.train.optimizer, rate, steps_per_epoch),
-                loss=make_loss(problem, settings.train.loss),
+                loss=with_members(make_loss(problem, settings.train.loss), model),
                 metrics=problem.make_metrics(),
                 steps_per_execution=steps_per_execution,
             )

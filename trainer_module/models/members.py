@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.settings import Task
+from trainer_module.tasks.units import show_as
 
 register = tf_keras.saving.register_keras_serializable("scopeline")
 
@@ -30,6 +32,8 @@ class NumberVectors(tf_keras.layers.Layer):
     """Of the frequencies at the start: most numbers begin with less than one wave."""
     CLIP = 3.0
     """What no scaled number goes beyond."""
+    FARTHEST = 1e6
+    """Of scaled numbers: the square of a number that a request makes up may be infinite."""
     column_axes: ClassVar = {"frequencies": 0, "phases": 0, "kernel": 0, "bias": 0}
     """By the names of its weights, the axis that counts the inputs."""
 
@@ -64,7 +68,10 @@ class NumberVectors(tf_keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Column by column, each with the scaled number first."""
-        scaled = (inputs - np.float32(self._config["medians"])) * np.float32(self._config["scales"])
+        # What is infinite is no number any more once it is multiplied by a scale of 0.
+        finite = tf.clip_by_value(inputs, tf.float32.min / 2, tf.float32.max / 2)
+        scaled = (finite - np.float32(self._config["medians"])) * np.float32(self._config["scales"])
+        scaled = tf.clip_by_value(scaled, -self.FARTHEST, self.FARTHEST)
         scaled /= tf.sqrt(1 + tf.square(scaled / self.CLIP))
         turns = scaled[:, :, tf.newaxis] * self.frequencies + self.phases
         learnt = tf.einsum("bnw,nwe->bne", tf.cos(2 * math.pi * turns), self.kernel) + self.bias
@@ -128,15 +135,17 @@ def random_signs(shape: Sequence[int], dtype: tf.DType = tf.float32, **_: Any) -
 class MembersMean(tf_keras.layers.Layer):
     """Logits of each member, from weights of its own, and their mean: [batch, units].
 
-    While training, how far the members are apart is added to the loss: with it the loss of their
-    mean, as Keras computes it, becomes the mean of their losses, exactly where it is cross-entropy
-    or the squared error. So each learns as if it were alone, which is what makes them differ.
+    While training it tells `MembersLoss` how far the members are apart: with that the loss of
+    their mean becomes the mean of their losses, exactly where it is cross-entropy or the squared
+    error. So each learns as if it were alone, which is what makes them differ.
     """
 
     def __init__(self, units: int, task: str, scale: float | None = 1.0, **options: Any) -> None:
-        """Takes the task, and by what the output is scaled; a scale of None adds nothing."""
+        """Takes the task, and by what the output is scaled; without a scale it tells nothing."""
         super().__init__(**options)
         self._config: dict[str, Any] = {"units": units, "task": str(task), "scale": scale}
+        # Each replica of this machine calls the model and its loss in a thread of its own.
+        self._told = threading.local()
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the weights of each member."""
@@ -153,24 +162,71 @@ class MembersMean(tf_keras.layers.Layer):
         """The mean."""
         logits = tf.cast(tf.einsum("bkd,kdu->bku", inputs, self.kernel) + self.bias, tf.float32)
         mean = tf.reduce_mean(logits, 1)
-        if training and self._config["scale"] is not None:
-            self.add_loss(self._distance(logits, mean))
+        learns = training and self.tells
+        self._told.distance = self._distance(logits, mean) if learns else None
         return mean
+
+    @property
+    def tells(self) -> bool:
+        """Whether the loss is one that the members can learn alone by."""
+        return self._config["scale"] is not None
+
+    def take_distance(self) -> tf.Tensor | None:
+        """How far the members were apart in the latest call, [batch]; None outside training.
+
+        Once: what a graph has told means nothing in another one.
+        """
+        distance = getattr(self._told, "distance", None)
+        self._told.distance = None
+        return distance
 
     # AutoGraph, which nothing here needs, warns of each `match`.
     @tf.autograph.experimental.do_not_convert
     def _distance(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
-        """How much larger the mean of the members' losses is than the loss of their mean."""
+        """By example, how much the mean of the members' losses exceeds the loss of their mean."""
         match self._config["task"]:
             case Task.REGRESSION:
-                spread = tf.reduce_mean(tf.square(logits - mean[:, tf.newaxis]))
-                return spread * self._config["scale"] ** 2
+                spread = tf.reduce_mean(tf.square(logits - mean[:, tf.newaxis]), [1, 2])
+                return show_as(spread, self._config["scale"] ** 2)
             case Task.BINARY:
-                return tf.reduce_mean(tf.nn.softplus(logits)) - tf.reduce_mean(tf.nn.softplus(mean))
-        return tf.reduce_mean(tf.reduce_logsumexp(logits, -1)) - tf.reduce_mean(
-            tf.reduce_logsumexp(mean, -1)
-        )
+                of_members = tf.reduce_mean(tf.nn.softplus(logits), [1, 2])
+                return of_members - tf.reduce_mean(tf.nn.softplus(mean), 1)
+        of_members = tf.reduce_mean(tf.reduce_logsumexp(logits, -1), 1)
+        return of_members - tf.reduce_logsumexp(mean, -1)
 
     def get_config(self) -> dict[str, Any]:
         """What Keras makes it of again."""
         return {**super().get_config(), **self._config}
+
+
+@register
+class MembersLoss(tf_keras.losses.Loss):
+    """A loss of the members' mean, and how far they are apart: weighed together by example."""
+
+    def __init__(
+        self,
+        loss: tf_keras.losses.Loss | dict[str, Any],
+        layers: Sequence[MembersMean] = (),
+        name: str = "members_loss",
+        **options: Any,
+    ) -> None:
+        """Takes the loss of the mean, and the layers that it is the loss of."""
+        super().__init__(name=name, **options)
+        self._loss = tf_keras.losses.deserialize(loss) if isinstance(loss, dict) else loss
+        self._layers = tuple(layers)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Losses [batch]."""
+        losses = self._loss.call(y_true, y_pred)
+        told = [layer.take_distance() for layer in self._layers]
+        return tf.add_n([losses, *(distance for distance in told if distance is not None)])
+
+    def get_config(self) -> dict[str, Any]:
+        """What Keras makes the loss of the mean of again; no layer is part of it."""
+        return {**super().get_config(), "loss": tf_keras.losses.serialize(self._loss)}
+
+
+def with_members(loss: Any, model: tf_keras.Model) -> Any:
+    """A loss as a model is compiled with it: that of each member, where the model has members."""
+    layers = [part for part in model.submodules if isinstance(part, MembersMean) and part.tells]
+    return MembersLoss(loss, layers) if layers else loss

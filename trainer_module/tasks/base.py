@@ -147,9 +147,17 @@ class BaseTask(Settings):
         del problem
         return 1.0
 
-    def whole_loss(self, loss: tf_keras.losses.Loss, problem: Problem) -> tf_keras.losses.Loss:
-        """The loss of all that a model gives, from that of its classes or its number."""
-        del problem
+    def whole_loss(
+        self, loss: tf_keras.losses.Loss, problem: Problem, degree: int = 1
+    ) -> tf_keras.losses.Loss:
+        """The loss of all that a model gives, from that of its classes or its number.
+
+        Args:
+          loss: of the number, or the classes.
+          problem: what is to be learnt.
+          degree: 2 of a loss that is in squares of a number's units.
+        """
+        del problem, degree
         return loss
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:

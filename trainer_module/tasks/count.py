@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -48,15 +47,16 @@ class CountTask(NumberTask):
         return "the expected count, which is never negative"
 
     def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
-        """The exponential; a fresh model begins near the mean of the label."""
+        """The exponential, finite for every row; a fresh model begins near the label's mean."""
         import tensorflow as tf
         import tf_keras
 
-        begin = math.log(problem.label_mean) if problem.label_mean > 0 else 0.0
+        from trainer_module.tasks.units import bounded_exponential
+
         return tf_keras.Sequential(
             [
-                tf_keras.layers.Rescaling(1.0, begin, dtype=tf.float32),
-                tf_keras.layers.Activation("exponential", dtype=tf.float32),
+                tf_keras.layers.Activation(bounded_exponential, dtype=tf.float32),
+                tf_keras.layers.Rescaling(problem.label_mean or 1.0, dtype=tf.float32),
             ]
         )
 
@@ -64,4 +64,4 @@ class CountTask(NumberTask):
         """The negative logarithm of a Poisson distribution's likelihood."""
         import tf_keras
 
-        return tf_keras.losses.Poisson()
+        return self.whole_loss(tf_keras.losses.Poisson(), problem)

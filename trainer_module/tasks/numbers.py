@@ -64,6 +64,14 @@ class NumberTask(BaseTask):
         dense = tf_keras.layers.Dense(problem.output_units)
         return tf_keras.Sequential([dense, self.make_activation(problem)], name="output")
 
+    def whole_loss(
+        self, loss: tf_keras.losses.Loss, problem: Problem, degree: int = 1
+    ) -> tf_keras.losses.Loss:
+        """Shown in units of the label, and learnt in those of its standard deviation."""
+        from trainer_module.tasks.units import ShownLoss
+
+        return ShownLoss(loss, problem.label_deviation**degree)
+
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """The mean absolute error, and the root of the squared one."""
         import tf_keras

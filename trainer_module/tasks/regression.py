@@ -94,16 +94,18 @@ class RegressionTask(NumberTask):
         """The mean squared error, and with quantiles their pinball loss."""
         import tf_keras
 
-        return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem)
+        return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
 
     def loss_unit(self, problem: Problem) -> float:
         """With quantiles the label's standard deviation, so that all parts of the loss count."""
         return problem.label_deviation if self.quantiles else 1.0
 
-    def whole_loss(self, loss: tf_keras.losses.Loss, problem: Problem) -> tf_keras.losses.Loss:
+    def whole_loss(
+        self, loss: tf_keras.losses.Loss, problem: Problem, degree: int = 1
+    ) -> tf_keras.losses.Loss:
         """With the pinball loss of the quantiles, if there are any."""
         if not self.quantiles:
-            return loss
+            return super().whole_loss(loss, problem, degree)
         from trainer_module.tasks.quantiles import NumberAndPinballLoss
 
         return NumberAndPinballLoss(loss, self.quantiles, self.loss_unit(problem))

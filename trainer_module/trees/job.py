@@ -20,7 +20,6 @@ from trainer_module.settings import Task, TrainerSettings
 from trainer_module.trees.columns import columns_of, split_columns
 from trainer_module.trees.growing import Examples, grow
 from trainer_module.trees.model import build_model
-from trainer_module.weights import weigh
 
 PARTS, MEMBERS = 10, 5
 """Each member of a forest is stopped by another tenth of the train split; there are so many at
@@ -100,7 +99,7 @@ class ForestJob:
         problem, tensors, columns = self._problem, self._tensors, columns_of(self._problem)
         label = tensors[problem.label]
         column = tensors[problem.weight] if problem.weight else None
-        weight = weigh(label, self.train.class_weights, column)
+        weight = self.train.weighting.weigh(label, column)
         return Examples(
             columns,
             split_columns(tensors, columns),

@@ -15,6 +15,9 @@ from trainer_module.trees.forest import BITS, Forest
 NODE = ("column", "threshold", "below", "bitmap")
 """What the weight `nodes` has of each node; the threshold's bits stand for it."""
 
+TREES_AT_ONCE = 4096
+"""At most: a level of them takes 64 KiB for each row of a request."""
+
 SHIFT = BITS.bit_length() - 1
 """By so much a code is shifted to the right for the place of its word."""
 
@@ -22,7 +25,7 @@ SHIFT = BITS.bit_length() - 1
 class Walk(tf_keras.layers.Layer):
     """From the features, a list of [batch, n], to the outputs of all trees, [batch, outputs].
 
-    All trees are walked at once, a level at a time.
+    Trees are walked side by side, a level at a time; of very many a slice after the other.
     """
 
     def __init__(
@@ -96,10 +99,27 @@ class Walk(tf_keras.layers.Layer):
         """What the leaves say, added up."""
         values = tf.concat(list(map(_flatten, inputs, self._codes)), 1)
         values = tf.where(tf.math.is_nan(values), self.means, values)
+        slice_size = max(1, TREES_AT_ONCE // self._outputs) * self._outputs
+        if self._trees <= slice_size:
+            return self.bias + self._walk(values, self.roots)
+        _, total = tf.while_loop(
+            lambda begin, _: begin < self._trees,
+            lambda begin, total: (
+                begin + slice_size,
+                total + self._walk(values, self.roots[begin : begin + slice_size]),
+            ),
+            (0, tf.zeros([tf.shape(values)[0], self._outputs])),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, self._outputs])),
+            parallel_iterations=1,
+        )
+        return self.bias + total
+
+    def _walk(self, values: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
+        """What the leaves of some trees say of numbers and codes [batch, columns], added up."""
         rows, width = tf.shape(values)[0], self.means.shape[0]
         first = tf.range(rows)[:, tf.newaxis] * width
         values = tf.reshape(values, [-1])
-        nodes = tf.tile(self.roots[tf.newaxis], [rows, 1])
+        nodes = tf.tile(roots[tf.newaxis], [rows, 1])
         for _ in range(self._depth):
             column, threshold, below, bitmap = tf.unstack(tf.gather(self.nodes, nodes), axis=-1)
             found = tf.gather(values, first + column)
@@ -108,9 +128,9 @@ class Walk(tf_keras.layers.Layer):
                 holds |= self._is_in(found, bitmap)
             nodes = below + tf.cast(holds, tf.int32)
         leaves = tf.reshape(
-            tf.gather(self.value, nodes), [rows, self._trees // self._outputs, self._outputs]
+            tf.gather(self.value, nodes), [rows, tf.size(roots) // self._outputs, self._outputs]
         )
-        return self.bias + tf.reduce_sum(leaves, 1)
+        return tf.reduce_sum(leaves, 1)
 
     def _is_in(self, found: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
         """Whether a category is in the bitmap that begins there; never where there is none."""

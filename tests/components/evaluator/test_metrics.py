@@ -15,6 +15,7 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
+from components.evaluator.number_metrics import PoissonDeviance
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from pipeline.graph import DEFAULT_BEAM_ARGS
@@ -159,6 +160,12 @@ EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
     },
     "count": {**ERRORS, "poisson_deviance": by_output(sk.mean_poisson_deviance)},
 }
+
+
+def test_a_deviance_is_infinite_where_the_mean_is() -> None:
+    deviance, none = PoissonDeviance("poisson_deviance"), np.zeros(0)
+    for truth in (0.0, 3.0):
+        assert deviance.of_example(truth, np.array([np.inf]), none) == np.inf
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -105,6 +105,7 @@ COLUMNS = {
     "clipped": Column({"type": "numeric", "clip": [4, 6]}, lambda r: r.gauss(5, 2), [1e30]),
     "ranges": Column({"type": "numeric", "buckets": 4}, lambda r: r.gauss(5, 2), [1e30]),
     "constant": Column({"type": "numeric", "scaling": "robust"}, lambda r: 7.0, [8.0]),
+    "steady": Column({"type": "numeric"}, lambda r: 2023.3, [2024.3], may_miss=False),
     "image": Column(
         {"type": "image", "height": 2, "width": 2},
         lambda r: make_image(r.randrange(256)),
@@ -186,6 +187,12 @@ def test_numbers_are_of_the_size_of_z_scores(table: Transformed, apply: Apply) -
     outputs = apply(table.train)
     for feature in table.problem.of_kind("numeric"):
         assert np.abs(outputs[feature.name]).max() < 10, feature.name
+
+
+def test_what_rounding_leaves_of_a_constant_is_no_spread(apply: Apply) -> None:
+    (row,) = make_rows(1)
+    found = apply([{**row, "steady": 2024.3}])["steady"]
+    np.testing.assert_allclose(found, 1, atol=0.01, err_msg="as far as it is from the mean")
 
 
 def test_rows_do_not_depend_on_each_other(apply: Apply) -> None:
