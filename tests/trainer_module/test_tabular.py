@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from trainer_data import Transformed
 from warm_data import export, layer, load, prepare, using
 
