@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from trainer_module.loops.length import choose_stopping
 from trainer_module.settings import (
     BatchSize,
     CosineSchedule,
+    EarlyStopping,
     Optimizer,
     TrainerSettings,
 )
@@ -35,8 +37,9 @@ def test_what_is_left_out_is_the_models_own() -> None:
     settings = settings_of()
     assert settings.model.hidden_units == [128, 128]
     assert settings.train.optimizer.kind is Optimizer.ADAMW
-    assert settings.train.learning_rate == CosineSchedule(schedule="cosine", initial=0.001)
+    assert settings.train.learning_rate == CosineSchedule(schedule="cosine", initial="auto")
     assert settings.train.batch_size == BatchSize(at_most=256)
+    assert settings.train.early_stopping == EarlyStopping(patience=8)
     mlp = settings_of(model={"kind": "mlp"})
     assert mlp.model.hidden_units == [64]
     assert (mlp.train.optimizer.kind, mlp.train.learning_rate) == (Optimizer.ADAM, 0.001)
@@ -54,6 +57,11 @@ def test_a_learning_rate_is_that_of_an_optimizer() -> None:
     """A thousandth of a plan for Adam suits no plain gradient descent."""
     settings = settings_of(train={"optimizer": "sgd"})
     assert settings.train.learning_rate == 0.001
+
+
+def test_epochs_that_are_given_are_all_trained() -> None:
+    train = settings_of(train={"epochs": 30}).train
+    assert choose_stopping(train, steps_per_epoch=100) is None
 
 
 def test_what_is_complete_travels_as_it_is() -> None:

@@ -143,6 +143,15 @@ def test_a_scaled_learning_rate_grows_with_the_replicas() -> None:
         assert float(schedule(0) if callable(schedule) else schedule) == pytest.approx(0.4)
 
 
+def test_a_rate_of_its_own_accord_goes_with_the_root_of_the_batch() -> None:
+    train = TrainSettings.model_validate(
+        {"learning_rate": {"schedule": "cosine", "initial": "auto"}, "scale_learning_rate": True}
+    )
+    large, small = (build_schedule(train, STEPS, 2, examples)(0) for examples in (256, 64))
+    assert float(large) == pytest.approx(0.004)
+    assert float(small) == pytest.approx(0.002)
+
+
 def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="scopeline.progress"):
         fit(tmp_path, epochs=2)
