@@ -141,7 +141,7 @@ def prepare(case: Case, directory: Path, strategy: str, loop: str) -> Job:
     label = make_label(case.task, tensors)
     replicas = REPLICAS[strategy]
     content = Content(np.ones(ROWS, bool), {**tensors, "y": label})
-    content.add_labels(label.numpy())
+    content.add_labels(label.numpy().ravel(), np.ones(ROWS))
     problem = Problem(
         settings.target,
         "y",
