@@ -61,6 +61,30 @@ def test_a_constant_column_stays_finite(trips: Transformed) -> None:
     assert np.isfinite(trips.transform(trips.train)["constant"]).all()
 
 
+def test_no_column_is_lost_to_what_is_made_of_another() -> None:
+    """In a table that has flags and lengths of its own, under the names that ours would have."""
+    names = ("age", "wave", "age_missing", "wave_length", "wave_length_", "y")
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": "regression",
+            "features": {
+                **{name: {"type": "numeric", "scaling": "none"} for name in names},
+                "wave": {"type": "sequence", "length": 2},
+            },
+        }
+    )
+    with tf.Graph().as_default():
+        inputs = {
+            name: tf.compat.v1.sparse_placeholder(tf.float32, [None, 2])
+            if name in ("age", "wave")
+            else tf.compat.v1.placeholder(tf.float32, [None, 1])
+            for name in names
+        }
+        outputs = preprocessing_fn(inputs, settings.to_custom_config())
+    assert outputs.keys() == inputs.keys() | {"age_missing_", "wave_length__"}
+
+
 def test_categories_are_indexed_by_frequency_and_missing_is_one_of_them(trips: Transformed) -> None:
     names = ["Ace", "Best", "City", None, "", "never seen", "nor this"]
     indices = trips.transform([FULL | {"company": name} for name in names])["company"][:, 0]
@@ -258,8 +282,8 @@ def test_very_many_numbers_become_one_vector(
     )
     data = run_transform(tmp_path, rows, rows[:8], settings)
     transformed = data.transform(rows)
-    assert set(transformed) == {numeric.PACKED, "y"}
-    vector = transformed[numeric.PACKED]
+    assert set(transformed) == {"all_numbers", "y"}
+    vector = transformed["all_numbers"]
     assert vector.shape == (80, 4)
     for place, name in enumerate("ab"):
         column = np.array([row[name] for row in rows])

@@ -55,7 +55,7 @@ class BaseFeature(Settings):
 
         Returns:
           Dense tensors, [batch, ...] each: one by the name of each column, and others by names
-          that begin with it.
+          that begin with it and have `names.BESIDE` next, so that no column is called so.
 
         Raises:
           DataError: if a column holds what the type cannot use.

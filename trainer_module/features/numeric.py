@@ -9,6 +9,7 @@ from pydantic import AllowInfNan, Field, model_validator
 
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
+from trainer_module.features.names import PACKED
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 MOST_SEPARATE = 200
 """Of more columns of numbers one vector is made: TensorFlow Transform looks at each pair of what
 goes in and what comes out, which takes hours for thousands of both."""
-PACKED = "all_numbers"
-"""The name of that vector: scores in the order of the columns' names, then the flags."""
 
 Finite = Annotated[float, AllowInfNan(False)]
 

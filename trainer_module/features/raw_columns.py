@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from trainer_module.features.names import MISSING_SUFFIX
+
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
 MISSING_INTEGER = tf.int64.min
@@ -15,8 +17,6 @@ MISSING_INTEGER = tf.int64.min
 
 
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
-MISSING_SUFFIX = "_missing"
-"""Ends the name of the 0/1 feature that flags a missing value of an optional column."""
 
 
 def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, tf.Tensor]:
