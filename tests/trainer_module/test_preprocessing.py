@@ -14,6 +14,7 @@ from trainer_data import Transformed, make_image, run_transform
 from trainer_module import vocabulary
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.features import numeric
+from trainer_module.features.raw_columns import dense_strings
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
@@ -109,6 +110,12 @@ def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
     message = r"'area' is int64, and it is not known .* \(reshape or change what goes in, not what"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(tft.TFTransformOutput(str(tmp_path)), Task.REGRESSION, "price")
+
+
+def test_numbers_that_differ_are_different_categories() -> None:
+    numbers = tf.constant([[1e-7], [2e-7], [0.5], [1e12], [1e30], [float("nan")], [-0.0]])
+    texts = [text.decode() for text in dense_strings(numbers).numpy().ravel()]
+    assert texts == ["1e-07", "2e-07", "0.5", "999999995904", "1e+30", "", "0"]
 
 
 def test_integers_can_be_categories(trips: Transformed) -> None:
