@@ -18,6 +18,7 @@ from trainer_module.features.raw_columns import dense_strings
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
+from trainer_module.trees.columns import columns_of
 from trainer_module.vocabulary import ByFrequency, ClassOrder, Counts, Order
 
 FULL = {
@@ -301,3 +302,5 @@ def test_very_many_numbers_become_one_vector(
     np.testing.assert_array_equal(vector[:, 3], missing)
     (feature,) = data.problem.features
     assert (feature.kind, feature.shape) == ("numeric", (4,))
+    assert feature.places == ("a", "b", "c", "c_missing")
+    assert [column.label for column in columns_of(data.problem)] == list(feature.places)
