@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -120,12 +120,13 @@ class Problem:
         """
         for role, column in {"label": label, "weight": weight or label}.items():
             _check_returned(role, column, tft_output.transformed_feature_spec())
-        sizes, raw = _vocabulary_sizes(tft_output), tft_output.raw_feature_spec()
+        sizes = _vocabulary_sizes(tft_output)
         features = tuple(
             _with_places(
                 _feature(name, spec, sizes, (declared or {}).get(name)),
-                {n: spec for n, spec in raw.items() if n not in (label, weight)},
+                tft_output,
                 declared or {},
+                (label, weight),
             )
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
             if name not in (label, weight)
@@ -205,20 +206,25 @@ def _feature(
 
 
 def _with_places(
-    feature: TransformedFeature, raw: Mapping[str, Any], declared: Mapping[str, Any]
+    feature: TransformedFeature,
+    tft_output: tft.TFTransformOutput,
+    declared: Mapping[str, Any],
+    aside: Collection[str | None],
 ) -> TransformedFeature:
     """The feature with the names of its numbers, if there is one for each.
 
     Args:
       feature: without.
-      raw: how TensorFlow parses the columns that it may be made of.
-      declared: what the config says of them.
+      tft_output: what Transform gave.
+      declared: what the config says of columns.
+      aside: columns that are no features.
     """
     name = feature.name
     if name in declared:
         places = declared[name].place_names(name)
     elif name.startswith(PACKED.replace(BESIDE, "_")):
-        places = _packed_places(raw, declared)
+        raw = tft_output.raw_feature_spec()
+        places = _packed_places({n: raw[n] for n in raw if n not in aside}, declared)
     else:
         places = ()
     return replace(feature, places=places) if (len(places),) == feature.shape else feature
