@@ -18,6 +18,7 @@ import tensorflow as tf
 from trainer_module.errors import DataError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.categorical import CategoricalFeature
+from trainer_module.features.names import free_name
 from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import is_own, transform_own
 from trainer_module.features.raw_columns import AnyTensor, dense_numbers
@@ -61,12 +62,14 @@ def transform_features(
         if features and feature_class(kind).is_input:
             needed = {column for name, f in features.items() for column in f.columns_of(name)}
             columns = {name: inputs[name] for name in sorted(needed)}
+            taken = {*inputs, *chosen, *transformed}
             transform = (
-                functools.partial(transform_own, kind)
+                functools.partial(transform_own, kind, taken=taken)
                 if is_own(kind)
                 else feature_class(kind).transform
             )
-            transformed |= transform(columns, features)
+            outputs = transform(columns, features)
+            transformed |= {free_name(name, taken): output for name, output in outputs.items()}
     return transformed
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +18,8 @@ from trainer_module import vocabulary
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import BaseFeature
+from trainer_module.features.names import BESIDE, PACKED
+from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.tasks import as_task
 from trainer_module.tasks.base import BaseTask, Task
 
@@ -36,6 +39,10 @@ class TransformedFeature:
     """Whether its places are several values of a row rather than one each; index 0 is none."""
     encoding: str | None = None
     """How the config wants indices encoded: embedding or one_hot; None: as the model has it."""
+    indices_of: str = ""
+    """What indices count where their number alone tells, such as the buckets of a hash."""
+    places: tuple[str, ...] = ()
+    """What each number of an example is called; none where they count up."""
 
     @property
     def dtype(self) -> tf.DType:
@@ -115,7 +122,12 @@ class Problem:
             _check_returned(role, column, tft_output.transformed_feature_spec())
         sizes = _vocabulary_sizes(tft_output)
         features = tuple(
-            _feature(name, spec, sizes, (declared or {}).get(name))
+            _with_places(
+                _feature(name, spec, sizes, (declared or {}).get(name)),
+                tft_output,
+                declared or {},
+                (label, weight),
+            )
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
             if name not in (label, weight)
         )
@@ -182,7 +194,8 @@ def _feature(
     for kind in [declared.type, *FEATURES] if declared else FEATURES:
         if feature_class(kind).matches(dtype, shape, indices):
             many, encoding = (getattr(declared, key, None) for key in ("many", "encoding"))
-            return TransformedFeature(name, kind, shape, indices, bool(many), encoding)
+            counted = declared.indices_of if declared else ""
+            return TransformedFeature(name, kind, shape, indices, bool(many), encoding, counted)
     if spec.dtype == tf.int64:
         raise TrainingError(
             f"transformed feature {name!r} is int64, and it is not known how many values it has: "
@@ -190,6 +203,44 @@ def _feature(
             "(reshape or change what goes in, not what comes out), or cast it to float32."
         )
     raise TrainingError(f"transformed feature {name!r} is {dtype}; a model takes float32 or int64.")
+
+
+def _with_places(
+    feature: TransformedFeature,
+    tft_output: tft.TFTransformOutput,
+    declared: Mapping[str, Any],
+    aside: Collection[str | None],
+) -> TransformedFeature:
+    """The feature with the names of its numbers, if there is one for each.
+
+    Args:
+      feature: without.
+      tft_output: what Transform gave.
+      declared: what the config says of columns.
+      aside: columns that are no features.
+    """
+    name = feature.name
+    if name in declared:
+        places = declared[name].place_names(name)
+    elif name.startswith(PACKED.replace(BESIDE, "_")):
+        raw = tft_output.raw_feature_spec()
+        places = _packed_places({n: raw[n] for n in raw if n not in aside}, declared)
+    else:
+        places = ()
+    return replace(feature, places=places) if (len(places),) == feature.shape else feature
+
+
+def _packed_places(raw: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple[str, ...]:
+    """What Transform made one vector of; columns that nobody has declared are as their dtype is."""
+    numbers = {
+        name: declared.get(name, NumericFeature(type="numeric"))
+        for name, spec in raw.items()
+        if name in declared or spec.dtype != tf.string
+    }
+    numbers = {name: f for name, f in numbers.items() if isinstance(f, NumericFeature)}
+    is_dense = {n: isinstance(raw[n], tf.io.FixedLenFeature) for n in numbers}
+    widths = {n: math.prod(raw[n].shape) if is_dense[n] else 1 for n in numbers}
+    return packed_places(numbers, widths, [n for n in numbers if not is_dense[n]])
 
 
 def _check_returned(role: str, column: str, spec: Iterable[str]) -> None:

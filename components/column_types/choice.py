@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from trainer_module.errors import DataError
+from trainer_module.features.own import is_own
 from trainer_module.settings import SETTINGS_KEY, Feature
 
 _FEATURE: TypeAdapter[Any] = TypeAdapter(Feature)
@@ -114,6 +115,9 @@ def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise _unusable(tag, column, origin, f"{key}: {first['msg']}".lstrip(": ")) from None
+    if is_own(settings["type"]):
+        # The cache knows the code behind the types in the config, not in a schema.
+        raise _unusable(tag, column, origin, "a type of yours is named under features: in the YAML")
     return dict(settings)
 
 

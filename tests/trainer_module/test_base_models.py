@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from test_loops import Interrupt
 from trainer_data import Transformed, read_record
 from warm_data import (
@@ -20,8 +21,9 @@ from warm_data import (
 
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS
+from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import Loop
-from trainer_module.warm_start.axes import Axis
+from trainer_module.warm_start.axes import Axis, find_axes
 from trainer_module.warm_start.description import (
     DESCRIPTION_FILE,
     DescribedWeight,
@@ -102,6 +104,32 @@ def test_descriptions_survive_odd_values(tmp_path: Path) -> None:
     write_description(description, str(tmp_path))
     assert read_description(str(tmp_path)) == description
     assert len(set(values)) == len(values)
+
+
+def test_buckets_of_one_number_mean_the_same() -> None:
+    """As long as they are of the same hash; where nobody knows what indices are, none do."""
+    keys = {
+        (name, indices): Description(
+            "mlp", "binary", (), (), (Feature("a", "categorical", (1,), indices, None, name),), {}
+        ).keys(Axis("vocabulary", "a"), indices)
+        for name, indices in [("hash", 3), ("hash", 4), ("hash of b, c", 3), ("", 3)]
+    }
+    assert len(set(keys["hash", 3])) == 3
+    assert set(keys["hash", 3]).isdisjoint(keys["hash", 4])
+    assert set(keys["hash", 3]).isdisjoint(keys["hash of b, c", 3])
+    assert keys["", 3] is None
+
+
+def test_numbers_side_by_side_follow_their_names() -> None:
+    def axis_of(*places: str) -> Axis:
+        features = (TransformedFeature("all_numbers", "numeric", (len(places),), places=places),)
+        problem = Problem("binary", "y", ("no", "yes"), features)
+        inputs = problem.make_inputs()
+        output = tf_keras.layers.Dense(1, name="output")(inputs["all_numbers"])
+        model = tf_keras.Model(inputs, output)
+        return find_axes(model, problem)["output/kernel"][0]
+
+    assert axis_of("age", "fare").parts == (("age", 1), ("fare", 1))
 
 
 @pytest.mark.parametrize("strategy", ["default", "mirrored"])

@@ -14,9 +14,11 @@ from trainer_data import Transformed, make_image, run_transform
 from trainer_module import vocabulary
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.features import numeric
+from trainer_module.features.raw_columns import dense_strings
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainerSettings
+from trainer_module.trees.columns import columns_of
 from trainer_module.vocabulary import ByFrequency, ClassOrder, Counts, Order
 
 FULL = {
@@ -61,6 +63,30 @@ def test_a_constant_column_stays_finite(trips: Transformed) -> None:
     assert np.isfinite(trips.transform(trips.train)["constant"]).all()
 
 
+def test_no_column_is_lost_to_what_is_made_of_another() -> None:
+    """In a table that has flags and lengths of its own, under the names that ours would have."""
+    names = ("age", "wave", "age_missing", "wave_length", "wave_length_", "y")
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "y",
+            "task": "regression",
+            "features": {
+                **{name: {"type": "numeric", "scaling": "none"} for name in names},
+                "wave": {"type": "sequence", "length": 2},
+            },
+        }
+    )
+    with tf.Graph().as_default():
+        inputs = {
+            name: tf.compat.v1.sparse_placeholder(tf.float32, [None, 2])
+            if name in ("age", "wave")
+            else tf.compat.v1.placeholder(tf.float32, [None, 1])
+            for name in names
+        }
+        outputs = preprocessing_fn(inputs, settings.to_custom_config())
+    assert outputs.keys() == inputs.keys() | {"age_missing_", "wave_length__"}
+
+
 def test_categories_are_indexed_by_frequency_and_missing_is_one_of_them(trips: Transformed) -> None:
     names = ["Ace", "Best", "City", None, "", "never seen", "nor this"]
     indices = trips.transform([FULL | {"company": name} for name in names])["company"][:, 0]
@@ -85,6 +111,12 @@ def test_indices_whose_range_is_lost_are_refused(tmp_path: Path) -> None:
     message = r"'area' is int64, and it is not known .* \(reshape or change what goes in, not what"
     with pytest.raises(TrainingError, match=message):
         Problem.from_transform(tft.TFTransformOutput(str(tmp_path)), Task.REGRESSION, "price")
+
+
+def test_numbers_that_differ_are_different_categories() -> None:
+    numbers = tf.constant([[1e-7], [2e-7], [0.5], [1e12], [1e30], [float("nan")], [-0.0]])
+    texts = [text.decode() for text in dense_strings(numbers).numpy().ravel()]
+    assert texts == ["1e-07", "2e-07", "0.5", "999999995904", "1e+30", "", "0"]
 
 
 def test_integers_can_be_categories(trips: Transformed) -> None:
@@ -258,8 +290,8 @@ def test_very_many_numbers_become_one_vector(
     )
     data = run_transform(tmp_path, rows, rows[:8], settings)
     transformed = data.transform(rows)
-    assert set(transformed) == {numeric.PACKED, "y"}
-    vector = transformed[numeric.PACKED]
+    assert set(transformed) == {"all_numbers", "y"}
+    vector = transformed["all_numbers"]
     assert vector.shape == (80, 4)
     for place, name in enumerate("ab"):
         column = np.array([row[name] for row in rows])
@@ -270,3 +302,5 @@ def test_very_many_numbers_become_one_vector(
     np.testing.assert_array_equal(vector[:, 3], missing)
     (feature,) = data.problem.features
     assert (feature.kind, feature.shape) == ("numeric", (4,))
+    assert feature.places == ("a", "b", "c", "c_missing")
+    assert [column.label for column in columns_of(data.problem)] == list(feature.places)

@@ -19,6 +19,7 @@ from pipeline.config.reference import config_reference
 from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from trainer_module.errors import ConfigError
+from trainer_module.features.raw_columns import dense_strings
 from trainer_module.losses import make_loss
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem, TransformedFeature
@@ -255,6 +256,41 @@ def test_classes_in_order_lie_between_thresholds() -> None:
     loss = make_loss(problem, None)(tf.constant([[0], [3], [2], [3]]), tf.constant(output))
     expected = -np.log(np.clip(output[range(4), [0, 3, 2, 3]], 1e-7, 1))
     assert float(loss) == pytest.approx(expected.mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("order", "labels"),
+    [
+        ([100_000, 1_000_000, 10_000_000], np.array([100_000, 1_000_000, 10_000_000])),
+        ([1, 2, 16_777_216], np.array([1, 2, 16_777_216], np.float32)),
+        (["0.5", "1", "1e-07"], np.array([0.5, 1, 1e-7], np.float32)),
+        (["0.3", "1.5", "2"], np.array([b"0.3", b"1.5", b"2"])),
+    ],
+)
+def test_an_order_takes_its_own_classes(order: list, labels: np.ndarray) -> None:
+    task = OrdinalTask(kind="ordinal", order=order)
+    assert task.takes(labels).all()
+    texts = dense_strings(tf.constant(labels[:, np.newaxis])).numpy().ravel()
+    assert [text.decode() for text in texts] == list(task.names)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ("[no, yes, 2]", "YAML reads yes, no, on and off as true and false; put such words in quo"),
+        (
+            "[0.5, 1, 1.5]",
+            "0.5 is neither text nor a whole number; put a fraction in quo",
+        ),
+        ("[1, null, 2]", "None is neither text nor a whole number; put a fraction"),
+        ("[1, '1', 2]", "each class is named once"),
+    ],
+)
+def test_an_order_of_what_is_no_class_is_refused_in_a_sentence(order: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f"task={{kind: ordinal, order: {order}}}", "evaluate={}")
+    assert f"]; {message}" in str(caught.value)
+    assert str(caught.value).count("task.order: found [") == 1
 
 
 def test_classes_are_numbered_in_their_order_and_a_rare_one_is_said(tmp_path: Path) -> None:

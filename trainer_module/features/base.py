@@ -39,6 +39,19 @@ class BaseFeature(Settings):
         """Whether a row of the column holds several values, as a request has to bring them."""
         return False
 
+    @property
+    def indices_of(self) -> str:
+        """What indices count, such as the buckets of a hash, where their number alone tells.
+
+        Empty where they are those of a vocabulary, or there are none.
+        """
+        return ""
+
+    def place_names(self, name: str) -> tuple[str, ...]:
+        """What people call each number of a feature; none where they count up."""
+        del name
+        return ()
+
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The raw columns that the feature of a name is made of."""
         return (name,)
@@ -55,7 +68,7 @@ class BaseFeature(Settings):
 
         Returns:
           Dense tensors, [batch, ...] each: one by the name of each column, and others by names
-          that begin with it.
+          that begin with it and have `names.BESIDE` next, so that no column is called so.
 
         Raises:
           DataError: if a column holds what the type cannot use.

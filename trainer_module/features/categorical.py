@@ -53,6 +53,11 @@ class CategoricalFeature(BaseFeature):
         """Unless a text holds all of them."""
         return self.many and self.separator is None
 
+    @property
+    def indices_of(self) -> str:
+        """Those of the hash, if there is one."""
+        return "hash" if self.hash_buckets else ""
+
     @classmethod
     def transform(
         cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]

@@ -29,6 +29,11 @@ class CrossFeature(BaseFeature):
     hash_buckets: PositiveInt = 1000
     """Combinations are hashed into this many indices."""
 
+    @property
+    def indices_of(self) -> str:
+        """Those of the hash of these columns."""
+        return f"hash of {', '.join(self.of)}"
+
     def columns_of(self, name: str) -> tuple[str, ...]:
         """Those that are crossed."""
         del name

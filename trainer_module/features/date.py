@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from trainer_module.features.raw_columns import AnyTensor
 
 Part = Literal["age", "year", "month", "day", "weekday", "hour"]
+_STRAIGHT = ("age", "year")
+"""Parts that do not go round."""
 _PER_DAY = {"days": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 
 
@@ -62,6 +64,14 @@ class DateFeature(BaseFeature):
         if self.format is not None:
             return {self.format: Form.parse(self.format).pattern}
         return {form.layout: form.pattern for _, form in candidates()}
+
+    def place_names(self, name: str) -> tuple[str, ...]:
+        """The parts; those that go round have two."""
+        return tuple(
+            f"{name}[{place}]"
+            for part in self.chosen_parts
+            for place in ((part,) if part in _STRAIGHT else (f"{part} sin", f"{part} cos"))
+        )
 
     def columns_of(self, name: str) -> tuple[str, ...]:
         """The column itself, and the one that its age is taken against."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AllowInfNan, Field, model_validator
 
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
+from trainer_module.features.names import BESIDE, MISSING_SUFFIX, PACKED
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -18,10 +19,29 @@ if TYPE_CHECKING:
 MOST_SEPARATE = 200
 """Of more columns of numbers one vector is made: TensorFlow Transform looks at each pair of what
 goes in and what comes out, which takes hours for thousands of both."""
-PACKED = "all_numbers"
-"""The name of that vector: scores in the order of the columns' names, then the flags."""
 
 Finite = Annotated[float, AllowInfNan(False)]
+
+
+def packed_places(
+    features: Mapping[str, NumericFeature], widths: Mapping[str, int], with_gaps: Collection[str]
+) -> tuple[str, ...]:
+    """What the numbers of the vector `PACKED` are called.
+
+    Args:
+      features: all columns of numbers, by name.
+      widths: how many numbers a row of each has.
+      with_gaps: the columns that had gaps in the first data.
+    """
+    plain = [name for name in sorted(features) if features[name].is_plain]
+    flagged = [n for n in sorted(features) if n in with_gaps and features[n].buckets is None]
+    places = [*plain, *(name + MISSING_SUFFIX for name in flagged)]
+    of = [*plain, *flagged]
+    return tuple(
+        label.replace(BESIDE, "_") + (f"[{i}]" if widths[name] > 1 else "")
+        for label, name in zip(places, of, strict=True)
+        for i in range(widths[name])
+    )
 
 
 class NumericFeature(BaseFeature):
@@ -57,6 +77,11 @@ class NumericFeature(BaseFeature):
         """Whether it is a z-score, of its logarithm perhaps, with the mean where it is missing."""
         is_score = self.scaling in ("z_score", "log") and self.fill == "mean"
         return is_score and self.buckets is None
+
+    @property
+    def indices_of(self) -> str:
+        """Ranges, if it is made a category."""
+        return "ranges" if self.buckets else ""
 
     @classmethod
     def transform(

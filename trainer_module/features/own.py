@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, ValidationError
@@ -55,9 +55,18 @@ def load_feature(path: str) -> type[BaseFeature]:
 
 
 def transform_own(
-    path: str, columns: Mapping[str, AnyTensor], features: Mapping[str, BaseFeature]
+    path: str,
+    columns: Mapping[str, AnyTensor],
+    features: Mapping[str, BaseFeature],
+    taken: Collection[str] = (),
 ) -> dict[str, tf.Tensor]:
     """What the class at an import path makes of the columns of its type.
+
+    Args:
+      path: the import path.
+      columns: raw, by name.
+      features: the settings of those of the type, by name.
+      taken: the names of all columns and of what other types gave.
 
     Raises:
       TrainingError: it raises, or returns what no model can use.
@@ -71,6 +80,8 @@ def transform_own(
             list(features),
             f"transform returned a {type(outputs).__name__}, not a dictionary of tensors by name",
         )
+    for name in outputs:
+        _check_name(path, features, name, taken)
     rows = _count_rows(next(iter(columns.values())))
     return {name: _check(path, features, name, output, rows) for name, output in outputs.items()}
 
@@ -92,6 +103,20 @@ def _call(path: str, names: list[str], function: Callable[[], Result]) -> Result
         said = " ".join(str(error).split()) or "no message"
         place = f"{frame.filename}, line {frame.lineno}"
         raise _error(path, names, f"{type(error).__name__}: {said} ({place})") from error
+
+
+def _check_name(
+    path: str, features: Mapping[str, BaseFeature], name: str, taken: Collection[str]
+) -> None:
+    """Keeps an output from taking the place of another column."""
+    if name in features:
+        return
+    right = "right are names that begin with the feature's, and that no other column has"
+    if name in taken:
+        found = f"it returned {name!r}, which another column is called"
+        raise _error(path, list(features), f"{found}; {right}")
+    if not any(name.startswith(feature) for feature in features):
+        raise _error(path, list(features), f"it returned {name!r}; {right}")
 
 
 def _check(

@@ -8,6 +8,9 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from trainer_module.features.names import MISSING_SUFFIX
+from trainer_module.features.number_texts import DIGITS, LARGEST_WHOLE
+
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
 MISSING_INTEGER = tf.int64.min
@@ -15,8 +18,6 @@ MISSING_INTEGER = tf.int64.min
 
 
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
-MISSING_SUFFIX = "_missing"
-"""Ends the name of the 0/1 feature that flags a missing value of an optional column."""
 
 
 def flag_missing(name: str, column: AnyTensor, missing: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -102,8 +103,11 @@ def _as_string(values: tf.Tensor) -> tf.Tensor:
     if values.dtype.is_integer:
         values = tf.cast(values, tf.int64)
         return tf.where(values == MISSING_INTEGER, "", tf.strings.as_string(values))
-    whole = tf.strings.as_string(tf.cast(tf.math.round(values), tf.int64))
-    text = tf.where(values == tf.math.round(values), whole, tf.strings.as_string(values))
+    fits = tf.abs(values) < tf.cast(LARGEST_WHOLE, values.dtype)
+    is_whole = (values == tf.math.round(values)) & fits
+    whole = tf.strings.as_string(tf.cast(tf.where(is_whole, values, 0), tf.int64))
+    short = tf.strings.as_string(values, precision=DIGITS, shortest=True)
+    text = tf.where(is_whole, whole, short)
     return tf.where(tf.math.is_nan(values), "", text)
 
 

@@ -9,14 +9,12 @@ from pydantic import Field, PositiveInt
 
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
+from trainer_module.features.names import LENGTH_SUFFIX
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import AnyTensor
-
-LENGTH_SUFFIX = "_length"
-"""Ends the name of the feature that says how full a sequence is, 0 to 1."""
 
 
 class SequenceFeature(BaseFeature):

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from trainer_module.features.number_texts import as_text
 from trainer_module.tasks.base import NUMBER_METRICS, Metric
 from trainer_module.tasks.classes import ManyClassTask
 from trainer_module.tasks.multiclass import METRICS
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
     from trainer_module.problem import Problem
 
 
+def _check_classes(order: object) -> object:
+    for value in order if isinstance(order, list) else []:
+        if isinstance(value, bool):
+            raise ValueError(
+                "YAML reads yes, no, on and off as true and false; put such words in quotes"
+            )
+        # A whole number may have come by way of JSON, as a float.
+        is_whole = isinstance(value, int | float) and float(value).is_integer()
+        if not (isinstance(value, str) or is_whole):
+            raise ValueError(
+                f"{value} is neither text nor a whole number; put a fraction in quotes"
+            )
+    return order
+
+
 def _check_order(order: list[str | int]) -> list[str | int]:
     if len(set(map(str, order))) < len(order):
         raise ValueError("each class is named once")
@@ -31,7 +47,9 @@ class OrdinalTask(ManyClassTask):
     """One of several classes that have an order: to be off by two is worse than by one."""
 
     kind: Literal["ordinal"]
-    order: Annotated[list[str | int], AfterValidator(_check_order)] = Field(min_length=3)
+    order: Annotated[
+        list[str | int], BeforeValidator(_check_classes), AfterValidator(_check_order)
+    ] = Field(min_length=3)
     """The classes from the lowest to the highest, such as `[low, mid, high]`."""
     otherwise: ClassVar[str] = "multiclass"
 
@@ -48,7 +66,7 @@ class OrdinalTask(ManyClassTask):
     def takes(self, labels: np.ndarray) -> np.ndarray:
         """Those of the order."""
         values, places = np.unique(labels, return_inverse=True)
-        texts = [v.decode(errors="replace") if isinstance(v, bytes) else f"{v:g}" for v in values]
+        texts = [v.decode(errors="replace") if isinstance(v, bytes) else as_text(v) for v in values]
         return np.isin(texts, self.names)[places]
 
     def metrics(self) -> Mapping[str, Metric]:

@@ -28,10 +28,14 @@ class Column:
     codes: int = 0
     """How many codes a category has: 0 for any value that no tree may know, then a code for each
     index of the vocabulary. 0 for a number."""
+    name: str = ""
+    """Its own, where the feature's numbers have names."""
 
     @property
     def label(self) -> str:
         """What people call it."""
+        if self.name:
+            return self.name
         return self.feature if self.width == 1 else f"{self.feature}[{self.place}]"
 
 
@@ -43,6 +47,7 @@ def columns_of(problem: Problem) -> tuple[Column, ...]:
             place,
             math.prod(feature.shape),
             min(feature.vocabulary_size, MOST_CODES - 1) + 1 if feature.vocabulary_size else 0,
+            feature.places[place] if feature.places else "",
         )
         for feature in problem.features
         for place in range(math.prod(feature.shape))

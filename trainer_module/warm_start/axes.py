@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,7 +44,7 @@ def find_axes(model: tf_keras.Model, problem: Problem) -> Axes:
     _mark_outputs(model, problem, axes, is_graph)
     _mark_embeddings(model, problem, axes)
     if is_graph:
-        _mark_columns(model, axes)
+        _mark_columns(model, axes, {f.name: f.places for f in problem.features if f.places})
     return axes
 
 
@@ -98,14 +98,14 @@ def _embedded(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
     return None
 
 
-def _mark_columns(model: tf_keras.Model, axes: Axes) -> None:
+def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[str, ...]]) -> None:
     for layer in model.layers:
         tensor = _single_input(layer)
         if isinstance(layer, tf_keras.Sequential) and layer.layers:
             layer = layer.layers[0]
         if tensor is None or tensor.shape.rank != 2:
             continue
-        parts = tuple(_joined(tensor))
+        parts = tuple(_apart(_joined(tensor), places))
         for weight, place in _column_axes(layer).items():
             variable = getattr(layer, weight)
             # On parameter servers it may lie in shards, which bear its name.
@@ -133,6 +133,18 @@ def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
         yield from ((name, width * times) for name, width in _joined(inputs[0]))
     else:
         yield layer.name, tensor.shape[1:].num_elements() or 0
+
+
+def _apart(
+    parts: Iterable[tuple[str, int]], places: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, int]]:
+    """The same with the numbers of a feature one by one, where they have names."""
+    for name, width in parts:
+        labels = places.get(name, ())
+        if labels and width % len(labels) == 0:
+            yield from ((label, width // len(labels)) for label in labels)
+        else:
+            yield name, width
 
 
 def _single_input(layer: tf_keras.layers.Layer) -> Any | None:

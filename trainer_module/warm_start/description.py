@@ -35,6 +35,9 @@ class Feature:
 
     Bytes that are no UTF-8 are single surrogates, by Python's `surrogateescape`.
     """
+    indices_of: str = ""
+    """categorical: what indices count where their number alone tells, such as the buckets of a
+    hash; empty for a vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,11 @@ class Description:
 
     def _values(self, name: str) -> list[Hashable] | None:
         feature = self.feature(name)
-        if feature is None or feature.vocabulary is None:
+        if feature is None:
+            return None
+        if feature.indices_of:
+            return [(feature.indices_of, feature.indices, i) for i in range(feature.indices)]
+        if feature.vocabulary is None:
             return None
         buckets = feature.indices - len(feature.vocabulary)
         # Which values share a bucket depends on how many buckets there are.
@@ -121,7 +128,14 @@ def describe_model(
         classes=problem.classes,
         outputs=problem.target.outputs(problem.classes),
         features=tuple(
-            Feature(f.name, f.kind, f.shape, f.vocabulary_size, _vocabulary(tft_output, f.name))
+            Feature(
+                f.name,
+                f.kind,
+                f.shape,
+                f.vocabulary_size,
+                _vocabulary(tft_output, f.name),
+                f.indices_of,
+            )
             for f in problem.features
         ),
         weights={
@@ -171,6 +185,7 @@ def _from_json(value: Mapping[str, Any]) -> Description:
                 tuple(item["shape"]),
                 item["indices"],
                 None if item["vocabulary"] is None else tuple(item["vocabulary"]),
+                item.get("indices_of", ""),
             )
             for item in value["features"]
         ),

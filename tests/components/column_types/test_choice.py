@@ -74,6 +74,7 @@ def test_a_person_may_edit_an_annotation(schema: schema_pb2.Schema) -> None:
     [
         ("""tag: '{"type": "ignored"}'""", "'ignored'"),
         ("""tag: '{"type": ignore}'""", "it is no JSON"),
+        ("""tag: '{"type": "own_types.Money"}'""", "a type of yours is named under features: in"),
         ("""tag: '{"type": "categorical", "size": 9}'""", "size: Extra inputs are not permitted"),
     ],
 )

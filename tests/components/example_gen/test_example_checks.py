@@ -75,7 +75,10 @@ def test_a_count_that_is_none(tmp_path, refusal, odd, shown):
     assert message.endswith("or choose task: regression.")
 
 
-@pytest.mark.parametrize(("order", "odd"), [(["low", "mid", "high"], "hgih"), ([1, 2, 3], 4)])
+@pytest.mark.parametrize(
+    ("order", "odd"),
+    [(["low", "mid", "high"], "hgih"), ([1, 2, 3], 4), ([100_000, 1_000_000, 20_000_001], 7)],
+)
 def test_a_class_that_the_order_lacks(tmp_path, refusal, order, odd):
     write(tmp_path, [*order * 7, odd, *order * 7])
     message = refusal(tmp_path, task={"kind": "ordinal", "order": order})

@@ -64,4 +64,17 @@ class Flat(Money):
         return {name: v[:, 0] for name, v in outputs.items()}
 
 
+class Elsewhere(Money):
+    @classmethod
+    def transform(cls, columns, features):
+        outputs = super().transform(columns, features)
+        return {**outputs, "y": outputs["price"]}
+
+
+class Nameless(Money):
+    @classmethod
+    def transform(cls, columns, features):
+        return {"rate": next(iter(super().transform(columns, features).values()))}
+
+
 NotAType = dict

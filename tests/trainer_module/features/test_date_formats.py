@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainer_module.features.date import DateFeature
 from trainer_module.features.date_formats import Form, find_format
 
 
@@ -70,3 +71,8 @@ def test_a_format_that_cannot_be_read(date_format: str, message: str) -> None:
 def test_a_time_ends_a_format(tail: str) -> None:
     form = Form.parse(f"%d. %B %Y{tail}")
     assert (form.layout, form.has_time) == ("%d. %b %Y", bool(tail))
+
+
+def test_each_number_of_a_date_has_a_name() -> None:
+    feature = DateFeature(type="date", parts=["age", "weekday"])
+    assert feature.place_names("due") == ("due[age]", "due[weekday sin]", "due[weekday cos]")

@@ -61,6 +61,8 @@ def test_the_one_of_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("Worded", "it returned strings as 'price'; a model takes float32, or int64 of a voc"),
         ("Listed", "transform returned a list, not a dictionary of tensors by name"),
         ("Flat", r"it returned 'price' of shape \(3,\); right is \[rows, n\] or more"),
+        ("Elsewhere", "it returned 'y', which another column is called; right are names that beg"),
+        ("Nameless", r"it returned 'rate'; right are names that begin with the feature's, and "),
         ("Shrinking", "it returned another number of rows as 'price' than it got"),
     ],
 )  # fmt: skip
