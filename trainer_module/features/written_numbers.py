@@ -1,7 +1,7 @@
 """How people write numbers: thousands apart, with a currency or a unit, in per cent, as a time.
 
-Patterns are of RE2 and of Python's `re` alike, so that the same ones decide in files and in the graph
-of a model. Nothing here imports TensorFlow.
+Patterns are of RE2 and of Python's `re` alike, so that the same ones decide in files and in the
+graph of a model. Nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CODES = (
 )
 _CURRENCY = rf"(?:[a-z]{{0,3}}[{_SIGNS}]|(?:{'|'.join(_CODES)})\.?)"
 _UNIT = r"%|‰|°[cf]?|/\d{1,3}|/?[a-zµ][a-zµ²³/]*\.?(?: [a-z]+){0,2}"
-_DIGITS = r"(?:\d(?:[\d.,'’ \u00a0\u202f]*\d)?|[.,]\d+)(?:e[+-]?\d{1,2})?"
+_DIGITS = r"(?:\d(?:[\d.,'\u2019 \u00a0\u202f]*\d)?|[.,]\d+)(?:e[+-]?\d{1,2})?"
 _LOOSE = re.compile(
     rf"\(?[+{MINUS}]?\s*({_CURRENCY})?\s*[+{MINUS}]?({_DIGITS})(\s*)({_CURRENCY}|{_UNIT})?-?\)?",
     re.IGNORECASE | re.ASCII,
@@ -140,7 +140,7 @@ def _mixes(found: Sequence[re.Match[str]], unit: str) -> bool:
 def _number(style: Style) -> str:
     """The digits of a number: the thousands all apart in the same way, or not at all."""
     decimal, thousands = (r"\.", ",") if style == "point" else (",", r"\.")
-    separators = (thousands, "['’]", " ", "[\u00a0\u202f]")
+    separators = (thousands, "['\u2019]", " ", "[\u00a0\u202f]")
     apart = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)
     # As in India: 12,34,567.
     apart += rf"|[1-9]\d?(?:{thousands}\d\d)+{thousands}\d{{3}}"

@@ -60,7 +60,7 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
         raise DataError(
             f"Column {name!r} is declared numeric, but {cell.value!r} in row {cell.row} of"
             f" {cell.file} is text (such values: {column.texts}). Write it as a plain number, or"
-            f" read such text by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
+            f" read it by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
             " with the unit that stands beside the numbers if there is one."
         )
     if not column.is_mixed:

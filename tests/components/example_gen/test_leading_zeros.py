@@ -99,7 +99,7 @@ def test_a_part_of_an_array_is_looked_at_by_itself():
 
 def test_amounts_are_refused_as_plain_numbers_with_the_way_to_read_them(tmp_path):
     write(tmp_path, AMOUNTS)
-    with pytest.raises(DataError, match="'1,200' in row 3 of .* is text") as error:
+    with pytest.raises(DataError, match=r"'1,200' in row 3 of .* is text") as error:
         kind_of(tmp_path, number_columns=("code",))
     assert "features: {code: {type: numeric, written: point, unit: $}}" in str(error.value)
 
