@@ -129,7 +129,8 @@ def _written_number(facts: Facts) -> Choice | None:
         return None
     settings = {"type": "numeric", "written": writing.style}
     settings |= {"unit": writing.unit} if writing.unit else {}
-    why = f"numbers in text, such as {facts.examples[0]!r}"
+    shown = next(value for value in facts.examples if writing.fits([value]))
+    why = f"numbers in text, such as {shown!r}"
     odd = next((value for value in facts.examples if not writing.fits([value])), None)
     return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
 

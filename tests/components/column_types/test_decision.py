@@ -119,6 +119,11 @@ CHOICES = {
         "such as '0'; 'n/a' and the like count as missing",
     ),
     "began": ([f"{i % 24:02}:{i % 60:02}:{i % 59:02}" for i in range(ROWS)], "numeric", "'00:00"),
+    "fee": (
+        [*["Free"] * 8, *(f"${i}.99" for i in range(ROWS))],
+        "numeric",
+        "such as '$0.99'; 'Free' and the like count as missing",
+    ),
     "paid in": (pick(["$5", "$7.50", "€9"]), "categorical", "numbers written as text, such as"),
     "doors": (pick(["2", "4", "5"]), "categorical", "numbers written as text"),
     "serial": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "numeric", "numbers in text"),
