@@ -34,7 +34,12 @@ class Choice:
     @property
     def is_by_dtype(self) -> bool:
         """Whether the column is what its numbers or its text make it."""
-        return self.type in ("numeric", "categorical")
+        return self.type in ("numeric", "categorical") and not self.is_written
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the column is of numbers in text."""
+        return "written" in self.settings
 
     @property
     def is_ignored(self) -> bool:
@@ -53,7 +58,7 @@ def annotate(schema: schema_pb2.Schema, choices: Mapping[str, Choice]) -> None:
             continue
         feature.annotation.tag.append(json.dumps(choice.settings, separators=(",", ":")))
         feature.annotation.comment.append(choice.reason)
-        if choice.type in _WITHOUT_VALUES:
+        if choice.type in _WITHOUT_VALUES or choice.is_written:
             feature.ClearField("domain_info")
             kept = [domain for domain in schema.string_domain if domain.name != feature.name]
             del schema.string_domain[:]

@@ -20,6 +20,7 @@ from components.column_types.texts import (
     describe_written_numbers,
     mean_yes_or_no,
 )
+from trainer_module.features.written_numbers import Writing, are_plain, find_writing
 
 _ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -122,6 +123,26 @@ def _yes_or_no(facts: Facts) -> Choice | None:
     return Choice({"type": "boolean"}, f"{shown} mean yes and no")
 
 
+def _written_number(facts: Facts) -> Choice | None:
+    writing = find_writing(facts.examples) if facts.dates is None else None
+    if writing is None or are_digits(facts.examples) or not _are_quantities(facts, writing):
+        return None
+    settings = {"type": "numeric", "written": writing.style}
+    settings |= {"unit": writing.unit} if writing.unit else {}
+    shown = next(value for value in facts.examples if writing.fits([value]))
+    why = f"numbers in text, such as {shown!r}"
+    odd = next((value for value in facts.examples if not writing.fits([value])), None)
+    return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
+
+
+def _are_quantities(facts: Facts, writing: Writing) -> bool:
+    """Whether numbers in text are more than names: bare digits may be, that come up again."""
+    if writing.unit or not (are_plain(facts.examples) or identifies(facts.name)):
+        return True
+    is_named = identifies(facts.name) or names_places(facts.name)
+    return not is_named and facts.distinct * _ROWS_PER_NAME > facts.known
+
+
 def _odd_text(facts: Facts) -> Choice | None:
     """Of numbers or dates that something is wrong with."""
     if facts.dates is not None:
@@ -218,6 +239,7 @@ _TEXT_RULES: tuple[_Rule, ...] = (
     _date,
     _constant,
     _yes_or_no,
+    _written_number,
     _odd_text,
     _sentences,
     _text_identifier,

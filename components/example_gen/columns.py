@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from components.column_types.dates import DAYS_FORMAT
 from trainer_module.features.date_formats import Form
+from trainer_module.features.written_numbers import AMOUNT
 
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
 _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
@@ -41,6 +42,8 @@ _CODES = 0.01
 # A day in digits.
 _DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 
+# So many texts show whether a column may be of amounts.
+_GLANCE = 100
 # Of a value in a message.
 _SHOWN_CHARACTERS = 80
 
@@ -91,6 +94,8 @@ class Column:
     first_padded: Cell | None = None
     widths: tuple[int, int] | None = None
     """Characters of the shortest and the longest whole number."""
+    amounts: int = 0
+    """Texts that are numbers as people write them, such as $1,234.50."""
     days: int = 0
     """Whole numbers that are days, such as 20260131."""
 
@@ -110,8 +115,15 @@ class Column:
         return self.kind is ColumnKind.INT and self.days == self.numbers > 0
 
     @property
+    def are_amounts(self) -> bool:
+        """Whether all that is no plain number is one as people write it, or missing."""
+        return 0 < self.amounts == self.texts - self.placeholders.total()
+
+    @property
     def is_mixed(self) -> bool:
         """Whether there is text among what seem to be numbers for the most part."""
+        if self.are_amounts:
+            return False
         rest = self.texts - self.placeholders.total() - self.comma_numbers
         return self.texts > 0 and self.numbers + self.comma_numbers > rest
 
@@ -128,6 +140,7 @@ class Column:
             self.padded + other.padded,
             self.first_padded or other.first_padded,
             _widest(self.widths, other.widths),
+            self.amounts + other.amounts,
             self.days + other.days,
         )
 
@@ -159,6 +172,7 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
         first_text=Cell(file, first_row + int(texts[0]), value),
         placeholders=_count_placeholders(trimmed),
         comma_numbers=_count_comma_numbers(trimmed),
+        amounts=_count_amounts(trimmed.take(pa.array(texts))),
     )
 
 
@@ -355,6 +369,13 @@ def _count_comma_numbers(texts: pa.StringArray) -> int:
     if not holds_any(texts, b","):
         return 0
     return pc.sum(pc.match_substring_regex(texts, _COMMA_NUMBER)).as_py() or 0
+
+
+def _count_amounts(texts: pa.StringArray) -> int:
+    """Of texts of which the first few may show that there are none."""
+    if len(texts) > _GLANCE and not _count_amounts(texts.slice(0, _GLANCE)):
+        return 0
+    return pc.sum(pc.match_substring_regex(texts, rf"\A(?:{AMOUNT})\z")).as_py() or 0
 
 
 def _has_hexadecimals(values: pa.BinaryArray) -> bool:

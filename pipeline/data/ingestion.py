@@ -37,7 +37,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         weight=config.data.weight or "",
         csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.
-        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix),
+        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix or f.forms()),
         number_columns=tuple(config.columns_of(NumericFeature)),
         features={name: f for name, f in config.features.items() if f.forms()},
         stratify=config.data.stratify,

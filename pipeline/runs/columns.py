@@ -86,7 +86,7 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
     no_features = {config.data.label, config.data.weight}
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
-    facts = [*look_at(columns, look.dates), *look_at_lists(lists)]
+    facts = [*look_at(columns, look.dates, look.total), *look_at_lists(lists)]
     extent = "all" if look.is_all else "the first"
     return ColumnTypes(
         f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",

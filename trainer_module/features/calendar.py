@@ -105,7 +105,10 @@ def make_parts(
 def _find_patterns(
     texts: Mapping[str, tf.Tensor],
 ) -> dict[str, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """The patterns of the first form that all values of the train split match, by column."""
+    """The patterns of the form that most values of the train split match, by column.
+
+    Of those that match as many, the first one; spans may be written in different ways.
+    """
     if not texts:
         return {}
     forms = candidates()
@@ -114,8 +117,8 @@ def _find_patterns(
         for text in texts.values()
         for pattern, _ in forms
     ]
-    ever = tft.max(tf.cast(tf.stack(misfits, 1), tf.int64), reduce_instance_dims=False)
-    chosen = tf.argmin(tf.reshape(ever, [len(texts), len(forms)]), 1)
+    counts = tft.sum(tf.cast(tf.stack(misfits, 1), tf.int64), reduce_instance_dims=False)
+    chosen = tf.argmin(tf.reshape(counts, [len(texts), len(forms)]), 1)
     table = tf.constant([(form.pattern, form.groups, form.rewrite) for _, form in forms])
     rows = tf.unstack(tf.gather(table, chosen))
     return {name: tuple(tf.unstack(row)) for name, row in zip(texts, rows, strict=True)}

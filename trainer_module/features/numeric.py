@@ -10,6 +10,7 @@ from pydantic import AllowInfNan, Field, model_validator
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
 from trainer_module.features.names import BESIDE, MISSING_SUFFIX, PACKED
+from trainer_module.features.written_numbers import STYLES, Style, Writing
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -61,16 +62,31 @@ class NumericFeature(BaseFeature):
     """The lowest and the highest value; what is beyond becomes them, before it is scaled."""
     fill: Literal["mean", "median", "zero"] | Finite = "mean"
     """What a missing number becomes, before it is scaled."""
+    written: Style | None = None
+    """How numbers are written in text: `point` as in 1,234.5, `comma` as in 1.234,5, `clock` as in
+    18:30:05, which are hours. Thousands may be apart by spaces, too, negative ones in parentheses,
+    and k, m or b follow. What is not so written is missing."""
+    unit: str | None = Field(default=None, min_length=1)
+    """What may stand beside each number in text, such as $, % or kg; nothing else may."""
 
     @model_validator(mode="after")
     def _agrees(self) -> NumericFeature:
         if self.clip is not None and self.clip[0] >= self.clip[1]:
             raise ValueError(f"clip: {self.clip[0]:g} is no lower than the highest value")
+        if self.unit is not None and self.written in (None, "clock"):
+            raise ValueError("unit: only of numbers in text, written: point or comma")
         if self.buckets is not None and (self.scaling, self.fill) != ("z_score", "mean"):
             raise ValueError(
                 "buckets have no scale, and one for missing numbers; leave out the rest"
             )
         return self
+
+    def forms(self) -> dict[str, str]:
+        """The way in which numbers are written as text."""
+        if self.written is None:
+            return {}
+        beside = f" {self.unit}" if self.unit else ""
+        return {f"{STYLES[self.written]}{beside}": Writing(self.written, self.unit or "").pattern}
 
     @property
     def is_plain(self) -> bool:
@@ -96,16 +112,10 @@ class NumericFeature(BaseFeature):
         """
         import tensorflow as tf
 
-        from trainer_module.features.raw_columns import dense_numbers, flag_missing
+        from trainer_module.features.raw_columns import flag_missing
         from trainer_module.features.scaling import bend, scale, z_scores
 
-        for name, column in columns.items():
-            if column.dtype == tf.string:
-                raise DataError(
-                    f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
-                    "type: categorical or ignore."
-                )
-        dense = {name: dense_numbers(columns[name]) for name in sorted(features)}
+        dense = {name: _read(name, columns[name], features[name]) for name in sorted(features)}
         flags = [
             flag_missing(name, columns[name], tf.math.is_nan(numbers))
             for name, numbers in dense.items()
@@ -132,3 +142,19 @@ class NumericFeature(BaseFeature):
         """Whatever number is no image."""
         del indices
         return dtype == cls.dtype and len(shape) != 3
+
+
+def _read(name: str, column: AnyTensor, feature: NumericFeature) -> tf.Tensor:
+    """[batch, n] float32, NaN where missing."""
+    import tensorflow as tf
+
+    from trainer_module.features.raw_columns import dense_numbers, dense_strings, written_numbers
+
+    if column.dtype != tf.string:
+        return dense_numbers(column)
+    if feature.written is None:
+        raise DataError(
+            f"column {name!r} holds text, or nothing at all, and cannot be numeric; use "
+            "type: categorical or ignore, or written: point for numbers such as '$1,234.50'."
+        )
+    return written_numbers(dense_strings(column), Writing(feature.written, feature.unit or ""))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from trainer_module.features.names import MISSING_SUFFIX
 from trainer_module.features.number_texts import DIGITS, LARGEST_WHOLE
+from trainer_module.features.written_numbers import FACTORS, MINUS, Writing
 
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 
@@ -47,6 +48,38 @@ def dense_strings(column: AnyTensor) -> tf.Tensor:
         column = tf.SparseTensor(column.indices, _as_string(column.values), column.dense_shape)
         return _one_value(column, "")
     return _matrix(_as_string(column))
+
+
+def written_numbers(texts: tf.Tensor, writing: Writing) -> tf.Tensor:
+    """Numbers of text as people write them, the same shape in float32; NaN for what is none."""
+    is_number = tf.strings.regex_full_match(texts, writing.pattern)
+    pieces = tf.strings.regex_replace(texts, f"^{writing.pattern}$", writing.rewrite)
+    if writing.style == "clock":
+        pieces = tf.where(is_number, pieces, ";0;0;0;")
+        defaults = [[""], ["0"], ["0"], ["0"], [""]]
+        sign, hours, minutes, seconds, half = tf.io.decode_csv(pieces, defaults, field_delim=";")
+        hour = tf.strings.to_number(hours, tf.float64)
+        half = tf.strings.lower(half)
+        hour += 12 * tf.cast((half == "p") & (hour < 12), tf.float64)
+        hour -= 12 * tf.cast((half == "a") & (hour == 12), tf.float64)
+        minute = tf.strings.to_number(minutes, tf.float64)
+        seconds = tf.strings.regex_replace(seconds, ",", ".")
+        number = hour + minute / 60 + tf.strings.to_number(seconds, tf.float64) / 3600
+    else:
+        pieces = tf.where(is_number, pieces, ";0;")
+        sign, digits, factor = tf.io.decode_csv(pieces, [[""], ["0"], [""]], field_delim=";")
+        digits = tf.strings.regex_replace(digits, f"[^0-9eE+{writing.decimal}-]", "")
+        digits = tf.strings.regex_replace(digits, ",", ".")
+        number = tf.strings.to_number(digits, tf.float64)
+        for letter, times in FACTORS.items():
+            number *= tf.where(tf.strings.lower(factor) == letter, *_both(times, 1.0))
+    number *= tf.where(tf.strings.regex_full_match(sign, f".*[({MINUS}].*"), *_both(-1.0, 1.0))
+    number = tf.cast(number, tf.float32)
+    return tf.where(is_number & tf.math.is_finite(number), number, float("nan"))
+
+
+def _both(yes: float, no: float) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.constant(yes, tf.float64), tf.constant(no, tf.float64)
 
 
 def list_strings(column: AnyTensor, length: int, separator: str | None = None) -> tf.Tensor:

@@ -204,9 +204,6 @@ class Backup(tf_keras.callbacks.Callback):
 
     def restore(self, model: tf_keras.Model) -> Position:
         """Brings a model back to the latest backup, if there is one."""
-        if model.built and not getattr(model.optimizer, "built", True):
-            with self._strategy.scope():
-                model.optimizer.build(model.trainable_variables)
         self._checkpoints = self._open(model)
         latest = self._checkpoints.latest
         if not agree(self._strategy, _number(latest)):

@@ -54,7 +54,16 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
         ):
             raise unusable_label(settings, cell, _way_out(column, settings))
         return
-    if cell is None or not column.is_mixed or name in settings.mixed_columns:
+    if cell is None or name in settings.mixed_columns:
+        return
+    if column.are_amounts and settings.are_numbers(name):
+        raise DataError(
+            f"Column {name!r} is declared numeric, but {cell.value!r} in row {cell.row} of"
+            f" {cell.file} is text (such values: {column.texts}). Write it as a plain number, or"
+            f" read it by `features: {{{name}: {{type: numeric, written: point, unit: $}}}}`,"
+            " with the unit that stands beside the numbers if there is one."
+        )
+    if not column.is_mixed:
         return
     raise DataError(
         f"Column {name!r} holds {column.numbers} numbers, but {cell.value!r} in row {cell.row} of"

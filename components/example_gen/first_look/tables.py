@@ -17,7 +17,7 @@ from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import with_known_dates
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import merge_surveys
+from components.example_gen.sources.base import count_values, merge_surveys
 
 MOST_ROWS = 20_000
 """Of a first look at what columns hold."""
@@ -34,6 +34,8 @@ class FirstRows:
     rows: int
     is_all: bool
     """Whether there are no more."""
+    total: int
+    """So many there are at least."""
     dates: dict[str, Dates]
     """Columns of dates that the config does not declare."""
 
@@ -64,7 +66,8 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
     """
     source = make_source(settings)
     groups = source.plan(files)
-    kinds = merge_surveys([source.survey(group) for group in groups], settings)
+    surveys = [source.survey(group) for group in groups]
+    kinds = merge_surveys(surveys, settings)
     read: list[pa.RecordBatch] = []
     tallies: dict[str, Tally] = {}
     rows, is_all = 0, True
@@ -77,4 +80,5 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
             is_all = False
             break
     lists = {n: found for n, found in list_columns(read).items() if len(set(found[0])) > 1}
-    return FirstRows(flat_columns(read), lists, rows, is_all, find_dates(tallies))
+    total = max([rows, *(count_values(surveys, name) for name in kinds)])
+    return FirstRows(flat_columns(read), lists, rows, is_all, total, find_dates(tallies))

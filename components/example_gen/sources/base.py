@@ -143,6 +143,12 @@ def note_lost_zeros(
     ]
 
 
+def count_values(surveys: Iterable[Survey], name: str) -> int:
+    """How many values a column has over all files, as far as a survey looks at them."""
+    columns = (survey.columns.get(name, Column()) for survey in surveys)
+    return sum(column.numbers + column.texts for column in columns)
+
+
 def gather_notes(surveys: Iterable[Survey]) -> list[str]:
     """What people should know of how the files are read, each thing once."""
     files: dict[str, list[str]] = {}

@@ -49,6 +49,10 @@ def shuffled(values: Sequence[float]) -> list[float]:
     return [float(values[i]) for i in np.random.default_rng(1).permutation(len(values))]
 
 
+def shuffled_texts(values: Sequence[int]) -> list[str]:
+    return [f"{value:.0f}" for value in shuffled(values)]
+
+
 def days(layout: str) -> list[str]:
     return [layout.format(d=i % 28 + 1, m=i % 12 + 1, y=2000 + i % 20) for i in range(ROWS)]
 
@@ -105,10 +109,25 @@ CHOICES = {
     ),
     "amount": (
         pick([f"${n / 7:,.2f}" for n in range(0, 90000, 2000)]),
-        "categorical",
-        "numbers written as text, such as '$",
+        "numeric",
+        "numbers in text, such as '$",
     ),
-    "share": ([f"{i / 7:.3f}%" for i in range(ROWS)], "ignore", "such as '0.000%': write them as"),
+    "share": ([f"{i / 7:.3f}%" for i in range(ROWS)], "numeric", "such as '0.000%'"),
+    "salary": (
+        [*(f"{i * 377:,}" for i in range(ROWS)), "n/a"],
+        "numeric",
+        "such as '0'; 'n/a' and the like count as missing",
+    ),
+    "began": ([f"{i % 24:02}:{i % 60:02}:{i % 59:02}" for i in range(ROWS)], "numeric", "'00:00"),
+    "fee": (
+        [*["Free"] * 8, *(f"${i}.99" for i in range(ROWS))],
+        "numeric",
+        "such as '$0.99'; 'Free' and the like count as missing",
+    ),
+    "paid in": (pick(["$5", "$7.50", "€9"]), "categorical", "numbers written as text, such as"),
+    "doors": (pick(["2", "4", "5"]), "categorical", "numbers written as text"),
+    "serial": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "numeric", "numbers in text"),
+    "order id": (shuffled_texts(range(10**9, 10**9 + 7 * ROWS, 7)), "ignore", "each row would"),
     "code": (pick(["007", "042", "815"]), "categorical", "codes of digits, such as '"),
     "logged": (
         pick(["31.12.2020", "2020-12-30", "2020-12-29"]),
@@ -147,6 +166,12 @@ def test_whole_numbers_that_are_days_are_dates(last: int, kind: str) -> None:
     days = pa.array([20240101, None, last] * 50, pa.int64())
     (facts,) = look_at({"shipped": days}, {})
     assert choose_types([facts])["shipped"].type == kind
+
+
+def test_how_numbers_are_written_is_kept() -> None:
+    prices = [f"{i},50 €" for i in range(ROWS)]
+    settings = {"type": "numeric", "written": "comma", "unit": "€"}
+    assert choose(price_eur=prices)["price_eur"].settings == settings
 
 
 def test_text_of_very_many_values_gets_no_vocabulary() -> None:

@@ -1,4 +1,4 @@
-"""Whole numbers of a CSV that are text: codes with zeros before them, and days in digits."""
+"""Numbers of a CSV that are text: codes with zeros before them, days in digits, amounts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
+from trainer_module.errors import DataError
 
 ZIPS = ["02139", "2139", "10001", ""] * 10
 SAME_WIDTH = ["10001"] * 200 + ["02139"]
 DAYS = ["20260131", "", "20250228"]
+AMOUNTS = ["850", '"1,200"', "999.50", "NA", "($3)", '"$1,234.50"'] * 3
 SLIP = [str(i) for i in range(10, 410)] + ["07"]
 
 
@@ -55,6 +57,8 @@ def test_codes_stay_as_they_are_written(tmp_path, generate):
         (DAYS, {}, ColumnKind.BYTES),
         ([*DAYS, "20260230"], {}, ColumnKind.FLOAT),
         ([*DAYS, "7"], {}, ColumnKind.FLOAT),
+        (AMOUNTS, {}, ColumnKind.BYTES),
+        (AMOUNTS, {"number_columns": ("code",), "mixed_columns": ("code",)}, ColumnKind.BYTES),
         (DAYS, {"number_columns": ("code",)}, ColumnKind.FLOAT),
         (DAYS, {"mixed_columns": ("code",)}, ColumnKind.INT),
     ],
@@ -91,3 +95,17 @@ def test_a_part_of_an_array_is_looked_at_by_itself():
     column = survey_text(values, "a.csv", 4, ColumnKind.UNKNOWN)
     assert (column.numbers, column.padded, column.widths) == (2, 1, (2, 3))
     assert (column.first_padded.row, column.first_padded.value) == (6, "012")
+
+
+def test_amounts_are_refused_as_plain_numbers_with_the_way_to_read_them(tmp_path):
+    write(tmp_path, AMOUNTS)
+    with pytest.raises(DataError, match=r"'1,200' in row 3 of .* is text") as error:
+        kind_of(tmp_path, number_columns=("code",))
+    assert "features: {code: {type: numeric, written: point, unit: $}}" in str(error.value)
+
+
+@pytest.mark.parametrize("slip", ["12x", "soon", '"3,5"'])
+def test_a_slip_among_amounts_is_an_error(tmp_path, slip):
+    write(tmp_path, [*AMOUNTS, slip, *["7"] * 90])
+    with pytest.raises(DataError, match="is not a number"):
+        kind_of(tmp_path)

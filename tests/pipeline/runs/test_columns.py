@@ -47,6 +47,14 @@ def test_before_the_first_run_its_first_rows_tell(pipeline: TinyPipeline) -> Non
     ]
 
 
+def test_the_first_rows_are_known_to_be_a_part_of_all(pipeline: TinyPipeline) -> None:
+    shuffled = (i * 7919 % 25_000 for i in range(25_000))
+    pipeline.write("sample,size,label\n" + "".join(f"{n},{n % 7}.5,{n % 2}\n" for n in shuffled))
+    first, sample, _ = lines(pipeline)
+    assert first.startswith("columns, by the first 20,000 rows;")
+    assert sample.startswith("  sample  ignore   ")
+
+
 def test_the_line_that_overrides_a_choice_does(pipeline: TinyPipeline) -> None:
     said = lines(pipeline, features={"name": {"type": "categorical"}})
     assert said[-1] == "  name   categorical  as the config says"

