@@ -29,11 +29,6 @@ class Column:
     """How many codes a category has: 0 for any value that no tree may know, then a code for each
     index of the vocabulary. 0 for a number."""
 
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        return self.feature if self.width == 1 else f"{self.feature}[{self.place}]"
-
 
 def columns_of(problem: Problem) -> tuple[Column, ...]:
     """The columns in order: feature by feature, as `problem.features` has them."""
