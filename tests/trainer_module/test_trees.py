@@ -148,7 +148,9 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     columns = columns_of(problem)
     tensors = {name: tf.constant(values) for name, values in raw.items()}
     examples = Examples(columns, split_columns(tensors, columns), label, None)
-    settings = TrainerSettings(label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30))
+    settings = TrainerSettings(
+        label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30)
+    )
     grown = grow(examples, problem, settings, np.arange(rows) % 4, 1, lambda done, detail: None)
     gained, user = grown.forest.gains, len(columns) - 1
     assert gained[user] > 0.25 * gained.total(), "the trees split by noise"
