@@ -94,9 +94,12 @@ def _empty(facts: Facts) -> Choice | None:
 
 
 def _constant(facts: Facts) -> Choice | None:
-    if facts.distinct > 1 or facts.has_gaps or counts_time(facts.name):
+    if facts.distinct > 1 or counts_time(facts.name):
         return None
     value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
+    if facts.has_gaps:
+        where = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
+        return replace(_by_dtype(facts), reason=f"{value} {where}")
     if facts.rows < _ENOUGH_ROWS:
         why = f"{value} in each of only {facts.rows:,} rows"
         return replace(_by_dtype(facts), reason=why)
@@ -216,6 +219,13 @@ def _number_names(facts: Facts) -> Choice | None:
     return Choice({"type": "categorical"}, why)
 
 
+def _zero_or_one(facts: Facts) -> Choice | None:
+    """A type without fractions holds true and false so, and rarely else these two numbers alone."""
+    if not facts.is_integer or (facts.low, facts.high) != (0, 1) or facts.known < _ENOUGH_ROWS:
+        return None
+    return Choice({"type": "boolean"}, "0 and 1, which mean no and yes")
+
+
 def _many_values(facts: Facts) -> Choice | None:
     if facts.distinct <= _MANY_VALUES:
         return None
@@ -248,6 +258,7 @@ _TEXT_RULES: tuple[_Rule, ...] = (
 _NUMBER_RULES: tuple[_Rule, ...] = (
     _day_number,
     _constant,
+    _zero_or_one,
     _number_identifier,
     _number_names,
 )

@@ -23,7 +23,7 @@ from trainer_module.features.date_formats import Form
 from trainer_module.features.written_numbers import AMOUNT
 
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
-_NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
+NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
 _INTEGER = r"^[+-]?\d+$"
 # Integers of fewer characters all fit into 64 bits.
 _SHORTEST_OVERSIZED = 19
@@ -161,7 +161,7 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
         return Column(kind, numbers=count)
     trimmed = _trim(values)
-    numeric = pc.match_substring_regex(trimmed, _NUMBER)
+    numeric = pc.match_substring_regex(trimmed, NUMBER)
     texts = np.flatnonzero(pc.fill_null(numeric, True).to_numpy(zero_copy_only=False) == 0)
     column = Column(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
@@ -219,7 +219,7 @@ def needs_integers(numbers: pa.Array | pa.ChunkedArray) -> bool:
 
 def is_number(text: str) -> bool:
     """Whether a text is a number, with a decimal point or comma."""
-    return bool(re.match(_NUMBER, text.strip()) or is_comma_number(text))
+    return bool(re.match(NUMBER, text.strip()) or is_comma_number(text))
 
 
 def is_comma_number(text: str) -> bool:
@@ -246,8 +246,15 @@ def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
         return None
 
 
-def encode_text(values: pa.BinaryArray, kind: ColumnKind) -> pa.LargeListArray:
+def encode_text(
+    values: pa.BinaryArray, kind: ColumnKind, missing: Sequence[float] = ()
+) -> pa.LargeListArray:
     """A batch of a CSV column as an encoded column.
+
+    Args:
+      values: its cells; nulls are missing values.
+      kind: of the whole column.
+      missing: numbers that mean a missing value.
 
     Raises:
       pa.ArrowInvalid: a value is not of the kind.
@@ -259,6 +266,9 @@ def encode_text(values: pa.BinaryArray, kind: ColumnKind) -> pa.LargeListArray:
     numbers = parse_numbers(values, kind)
     if numbers is None:
         raise pa.ArrowInvalid("a value is not a number")
+    if missing:
+        is_missing = pc.is_in(numbers.cast(pa.float64(), safe=False), pa.array(missing))
+        numbers = pc.if_else(is_missing, pa.scalar(None, numbers.type), numbers)
     # By way of float64, as Python does: parsing to float32 directly may round otherwise.
     return single_values(numbers.cast(ARROW_TYPES[kind], safe=False))
 
@@ -346,14 +356,16 @@ def _trim(values: pa.BinaryArray) -> pa.StringArray:
 
 def label_lengths(labels: pa.Array) -> np.ndarray:
     """Number of labels in each row; NaN is none, as it is of no class and no number."""
-    lengths, values = list_lengths(labels), labels.flatten()
-    if len(values) != len(lengths) or lengths.min(initial=1) != 1:
+    lengths = list_lengths(labels)
+    if lengths.max(initial=0) != 1:
         return lengths
+    values = labels.flatten()
     if pa.types.is_floating(values.type):
-        return lengths * ~np.isnan(values.to_numpy())
-    if pa.types.is_binary(values.type):
+        lengths[lengths == 1] = ~np.isnan(values.to_numpy())
+    elif pa.types.is_binary(values.type):
         names = pc.ascii_lower(pc.ascii_trim_whitespace(values.view(pa.string())))
-        return lengths * (pc.equal(names, "nan").to_numpy(zero_copy_only=False) == 0)
+        is_nan = pc.equal(names, "nan").to_numpy(zero_copy_only=False)
+        lengths[lengths == 1] = is_nan == 0
     return lengths
 
 

@@ -25,7 +25,7 @@ from tfx.utils import proto_utils
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components.example_gen import custom_config
-from components.example_gen.checks.rows import Report
+from components.example_gen.checks.rows import Report, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
@@ -43,6 +43,7 @@ from components.example_gen.sources.base import (
     gather_notes,
     merge_surveys,
     note_lost_zeros,
+    note_unseen_values,
 )
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
@@ -109,17 +110,22 @@ class _WriteChunk(beam.DoFn):
                 examples = np.array(batch.examples or encoder.encode(batch.rows), object)
                 shard = chunk.first_shard + number % chunk.shards
                 name = shard_name(shard, chunk.all_shards)
-                for split in np.unique(splits):
+                for split in np.unique(splits[splits >= 0]):
                     path = posixpath.join(plan.split_folders[split], name)
                     writer.write(path, examples[splits == split])
         yield report
 
     def _assign(self, chunk: _Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
+        """The index of each row's split, [rows]; -1 for one that is left out."""
+        plan = self._plan
+        kept = is_kept(batch.rows, plan.settings)
+        splits = np.full(batch.rows.num_rows, chunk.input_split)
         if cuts is not None:
-            return cuts.assign(rank_rows(batch.rows, batch.first, self._plan.settings))
-        if not self._plan.hash_buckets:
-            return np.full(batch.rows.num_rows, chunk.input_split)
-        return assign_splits(batch.rows, self._plan.hash_buckets, self._plan.partition_feature)
+            ranks = rank_rows(batch.rows, batch.first, plan.settings)
+            splits[kept] = cuts.assign(ranks.only(kept))
+        elif plan.hash_buckets:
+            splits = assign_splits(batch.rows, plan.hash_buckets, plan.partition_feature)
+        return np.where(kept, splits, -1)
 
 
 class Executor(BaseExampleGenExecutor):
@@ -207,7 +213,7 @@ def _rank_chunk(
     chunk: _Chunk, kinds: dict[str, ColumnKind], source: Source, settings: ExampleGenSettings
 ) -> Iterator[Ranks]:
     for batch in source.read(chunk.files, kinds):
-        yield rank_rows(batch.rows, batch.first, settings)
+        yield rank_rows(batch.rows, batch.first, settings).only(is_kept(batch.rows, settings))
 
 
 def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
@@ -222,7 +228,11 @@ def _write_found(
     cuts: Cuts | None,
 ) -> None:
     """Hands what a worker, maybe on another machine, has found to the process that waits."""
-    of_files = [*gather_notes(surveys), *note_lost_zeros(surveys, kinds, plan.settings)]
+    of_files = [
+        *gather_notes(surveys),
+        *note_unseen_values(surveys, plan.settings),
+        *note_lost_zeros(surveys, kinds, plan.settings),
+    ]
     notes = [*of_files, *found.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
         file.write(Notes(notes, found.dates).to_json())

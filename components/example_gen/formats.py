@@ -94,6 +94,13 @@ class OnBadFile(StrEnum):
     SKIP = "skip"
 
 
+class Unlabelled(StrEnum):
+    """What a row without a label does."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+
+
 class ExampleGenSettings(Settings):
     """How the files are read and checked; part of the component's cache key."""
 
@@ -117,6 +124,8 @@ class ExampleGenSettings(Settings):
     which are."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken file ends the run, where one is one example."""
+    unlabelled: Unlabelled = Unlabelled.FAIL
+    """Whether a row without a label ends the run."""
     stratify: bool = False
     """Whether each class is split by itself."""
     order_by: str = ""

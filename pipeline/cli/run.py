@@ -15,16 +15,20 @@ from pipeline.records.event_log import EventLog
 from pipeline.run_context import resolve_run
 from pipeline.versions.expiry import find_expired
 from pipeline.versions.hold import read_hold
-from trainer_module.errors import DataError
 
 
 def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
-    """Shows what a run would do: a line per component and what columns are, with the reasons."""
+    """Shows what a run would do: a line per component and what columns are, with the reasons.
+
+    Raises:
+      DataError: the run would be refused, as it cannot use the data.
+    """
     layout = Layout.of(config, output)
     check_store(config, layout)
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.runs.columns import plan_columns
+        from pipeline.runs.first_look import look_at_new_data
         from pipeline.runs.plan import make_plan
         from pipeline.runs.training import model_note, training_notes
 
@@ -36,13 +40,11 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
             if component.runs and component.name == ComponentId.TRAINER:
                 notes += [*model_note(config), *training_notes(config.train)]
             pushes = component.runs and component.name == ComponentId.PUSHER
-        try:
-            columns = plan_columns(resolve_run(config, layout))
-        except DataError as error:
-            notes.append(f"what the columns are cannot be said: {error}")
-        else:
-            for line in columns.lines() if columns else ():
-                console.print(line, markup=False)
+        context = resolve_run(config, layout)
+        look_at_new_data(context)
+        columns = plan_columns(context)
+        for line in columns.lines() if columns else ():
+            console.print(line, markup=False)
         if (hold := read_hold(layout)) is not None:
             notes.append(f"{hold}; a blessed model would wait")
         elif config.push.approve is Approve.MANUAL:

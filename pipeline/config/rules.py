@@ -223,9 +223,11 @@ def model_can_do_what_is_asked(config: PipelineConfig) -> Iterator[Issue]:
     """A model may know some tasks alone, and take no feature of some type, as trees no pixels."""
     kind = config.model.kind
     spec = ZOO.get(kind, ModelSpec(""))
+    types = {feature.type for feature in config.features.values()}
+    others = {n: s for n, s in ZOO.items() if not s.needs or s.needs in types}
     for name, feature in config.features.items():
         if feature.type == spec.refuses and config.preprocessing is None:
-            able = enumerate_names((n for n, s in ZOO.items() if s.refuses != spec.refuses), "or")
+            able = enumerate_names((n for n, s in others.items() if s.refuses not in types), "or")
             yield Issue(
                 "model.kind",
                 f"found {kind!r}, which takes no {spec.refuses}, and feature {name!r} is one; use "
@@ -233,7 +235,7 @@ def model_can_do_what_is_asked(config: PipelineConfig) -> Iterator[Issue]:
             )
     plain = not config.target.has_options
     if spec.tasks and not (plain and config.target.kind in spec.tasks):
-        able = enumerate_names((n for n, s in ZOO.items() if not s.tasks), "or")
+        able = enumerate_names((n for n, s in others.items() if not s.tasks), "or")
         yield Issue(
             "task",
             f"found {config.target.kind}{'' if plain else ' with options'}, but {kind} know "

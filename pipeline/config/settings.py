@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import DataFormat, OnBadFile
+from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.schedule import DriftSettings, ScheduleSettings, SomeTime
@@ -59,6 +59,8 @@ class DataSettings(Settings):
     oldest into train, the newest into the last split; equal values stay together."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken picture ends the run, or is left out and named; for images in folders."""
+    unlabelled: Unlabelled = Unlabelled.FAIL
+    """Whether a row without a label ends the run, or such rows are left out and counted."""
 
 
 class OnAnomaly(StrEnum):

@@ -44,6 +44,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",
         on_bad_file=config.data.on_bad_file,
+        unlabelled=config.data.unlabelled,
         schema_file=curated_schema(config, layout) or layout.kept_schema,
     )
 

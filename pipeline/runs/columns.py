@@ -13,6 +13,7 @@ from tfx.dsl.io import fileio
 from components.column_types.choice import Choice, read_choices
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
+from components.example_gen.formats import FORMATS
 from components.schema_gen.files import read_schema
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.first_look import read_first_rows
@@ -82,17 +83,35 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
         return ColumnTypes(f"columns, as {shown(path)} says", found, texts)
     look = read_first_rows(config, context.layout, context.data[-1])
     if look is None:
-        return None
+        return _unseen(config)
     no_features = {config.data.label, config.data.weight}
     columns = {name: v for name, v in look.columns.items() if name not in no_features}
     lists = {name: v for name, v in look.lists.items() if name not in no_features}
     facts = [*look_at(columns, look.dates, look.total), *look_at_lists(lists)]
     extent = "all" if look.is_all else "the first"
+    vectors = {name: _vector(*found) for name, found in look.vectors.items()}
     return ColumnTypes(
         f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",
-        effective_types(config, choose_types(facts)),
+        effective_types(config, {**choose_types(facts), **vectors}),
         {one.name for one in facts if one.is_text},
     )
+
+
+def _unseen(config: PipelineConfig) -> ColumnTypes | None:
+    """What can be said of columns that only a run looks at: what the config does."""
+    if FORMATS[config.data.format].holds_images:
+        return None
+    return ColumnTypes(
+        "columns: the first run decides what they are; a plan looks into no such files (tfrecord,"
+        " remote or large ones)",
+        effective_types(config, {}),
+    )
+
+
+def _vector(length: int, is_text: bool) -> Choice:
+    """What lists are of which each row has as many values."""
+    kind, what = ("categorical", "texts") if is_text else ("numeric", "numbers")
+    return Choice({"type": kind}, f"lists of {length:,} {what} in each row, place by place")
 
 
 def effective_types(config: PipelineConfig, chosen: Mapping[str, Choice]) -> dict[str, Choice]:

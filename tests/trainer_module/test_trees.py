@@ -124,6 +124,41 @@ def test_trees_stop_when_more_are_no_better(monkeypatch: pytest.MonkeyPatch) -> 
     assert losses[grown.kept - 1] == pytest.approx(min(losses))
 
 
+def test_what_many_values_gain_in_training_does_not_count() -> None:
+    problem = Problem(
+        Task.BINARY,
+        "y",
+        ("no", "yes"),
+        (
+            TransformedFeature("price", "numeric", (1,)),
+            TransformedFeature("price_missing", "numeric", (1,)),
+            TransformedFeature("tags", "categorical", (2,), vocabulary_size=4),
+            TransformedFeature("user", "categorical", (1,), vocabulary_size=100),
+        ),
+    )
+    random, rows = np.random.default_rng(3), 2000
+    raw = {
+        "price": random.normal(size=(rows, 1)).astype(np.float32),
+        "price_missing": (random.random((rows, 1)) < 0.3).astype(np.float32),
+        "tags": random.integers(0, 4, (rows, 2)),
+        "user": random.integers(0, 100, (rows, 1)),
+    }
+    score = 0.7 * raw["price"] + raw["price_missing"] + 0.5 * (raw["tags"][:, 1:] == 2)
+    label = (score + random.normal(size=(rows, 1)) > 0.5).astype(np.int64)[:, 0]
+    columns = columns_of(problem)
+    tensors = {name: tf.constant(values) for name, values in raw.items()}
+    examples = Examples(columns, split_columns(tensors, columns), label, None)
+    settings = TrainerSettings(
+        label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30)
+    )
+    grown = grow(examples, problem, settings, np.arange(rows) % 4, 1, lambda done, detail: None)
+    gained, user = grown.forest.gains, len(columns) - 1
+    assert gained[user] > 0.25 * gained.total(), "the trees split by noise"
+    assert list(grown.importances)[:2] == ["price", "tags"]
+    assert grown.importances["price"] > 0.7
+    assert grown.importances.get("user", 0) < 0.03
+
+
 def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path) -> None:
     grown = using(trips, "trees", trees=40)
     model = export(grown, tmp_path)
@@ -136,7 +171,7 @@ def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path
     assert set(list(record["importances"])[:2]) == {"fare", "company"}
     assert sum(record["importances"].values()) == pytest.approx(1)
     assert record["notes"][0].startswith("trees: ")
-    assert record["notes"][1].startswith("trees: most important: company ")
+    assert record["notes"][1].startswith("trees: most important: fare ")
     serve = tf.saved_model.load(model).signatures["serving_default"]
     rows = [row for row in trips.evaluation if row["tipped"] is not None]
     scores = serve(tf.constant([to_example(row) for row in rows]))["scores"].numpy()

@@ -28,15 +28,8 @@ class Column:
     codes: int = 0
     """How many codes a category has: 0 for any value that no tree may know, then a code for each
     index of the vocabulary. 0 for a number."""
-    name: str = ""
-    """Its own, where the feature's numbers have names."""
-
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        if self.name:
-            return self.name
-        return self.feature if self.width == 1 else f"{self.feature}[{self.place}]"
+    label: str = ""
+    """Its own name, where the feature's numbers have names."""
 
 
 def columns_of(problem: Problem) -> tuple[Column, ...]:

@@ -67,12 +67,6 @@ class Forest:
             waiting.append((node.neg_child, self.below[number], depth + 1))
             waiting.append((node.pos_child, self.below[number] + 1, depth + 1))
 
-    def importances(self) -> dict[str, float]:
-        """By column its share of what the trees have taken off the loss, the largest first."""
-        total = sum(self.gains.values())
-        ranked = [(self.columns[c].label, gain) for c, gain in self.gains.most_common()]
-        return {label: gain / total for label, gain in ranked if gain > 0}
-
     def _new(self) -> int:
         number = len(self.below)
         self.column.append(0)

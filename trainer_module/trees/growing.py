@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from trainer_module.problem import Problem
 from trainer_module.settings import EarlyStopping, Task, TrainerSettings
 from trainer_module.trees.columns import Column
 from trainer_module.trees.forest import Forest
+from trainer_module.trees.importance import ROWS, losses_of_shuffling, rank, shares
 
 if TYPE_CHECKING:
     import ydf
@@ -51,14 +53,17 @@ class Examples:
 
     def to_ydf(self, problem: Problem, rows: np.ndarray) -> Arrays:
         """Some of the examples under the names that YDF knows the columns by."""
-        label = self.label
-        if problem.task is Task.REGRESSION:
-            label = (label - problem.label_mean) / problem.label_deviation
         named = {str(place): values for place, values in enumerate(self.values)}
-        named[LABEL] = label
+        named[LABEL] = self.target(problem)
         if self.weight is not None:
             named[WEIGHT] = self.weight
         return {name: values[rows] for name, values in named.items()}
+
+    def target(self, problem: Problem) -> np.ndarray:
+        """The label as trees learn it: numbers are standardised."""
+        if problem.task is not Task.REGRESSION:
+            return self.label
+        return (self.label - problem.label_mean) / problem.label_deviation
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ class Grown:
     """Trees for each output that the longest of the members has."""
     has_stopped: bool
     """Whether no member has as many trees as it might."""
+    importances: dict[str, float]
+    """By raw column its share of what is lost where one column is shuffled, the largest first."""
 
 
 def grow(
@@ -99,7 +106,7 @@ def grow(
     """
     spec = _describe(examples, problem)
     forest = _empty(examples.columns, spec, problem)
-    histories, kept = [], []
+    histories, kept, models = [], [], []
     for member in range(members):
         held_out = parts == member
         learner = _learner(spec, examples, problem, settings, member, stops=held_out.any())
@@ -112,11 +119,42 @@ def grow(
         except ValueError as error:
             said = " ".join(str(error).split())
             raise TrainingError(f"model 'trees': YDF cannot learn from the data: {said}") from error
+        models.append(model)
         _join(forest, model, 1 / members)
         histories.append(_history(model, problem))
         kept.append(model.num_trees() // problem.output_units)
         report(member + 1, f"{model.num_trees():,} trees")
-    return Grown(forest, _mean(histories), max(kept), max(kept) < settings.model.trees)
+    told = _weigh_columns(examples, problem, parts, models, forest, settings.train.seed)
+    return Grown(forest, _mean(histories), max(kept), max(kept) < settings.model.trees, told)
+
+
+def _weigh_columns(
+    examples: Examples,
+    problem: Problem,
+    parts: np.ndarray,
+    models: Sequence[Any],
+    forest: Forest,
+    seed: int,
+) -> dict[str, float]:
+    """What the columns tell each member of what it was held out from, or of all if of nothing."""
+    groups = rank(examples.columns, forest.gains)
+    label, weight = examples.target(problem), examples.weight
+    random, lost = np.random.default_rng(seed), Counter[int]()
+    for member, model in enumerate(models):
+        held_out = np.flatnonzero(parts == member)
+        rows = held_out if len(held_out) else np.arange(len(label))
+        rows = random.permutation(rows)[: ROWS // len(models)]
+        found = losses_of_shuffling(
+            model,
+            [values[rows] for values in examples.values],
+            label[rows],
+            None if weight is None else weight[rows],
+            groups,
+            problem,
+            random,
+        )
+        lost.update({group[0]: loss for group, loss in zip(groups, found, strict=True)})
+    return shares(examples.columns, lost)
 
 
 def _features(columns: tuple[Column, ...]) -> list[ydf.Feature]:

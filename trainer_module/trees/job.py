@@ -160,13 +160,12 @@ class ForestJob:
     @property
     def extras(self) -> dict[str, Any]:
         """What a record says of a forest, and of no network."""
-        forest = self._grown.forest
-        return {"trees": len(forest.roots), "importances": forest.importances()}
+        return {"trees": len(self._grown.forest.roots), "importances": self._grown.importances}
 
     @property
     def notes(self) -> list[str]:
         """How long it grew, and what it looks at."""
-        ranked = list(self._grown.forest.importances().items())[:SHOWN]
+        ranked = list(self._grown.importances.items())[:SHOWN]
         shown = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
         looks = f"most important: {shown}" if shown else "no column tells anything of the label"
         return [self._length(), f"trees: {looks}"]

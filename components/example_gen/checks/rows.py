@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 
 from components.example_gen.checks.dates import Tally, merge_tallies, tally_dates
 from components.example_gen.checks.forms import Written, find_written, merge_written
+from components.example_gen.checks.numbers import check_numbers
 from components.example_gen.checks.weights import check_weights
 from components.example_gen.columns import (
     Cell,
     label_lengths,
     list_lengths,
 )
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
 
@@ -58,42 +59,43 @@ class Report:
 
         Args:
           rows: list columns of int64, float32 or binary.
-          splits: the index of each row's split.
+          splits: the index of each row's split; -1 for one that is left out.
           split_names: the names they stand for.
           first: where the batch begins.
           settings: the label and the task.
 
         Raises:
           DataError: a label is no single number where the task is regression, or several values;
-            a number is infinite.
+            a number is infinite, or text where numbers are declared.
         """
         self.columns.update(rows.schema.names)
         _check_finite(rows, first, settings)
+        check_numbers(rows, first, settings.number_columns)
         self.written = merge_written(self.written, find_written(rows, first, settings.features))
         self.dates = merge_tallies(self.dates, tally_dates(rows, first, settings))
         if settings.weight:
-            counts = check_weights(rows, first, settings.weight) > 0
+            counts = (check_weights(rows, first, settings.weight) > 0) & (splits >= 0)
             self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
+        labelled = _has_label(rows, settings.label)
+        self._add_unlabelled(labelled, first)
+        splits = splits[splits >= 0]
         for name, count in zip(
             split_names, np.bincount(splits, minlength=len(split_names)), strict=True
         ):
             self.rows[name] += int(count)
-        if settings.label not in rows.schema.names:
-            self._add_unlabelled(np.zeros(rows.num_rows, np.int64), first)
+        if not labelled.any() or len(splits) > labelled.sum():
             return
         labels = rows.column(settings.label)
-        lengths = label_lengths(labels)
-        self._add_unlabelled(lengths, first)
-        if lengths.min(initial=1) == 0:
-            return
-        _check_labels(labels.flatten(), lengths, first, settings)
+        if not labelled.all():
+            labels = labels.filter(pa.array(labelled))
+        _check_labels(labels, np.flatnonzero(labelled), first, settings)
         if settings.task.is_classification:
             self._add_classes(labels.flatten(), splits, split_names)
         else:
             self._add_numbers(labels.flatten())
 
-    def _add_unlabelled(self, lengths: np.ndarray, first: Cell) -> None:
-        missing = np.flatnonzero(lengths == 0)
+    def _add_unlabelled(self, labelled: np.ndarray, first: Cell) -> None:
+        missing = np.flatnonzero(~labelled)
         self.unlabelled_rows += len(missing)
         if len(missing) and not self.unlabelled:
             self.unlabelled = [Cell(first.file, first.row + int(missing[0]))]
@@ -162,15 +164,37 @@ def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSetting
             )
 
 
+def is_kept(rows: pa.RecordBatch, settings: ExampleGenSettings) -> np.ndarray:
+    """Whether each row of a batch is one to learn from, [rows]: all are, or those with a label."""
+    if settings.unlabelled is Unlabelled.SKIP:
+        return _has_label(rows, settings.label)
+    return np.ones(rows.num_rows, bool)
+
+
+def _has_label(rows: pa.RecordBatch, label: str) -> np.ndarray:
+    """Whether each row of a batch has a label, [rows]."""
+    if label not in rows.schema.names:
+        return np.zeros(rows.num_rows, bool)
+    return label_lengths(rows.column(label)) > 0
+
+
 def _check_labels(
-    labels: pa.Array, lengths: np.ndarray, first: Cell, settings: ExampleGenSettings
+    column: pa.Array, row_of: np.ndarray, first: Cell, settings: ExampleGenSettings
 ) -> None:
-    """Refuses a batch's labels, none missing, where one is several values or no number."""
-    row = int(np.argmax(lengths > 1))
+    """Refuses a batch's labels, none missing, where one is several values or no number.
+
+    Args:
+      column: a list for each label.
+      row_of: the place of each in the batch.
+      first: where the batch begins.
+      settings: the label and the task.
+    """
+    lengths, labels = label_lengths(column), column.flatten()
+    place = int(np.argmax(lengths > 1))
     if lengths.max(initial=0) > 1:
         raise DataError(
-            f"Label {settings.label!r} has {lengths[row]} values in row {first.row + row} of"
-            f" {first.file}: every row needs exactly one."
+            f"Label {settings.label!r} has {lengths[place]} values in row"
+            f" {first.row + int(row_of[place])} of {first.file}: every row needs exactly one."
         )
     task = settings.target
     if not task.needs:
@@ -180,10 +204,10 @@ def _check_labels(
     if is_number or task.family.is_classification:
         usable = task.takes(labels.to_numpy(zero_copy_only=False))
     if not usable.all():
-        row = int(np.argmin(usable))
-        value = labels[row].as_py()
+        place = int(np.argmin(usable))
+        value, row = labels[place].as_py(), first.row + int(row_of[place])
         shown = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-        raise unusable_label(settings, Cell(first.file, first.row + row, shown))
+        raise unusable_label(settings, Cell(first.file, row, shown))
 
 
 def unusable_label(

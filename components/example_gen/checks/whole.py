@@ -9,7 +9,7 @@ from typing import Any
 from components.example_gen.checks.columns import check_label_column
 from components.example_gen.checks.dates import check_dates, find_dates
 from components.example_gen.checks.rows import Report, show_label
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import Notes, counted
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
@@ -49,14 +49,9 @@ def check_report(
     notes = report.files.sentences()
     if not report.rows.total() and notes:
         raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
-    _check_splits(report.rows, split_names, hash_splits, settings.order_by)
     if report.unlabelled_rows:
-        check_label_column(report.columns, settings.label)
-        cell = report.unlabelled[0]
-        raise DataError(
-            f"Label {settings.label!r} is missing in {counted(report.unlabelled_rows, 'row')},"
-            f" first in row {cell.row} of {cell.file}: fill it in, or leave such rows out."
-        )
+        notes += _check_unlabelled(report, settings)
+    _check_splits(report.rows, split_names, hash_splits, settings.order_by)
     if settings.weight:
         _check_weighed(report, split_names, settings.weight)
     if settings.task.is_classification:
@@ -68,6 +63,21 @@ def check_report(
         )
     notes += check_dates(report.dates, settings.known_dates)
     return Notes(notes, find_dates(report.dates))
+
+
+def _check_unlabelled(report: Report, settings: ExampleGenSettings) -> list[str]:
+    """Refuses rows without a label unless they may be left out, which is said then."""
+    check_label_column(report.columns, settings.label)
+    cell, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
+    place = f"row {cell.row} of {cell.file}"
+    if settings.unlabelled is Unlabelled.FAIL:
+        raise DataError(
+            f"Label {settings.label!r} is missing in {rows}, first in {place}: fill it in, or leave"
+            " such rows out by data: {unlabelled: skip}."
+        )
+    if not report.rows.total():
+        raise DataError(f"Label {settings.label!r} is missing in all {rows}: fill it in.")
+    return [f"{rows} without a label are left out (data.unlabelled: skip), first {place}"]
 
 
 def _check_weighed(report: Report, split_names: Sequence[str], weight: str) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from components.column_types.dates import Dates
 from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
-from components.example_gen.checks.rows import Report
+from components.example_gen.checks.rows import Report, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns import flat_columns, list_columns
 from components.example_gen.first_look import ALL
@@ -31,6 +31,8 @@ class FirstRows:
     """[rows] each, null where a value is missing; without columns of several values a row."""
     lists: dict[str, tuple[np.ndarray, pa.Array]]
     """Columns of lists of several lengths: how many values each row has, and all of them."""
+    vectors: dict[str, tuple[int, bool]]
+    """Columns of lists of one length: how many values each row has, and whether they are text."""
     rows: int
     is_all: bool
     """Whether there are no more."""
@@ -52,7 +54,7 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
     kinds = merge_surveys([source.survey(group) for group in groups], settings)
     for group in groups:
         for batch in source.read(group, kinds):
-            splits = np.zeros(batch.rows.num_rows, np.int64)
+            splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
     check_report(report, [ALL], False, settings)
     return frozenset(kinds)
@@ -79,6 +81,12 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
         if part.num_rows < batch.rows.num_rows:
             is_all = False
             break
-    lists = {n: found for n, found in list_columns(read).items() if len(set(found[0])) > 1}
+    lists, vectors = {}, {}
+    for name, (lengths, values) in list_columns(read).items():
+        if lengths.min() < lengths.max():
+            lists[name] = lengths, values
+        else:
+            vectors[name] = int(lengths[0]), pa.types.is_binary(values.type)
     total = max([rows, *(count_values(surveys, name) for name in kinds)])
-    return FirstRows(flat_columns(read), lists, rows, is_all, total, find_dates(tallies))
+    dates = find_dates(tallies)
+    return FirstRows(flat_columns(read), lists, vectors, rows, is_all, total, dates)

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from components.example_gen.checks.columns import check_column, check_label_column, show_names
+from components.example_gen.checks.numbers import no_value_error
 from components.example_gen.columns import Cell, Column, ColumnKind
 from components.example_gen.files.opening import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.known_kinds import read_known_kinds, settle_kind
 from components.example_gen.notes import FileNotes
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, enumerate_names
 
 Files = tuple[str, ...]
 
@@ -42,6 +43,8 @@ class Survey:
     columns: dict[str, Column] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What people should know of how the file is read."""
+    missing_values: frozenset[str] = frozenset()
+    """Those of the config that occur in the file."""
 
 
 class Source(abc.ABC):
@@ -106,6 +109,9 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         # What was text before, such as a code, may hold more numbers today.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
             check_column(name, column, settings)
+        is_empty = column.kind is ColumnKind.UNKNOWN and name not in known
+        if is_empty and name in settings.number_columns:
+            raise no_value_error(name)
     if not guesses:
         return {name: column.kind for name, column in total.items()}
     return {
@@ -147,6 +153,17 @@ def count_values(surveys: Iterable[Survey], name: str) -> int:
     """How many values a column has over all files, as far as a survey looks at them."""
     columns = (survey.columns.get(name, Column()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
+
+
+def note_unseen_values(surveys: Sequence[Survey], settings: ExampleGenSettings) -> list[str]:
+    """What people should know of values that are to mean missing, and occur nowhere."""
+    seen = {value for survey in surveys for value in survey.missing_values}
+    unseen = [value for value in settings.csv.missing_values if value not in seen]
+    if not unseen or not any(survey.columns for survey in surveys):
+        return []
+    shown = enumerate_names(map(repr, unseen), "and")
+    verb = "occurs" if len(unseen) == 1 else "occur"
+    return [f"data.csv.missing_values: {shown} {verb} in no cell"]
 
 
 def gather_notes(surveys: Iterable[Survey]) -> list[str]:

@@ -19,7 +19,14 @@ from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.sources.csv_cells import check_no_nul, clean_cells, count_trimmed
+from components.example_gen.sources.csv_cells import (
+    check_no_nul,
+    clean_cells,
+    count_trimmed,
+    find_missing,
+    mark_missing,
+    missing_numbers,
+)
 from components.example_gen.sources.csv_dialect import (
     UTF8,
     Dialect,
@@ -50,28 +57,34 @@ class CsvSource(Source):
     def survey(self, files: Files) -> Survey:
         """The columns of one file, their types from all of its rows."""
         table = self._look_at(files[0])
-        row, trimmed = table.header.first_row, Counter[str]()
+        row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
         columns = {name: Column() for name in table.header.names}
+        unread = table.settings.missing_values
         for batch in _parse(table):
             for name, raw in zip(columns, batch.columns, strict=True):
                 check_no_nul(name, raw, Cell(table.file, row))
                 values, seen = clean_cells(raw, table.settings), columns[name]
-                trimmed[name] += count_trimmed(raw, values)
-                columns[name] = seen.merge(survey_text(values, table.file, row, seen.kind))
+                trimmed[name] += count_trimmed(mark_missing(raw, unread), values)
+                here = survey_text(values, table.file, row, seen.kind)
+                columns[name] = seen.merge(here)
+                if unread:
+                    missing |= find_missing(raw, values, here.kind, table.settings)
             row += batch.num_rows
         if row == table.header.first_row:
             raise DataError(
                 f"{table.file} holds a header but no rows: add rows, or leave the file out."
             )
-        return Survey(table.file, columns, tuple(_notes(table, columns, +trimmed)))
+        notes = tuple(_notes(table, columns, +trimmed))
+        return Survey(table.file, columns, notes, frozenset(missing))
 
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file, a block at a time."""
         table = self._look_at(files[0])
         names, row = table.header.names, table.header.first_row
+        missing = list(missing_numbers(table.settings).values())
         for batch in _parse(table):
             columns = [
-                encode_text(clean_cells(values, table.settings), kinds[name])
+                encode_text(clean_cells(values, table.settings), kinds[name], missing)
                 for name, values in zip(names, batch.columns, strict=True)
             ]
             yield Batch(pa.record_batch(columns, names), Cell(table.file, row))
@@ -144,7 +157,7 @@ def _open_parser(
         ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(header.written or header.names, pa.binary()),
-            null_values=["", *settings.missing_values],
+            null_values=[""],
             strings_can_be_null=True,
         ),
     )

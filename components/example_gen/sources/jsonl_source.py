@@ -25,7 +25,12 @@ from components.example_gen.columns import (
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.sources.typed_columns import encode_typed, kind_of, untypable_error
+from components.example_gen.sources.typed_columns import (
+    encode_typed,
+    flatten,
+    kind_of,
+    untypable_error,
+)
 from trainer_module.errors import DataError
 
 _BLOCK_BYTES = 4 << 20
@@ -102,7 +107,7 @@ def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:
     rows = 0
     for block in _read_blocks(file):
         counted = replace(block, rows_before=rows)
-        table = _flatten(_parse(counted), counted)
+        table = flatten(_parse(counted), file)
         rows += table.num_rows
         if table.num_rows:
             yield counted, table
@@ -160,19 +165,6 @@ def _without_times(column_type: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(column_type):
         return pa.struct([f.with_type(_without_times(f.type)) for f in column_type.fields])
     return column_type
-
-
-def _flatten(table: pa.Table, block: _Block) -> pa.Table:
-    """The table with objects as columns of what they hold, by path."""
-    while any(pa.types.is_struct(column_type) for column_type in table.schema.types):
-        table = table.flatten()
-    if len(set(table.column_names)) < table.num_columns:
-        twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
-        raise DataError(
-            f"{block.file} holds {twice!r} twice, as a key and as a key within an object: rename"
-            " one of them."
-        )
-    return table
 
 
 def _syntax_error(block: _Block, error: Exception) -> DataError:

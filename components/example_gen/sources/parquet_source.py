@@ -1,4 +1,7 @@
-"""Parquet: columns by their own types, a few thousand rows of a row group at a time."""
+"""Parquet: columns by their own types, a few thousand rows of a row group at a time.
+
+What structs hold are columns named by their path, `address.city`, as with JSON lines.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ import pyarrow.parquet as pq
 from components.example_gen.columns import Cell, Column, ColumnKind
 from components.example_gen.files.opening import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.sources.typed_columns import encode_typed, kind_of, untypable_error
+from components.example_gen.sources.typed_columns import (
+    encode_typed,
+    flatten,
+    kind_of,
+    untypable_error,
+)
 from trainer_module.errors import DataError
 
 _BATCH_ROWS = 4096
@@ -27,11 +35,12 @@ class ParquetSource(Source):
             rows = parquet.metadata.num_rows
             if not rows:
                 raise DataError(f"{file} holds no rows: add rows, or leave the file out.")
+            columns = flatten(parquet.schema_arrow.empty_table(), file).schema
             return Survey(
                 file,
                 {
                     column.name: _survey(column.name, column.type, rows, file)
-                    for column in parquet.schema_arrow
+                    for column in columns
                     if not _is_index(column.name)
                 },
             )
@@ -41,9 +50,10 @@ class ParquetSource(Source):
         file, row = files[0], 1
         with _open(file) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
+                table = flatten(pa.Table.from_batches([batch]), file)
                 columns = {
-                    name: encode_typed(name, values, kinds[name], file)
-                    for name, values in zip(batch.schema.names, batch.columns, strict=True)
+                    name: encode_typed(name, values.combine_chunks(), kinds[name], file)
+                    for name, values in zip(table.column_names, table.columns, strict=True)
                     if not _is_index(name)
                 }
                 yield Batch(pa.RecordBatch.from_pydict(columns), Cell(file, row))

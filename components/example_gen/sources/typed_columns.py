@@ -44,6 +44,23 @@ def untypable_error(name: str, column_type: pa.DataType, file: str) -> DataError
     )
 
 
+def flatten(table: pa.Table, file: str) -> pa.Table:
+    """The table with objects (structs) as columns of what they hold, by path: `address.city`.
+
+    Raises:
+      DataError: two columns would have one name.
+    """
+    while any(pa.types.is_struct(column_type) for column_type in table.schema.types):
+        table = table.flatten()
+    if len(set(table.column_names)) < table.num_columns:
+        twice = next(name for name in table.column_names if table.column_names.count(name) > 1)
+        raise DataError(
+            f"{file} holds {twice!r} twice, as a key and as a key within an object: rename"
+            " one of them."
+        )
+    return table
+
+
 def _is_list(column_type: pa.DataType) -> bool:
     return (
         pa.types.is_list(column_type)

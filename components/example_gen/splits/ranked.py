@@ -37,6 +37,10 @@ class Ranks:
     missing: int = 0
     """How many of the rows have no value to be ordered by: they count as the oldest."""
 
+    def only(self, kept: np.ndarray) -> Ranks:
+        """The same for some of the rows, [rows] bool."""
+        return self if kept.all() else Ranks(self.groups.filter(pa.array(kept)), self.keys[kept])
+
 
 @dataclass(frozen=True)
 class Cuts:

@@ -58,6 +58,7 @@ def days(layout: str) -> list[str]:
 
 
 CHOICES = {
+    "gift": (pick(["yes", None]), "categorical", "rows, and no value in the others"),
     "shades": (pick(["red", "blue"]), "categorical", "text of 2 values"),
     "bought": (days("{d:02}/{m:02}/{y}"), "date", "dates such as '01/01/2000'"),
     "season": (pick([f"{y}-{y % 100 + 1:02}" for y in range(2000, 2012)]), "categorical", "text"),
@@ -67,7 +68,7 @@ CHOICES = {
     "letters": (pick(["y", "n", "x"]), "categorical", "text of 3 values"),
     "empty": ([None] * ROWS, "ignore", "no value in any of 400 rows"),
     "same": ([7.0] * ROWS, "ignore", "7 in each of 400 rows"),
-    "same_or_none": ([7.0, None] * 200, "numeric", "numbers from "),
+    "same_or_none": ([7.0, None] * 200, "numeric", "7 in 200 of 400 rows, and no value"),
     "same_text": (["x"] * ROWS, "ignore", "'x' in each of 400 rows"),
     "year": ([2026.0] * ROWS, "numeric", "numbers from "),
     "reviews": (
@@ -250,3 +251,13 @@ assert time.process_time() - start < 10
 assert "tensorflow" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_integers_that_are_0_and_1_alone_are_boolean() -> None:
+    def chosen(values: Sequence[int], column_type: pa.DataType) -> str:
+        (facts,) = look_at({"active": pa.array(list(values) * 100, column_type)}, {})
+        return choose_types([facts])["active"].type
+
+    assert chosen([0, 1], pa.int64()) == "boolean"
+    assert chosen([0, 1, 2], pa.int64()) == "numeric"
+    assert chosen([0, 1], pa.float32()) == "numeric"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tfx.utils import proto_utils
@@ -12,16 +13,23 @@ from tfx.utils import proto_utils
 from components.example_gen import custom_config
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
+from components.example_gen.sources.base import Survey
 
 TEXT = "label,Größe,plan\n" + "".join(f"{i % 2},{i}.5,naïve {i % 3}\n" for i in range(40))
 Rows = Callable[..., list[dict]]
 
 
+def survey(file: Path, **settings: object) -> Survey:
+    """What a first pass over a file finds."""
+    source = make_source(ExampleGenSettings(format="csv", label="label", task="binary", **settings))
+    return source.survey((str(file),))
+
+
 def notes(file: Path, **settings: object) -> tuple[str, ...]:
     """What is said of how a file is read."""
-    source = make_source(ExampleGenSettings(format="csv", label="label", task="binary", **settings))
-    return source.survey((str(file),)).notes
+    return survey(file, **settings).notes
 
 
 def written(folder: Path, content: str | bytes, name: str = "a.csv") -> Path:
@@ -144,6 +152,38 @@ def test_all_that_stands_for_missing_numbers_is_told_at_once(
     written(tmp_path, "\n".join(["label,x", *rows]))
     csv = CsvSettings(missing_values=["x"])
     assert 'missing_values: ["x", "?", "NA"]' in read_error(tmp_path, csv=csv)
+
+
+@pytest.mark.parametrize(
+    ("cells", "csv", "expected"),
+    [
+        (["-999.0", "7", "-9990"], {"missing_values": ["-999"]}, [[], [7.0], [-9990.0]]),
+        (["-999", "7.5", "1"], {"missing_values": ["-999.00"]}, [[], [7.5], [1.0]]),
+        (["-999", " 7", "1"], {"missing_values": ["-999.0"]}, [[], [7], [1]]),
+        (["-1.000,0", "7", "1"], {"missing_values": ["-1000"], "decimal": ","}, [[], [7.0], [1.0]]),
+        (["999.0", "a", "999"], {"missing_values": ["999"]}, [[b"999.0"], [b"a"], []]),
+    ],
+)  # fmt: skip
+def test_numbers_that_mean_missing_are_told_by_their_value(
+    tmp_path: Path, read_rows: Rows, cells: list[str], csv: dict[str, Any], expected: list[Any]
+) -> None:
+    rows = [f"{i % 2};{cell}" for i, cell in enumerate(cells * 20)]
+    file = written(tmp_path, "\n".join(["label;x", *rows]))
+    settings = CsvSettings(**csv)
+    found = read_rows(tmp_path, csv=settings, mixed_columns=("x",) if "a" in cells else ())
+    assert [row["x"] for row in found[:3]] == expected
+    assert survey(file, csv=settings).missing_values == set(csv["missing_values"])
+
+
+def test_a_value_that_occurs_in_no_cell_is_told(
+    tmp_path: Path, execute: Callable[..., Any]
+) -> None:
+    for name, missing in (("a", "NA"), ("b", "-1.0")):
+        rows = [f"{i % 2},{i if i % 3 else missing}" for i in range(40)]
+        written(tmp_path, "\n".join(["label,x", *rows]), f"{name}.csv")
+    csv = CsvSettings(missing_values=["NA", "-1", "NONE", "-9"])
+    said = "data.csv.missing_values: 'NONE' and '-9' occur in no cell"
+    assert read_notes(execute(tmp_path, task="binary", csv=csv)).sentences == [said]
 
 
 def test_a_word_among_words_is_no_missing_number(tmp_path: Path, read_rows: Rows) -> None:

@@ -25,6 +25,38 @@ def test_missing_labels(tmp_path, refusal, task):
     write(tmp_path, [0, 1, "", 1, "", *[0, 1] * 20])
     message = refusal(tmp_path, task=task)
     assert f"Label 'label' is missing in 2 rows, first in row 4 of {tmp_path}/a.csv" in message
+    assert "leave such rows out by data: {unlabelled: skip}" in message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"stratify": True}, {"order_by": "x"}, {"weight": "x"}, {"task": "regression"}],
+)
+def test_rows_without_a_label_may_be_left_out(tmp_path, execute, read_split, options):
+    # The newest have none yet: without them there would be no eval split.
+    write(tmp_path, ["nan", 1, "", *[0, 1] * 20, *[""] * 30])
+    examples = execute(tmp_path, unlabelled="skip", **{"task": "binary", **options})
+    kept = [read_split(examples, split) for split in ("train", "eval")]
+    assert all(kept)
+    read = [tf.train.Example.FromString(e).features.feature["x"] for split in kept for e in split]
+    rows = [number for x in read for number in (*x.float_list.value, *x.int64_list.value)]
+    assert sorted(rows) == [1, *range(3, 43)]
+    (note,) = read_notes(examples).sentences
+    assert note == (
+        "32 rows without a label are left out (data.unlabelled: skip), first row 2 of"
+        f" {tmp_path}/a.csv"
+    )
+
+
+def test_without_any_label_there_is_nothing_to_leave_out(tmp_path, refusal):
+    write(tmp_path, [""] * 40)
+    assert "'label' is missing in all 40 rows" in refusal(tmp_path, unlabelled="skip")
+
+
+def test_a_label_that_cannot_be_used_is_named_with_its_row_beside_some_left_out(tmp_path, refusal):
+    write(tmp_path, [3, "", 1, -1, *[0, 1] * 20])
+    message = refusal(tmp_path, task="count", unlabelled="skip")
+    assert f"is '-1.0' in row 5 of {tmp_path}/a.csv" in message
 
 
 @pytest.mark.parametrize("labels", [[0, 1, "nan"], ["cat", "NaN", "dog"]])

@@ -76,7 +76,7 @@ def test_integers_become_floats_where_another_file_has_floats(tmp_path, read_row
 @pytest.mark.parametrize(
     ("values", "column_type", "name"),
     [
-        ([{"a": 1}], pa.struct({"a": pa.int64()}), "struct<a: int64>"),
+        ([[{"a": 1}]], pa.list_(pa.struct({"a": pa.int64()})), "list<element: struct<a: int64>>"),
         ([[("a", 1)]], pa.map_(pa.string(), pa.int64()), "map<string, int64"),
         ([[[1]]], pa.list_(pa.list_(pa.int64())), "list<element: list<element: int64>>"),
         ([datetime.timedelta(1)], pa.duration("s"), "duration[s]"),
@@ -86,6 +86,21 @@ def test_other_types_are_refused(tmp_path, read_error, values, column_type, name
     write(tmp_path / "a.parquet", pa.array(values, column_type))
     message = read_error(tmp_path, "parquet")
     assert f"Column 'column' of {tmp_path}/a.parquet is of type {name}" in message
+
+
+def test_what_structs_hold_are_columns_named_by_path(tmp_path, read_rows):
+    places = [{"city": "Bern", "at": {"lat": 46.9}}, {"city": None, "at": None}, None]
+    write(tmp_path / "a.parquet", pa.array(places))
+    rows = read_rows(tmp_path, "parquet")
+    assert {(row["row"][0] % 3, *row["column.city"]) for row in rows} == {(0, b"Bern"), (1,), (2,)}
+    assert {len(row["column.at.lat"]) for row in rows if row["row"][0] % 3} == {0}
+    assert "column" not in rows[0]
+
+
+def test_a_struct_beside_a_column_of_its_path_is_refused(tmp_path, read_error):
+    table = {"label": [0, 1], "at.lat": [1.0, 2.0], "at": [{"lat": 1.0}] * 2}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    assert "holds 'at.lat' twice" in read_error(tmp_path, "parquet")
 
 
 def test_integers_of_more_than_63_bits_are_refused(tmp_path, read_error):

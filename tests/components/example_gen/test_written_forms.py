@@ -55,6 +55,30 @@ def test_what_can_be_read_stays_as_it_is(tmp_path, generate):
     assert sum(map(len, kept.values())) == 60
 
 
+@pytest.mark.parametrize(
+    ("values", "place", "problem"),
+    [
+        (["abc", "12", None], 0, "is 'abc' in row 1 of {file}, which is no number"),
+        ([None, "12", "x1"], 2, "is 'x1' in row 3 of {file}, which is no number"),
+        (["1.5", "12"], 0, "is '1.5' in row 1 of {file}, which is a number that is kept as text"),
+    ],
+)
+def test_text_that_is_declared_numeric_is_named_with_its_row(
+    tmp_path, refusal, values, place, problem
+):
+    table = {"label": [0, 1] * 30, "size": (values * 60)[:60]}
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table(table), file)
+    message = refusal(tmp_path, data_format="parquet", number_columns=("size",))
+    assert problem.format(file=file) in message
+    assert "features: {size: {type: categorical}}" in message
+
+
+def test_a_column_that_is_declared_numeric_needs_a_value(tmp_path, refusal):
+    (tmp_path / "a.csv").write_text("label,size\n" + "0,\n1,\n" * 20)
+    assert "'size' has no value in any row, but" in refusal(tmp_path, number_columns=("size",))
+
+
 def test_parts_of_the_data_have_to_agree():
     def written(value: str, row: int):
         column = single_values(pa.array([value.encode()], pa.binary()))

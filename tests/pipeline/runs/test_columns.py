@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tiny_data import TinyPipeline
 
 from components.column_types.choice import Choice
+from pipeline.cli.run import show_plan
 from pipeline.run_context import resolve_run
 from pipeline.runs.columns import ColumnTypes, gist_of_types, plan_columns
 from trainer_module.errors import DataError
@@ -58,6 +61,40 @@ def test_the_first_rows_are_known_to_be_a_part_of_all(pipeline: TinyPipeline) ->
 def test_the_line_that_overrides_a_choice_does(pipeline: TinyPipeline) -> None:
     said = lines(pipeline, features={"name": {"type": "categorical"}})
     assert said[-1] == "  name   categorical  as the config says"
+
+
+def test_lists_and_truth_of_parquet_are_told(tmp_path: Path) -> None:
+    rows = range(120)
+    table = {
+        "label": [i % 2 for i in rows],
+        "active": [i % 3 > 0 for i in rows],
+        "history": [[i / 2, 1.5, 2.5] for i in rows],
+        "tags": [["a", "b"][: i % 3] for i in rows],
+        "home": [{"city": "NS"[i % 2]} for i in rows],
+    }
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    pipeline = TinyPipeline(tmp_path)
+    data = {"format": "parquet", "path": str(tmp_path / "a.parquet"), "label": "label"}
+    told = {line.split()[0]: line for line in lines(pipeline, data=data)[1:]}
+    assert "boolean" in told["active"]
+    assert "lists of 3 numbers in each row" in told["history"]
+    assert "lists of up to 2 values, text" in told["tags"]
+    assert "text of 2 values" in told["home.city"]
+
+
+def test_a_plan_refuses_what_a_run_would(pipeline: TinyPipeline) -> None:
+    pipeline.write("a,b,a,label\n" + "1,2,3,0\n2,3,1,1\n" * 60)
+    with pytest.raises(DataError, match="'a'"):
+        show_plan(pipeline.config(), pipeline.folder / "output", verbose=False)
+
+
+def test_files_that_a_plan_does_not_look_into_are_said(tmp_path: Path) -> None:
+    pipeline = TinyPipeline(tmp_path)
+    (tmp_path / "a.tfrecord").write_bytes(b"")
+    data = {"format": "tfrecord", "path": str(tmp_path / "a.tfrecord"), "label": "label"}
+    first, declared = lines(pipeline, data=data, features={"size": {"type": "numeric"}})
+    assert first.startswith("columns: the first run decides what they are")
+    assert "as the config says" in declared
 
 
 def test_a_kept_schema_tells(pipeline: TinyPipeline) -> None:
