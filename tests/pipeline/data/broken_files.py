@@ -147,7 +147,7 @@ PARQUET = [
     _parquet_bytes("cut off", parquet({"x": [1], "label": [0]})[:-20], "no complete Parquet file"),
     _parquet_bytes("text", GOOD.encode(), "a.parquet is no complete Parquet file"),
     _parquet("no rows", {"x": pa.array([], pa.int64()), "label": []}, "holds no rows"),
-    _parquet("objects", {"x": [{"a": 1}], "label": [0]}, "Column 'x' of", "which no feature"),
+    _parquet("objects", {"x": [[{"a": 1}]], "label": [0]}, "Column 'x' of", "which no feature"),
     _parquet("label null", {"x": [1, 2, 3], "label": [0, 1, None]}, "missing in 1 row", "row 3 of"),
     _parquet("label NaN", {"x": [1, 2], "label": [0.5, float("nan")]}, "missing", "row 2 of"),
     _parquet("two labels", {"x": [1, 2], "label": [[0], [1, 0]]}, "has 2 values in row 2 of"),
