@@ -27,9 +27,9 @@ from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 from components.example_gen import custom_config
 from components.example_gen.checks.rows import Report, is_kept
 from components.example_gen.checks.whole import check_report
-from components.example_gen.columns import ColumnKind
+from components.example_gen.columns.encoded import ColumnKind
+from components.example_gen.columns.known_kinds import with_known_dates
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.known_kinds import with_known_dates
 from components.example_gen.notes import Notes, write_notes
 from components.example_gen.origin import note_origin
 from components.example_gen.paths import is_hidden, no_file_error

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import list_lengths
+from components.example_gen.columns.encoded import list_lengths
 
 Test = Callable[[pa.Array], np.ndarray]
 """From a list column to whether each of its rows is odd."""

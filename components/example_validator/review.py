@@ -10,7 +10,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.dsl.io import fileio
 
-from components.example_gen.columns import flat_columns
+from components.example_gen.columns.encoded import flat_columns
 from components.example_validator.column_review import ColumnFinding, review_columns
 from components.examples_reader import read_sample
 from trainer_module.progress import report_notice

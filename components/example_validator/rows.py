@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tfx import types
 
-from components.example_gen.columns import Cell
+from components.example_gen.columns.encoded import Cell
 from components.example_gen.origin import read_origin
 from components.example_validator.odd_values import Test
 from trainer_module.errors import DataError

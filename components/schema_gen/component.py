@@ -24,7 +24,7 @@ from tfx.types.standard_component_specs import EXAMPLES_KEY, SCHEMA_KEY, STATIST
 from components.column_types.choice import annotate, read_choices, strip_choices
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
-from components.example_gen.columns import flat_columns, list_columns
+from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
 from components.examples_reader import read_sample
 from components.schema_gen.files import keep_schema, read_schema, write_text

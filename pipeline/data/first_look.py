@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from components.example_gen.columns.known_kinds import read_known_kinds
 from components.example_gen.files.opening import is_gzip
 from components.example_gen.formats import FORMATS
-from components.example_gen.known_kinds import read_known_kinds
 from components.example_gen.paths import is_remote
 from components.named_columns import check_named_columns
 from pipeline.config.named_columns import all_named_columns

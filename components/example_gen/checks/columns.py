@@ -7,12 +7,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from components.example_gen.checks.rows import unusable_label
-from components.example_gen.columns import (
-    Column,
-    ColumnKind,
-    is_comma_number,
-    is_placeholder,
-)
+from components.example_gen.columns.encoded import ColumnKind
+from components.example_gen.columns.seen import Column, is_comma_number, is_placeholder
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.settings import Task

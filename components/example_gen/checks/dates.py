@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from components.column_types.dates import Dates, may_be_dates
 from components.example_gen.checks.forms import matches, texts_of
-from components.example_gen.columns import Cell
+from components.example_gen.columns.encoded import Cell
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.features.date_formats import WITH_TIME, Form, candidates

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, list_lengths
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.base import BaseFeature
 

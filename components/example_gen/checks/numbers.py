@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import NUMBER, Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, list_lengths
+from components.example_gen.columns.seen import NUMBER
 from trainer_module.errors import DataError
 
 _SHOWN_CHARACTERS = 80

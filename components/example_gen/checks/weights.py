@@ -7,7 +7,7 @@ import difflib
 import numpy as np
 import pyarrow as pa
 
-from components.example_gen.columns import Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, list_lengths
 from trainer_module.errors import DataError
 
 

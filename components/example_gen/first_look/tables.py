@@ -12,10 +12,10 @@ from components.column_types.dates import Dates
 from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
 from components.example_gen.checks.rows import Report, is_kept
 from components.example_gen.checks.whole import check_report
-from components.example_gen.columns import flat_columns, list_columns
+from components.example_gen.columns.encoded import flat_columns, list_columns
+from components.example_gen.columns.known_kinds import with_known_dates
 from components.example_gen.first_look import ALL
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.known_kinds import with_known_dates
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import count_values, merge_surveys
 

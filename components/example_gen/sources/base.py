@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from components.example_gen.checks.columns import check_column, check_label_column, show_names
 from components.example_gen.checks.numbers import no_value_error
-from components.example_gen.columns import Cell, Column, ColumnKind
+from components.example_gen.columns.encoded import Cell, ColumnKind
+from components.example_gen.columns.known_kinds import read_known_kinds, settle_kind
+from components.example_gen.columns.seen import Column
 from components.example_gen.files.opening import is_folder
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.known_kinds import read_known_kinds, settle_kind
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError, enumerate_names
 

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import Cell, ColumnKind, holds_any, parse_numbers
+from components.example_gen.columns.encoded import Cell, ColumnKind
+from components.example_gen.columns.seen import holds_any, parse_numbers
 from components.example_gen.csv_settings import CsvSettings
 from trainer_module.errors import DataError
 

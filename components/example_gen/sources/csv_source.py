@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
+from components.example_gen.columns.encoded import Cell, ColumnKind
+from components.example_gen.columns.seen import Column, encode_text, survey_text
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import reason_of, unreadable_error

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from components.example_gen.columns import Cell, ColumnKind
+from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.files.opening import is_gzip, open_stream, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source
 from components.example_gen.sources.images_source import image_rows

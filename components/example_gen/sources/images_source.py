@@ -11,7 +11,7 @@ import pyarrow as pa
 import tensorflow as tf
 from tfx.dsl.io import fileio
 
-from components.example_gen.columns import Cell, ColumnKind, single_values
+from components.example_gen.columns.encoded import Cell, ColumnKind, single_values
 from components.example_gen.files.images import (
     broken_image_error,
     is_left_behind,

@@ -15,13 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from components.example_gen.columns import (
-    Cell,
-    Column,
-    ColumnKind,
-    needs_integers,
-    no_values,
-)
+from components.example_gen.columns.encoded import Cell, ColumnKind, no_values
+from components.example_gen.columns.seen import Column, needs_integers
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.example_gen.columns import Cell, Column, ColumnKind
+from components.example_gen.columns.encoded import Cell, ColumnKind
+from components.example_gen.columns.seen import Column
 from components.example_gen.files.opening import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.typed_columns import (

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns import ARROW_TYPES, ColumnKind, lists, no_values
+from components.example_gen.columns.encoded import ARROW_TYPES, ColumnKind, lists, no_values
 from trainer_module.errors import DataError
 
 _TEXTUAL = (

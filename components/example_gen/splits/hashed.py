@@ -13,7 +13,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from components.example_gen.checks.columns import show_names
-from components.example_gen.columns import list_lengths
+from components.example_gen.columns.encoded import list_lengths
 from trainer_module.errors import DataError
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

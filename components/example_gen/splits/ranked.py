@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from components.example_gen.checks.columns import show_names
 from components.example_gen.checks.whole import TRAIN_SPLIT
-from components.example_gen.columns import Cell, first_values, single_values
+from components.example_gen.columns.encoded import Cell, first_values, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
 from components.example_gen.splits.hashed import hash_rows

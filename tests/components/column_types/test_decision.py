@@ -14,7 +14,7 @@ from components.column_types.choice import Choice
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
 from components.example_gen.checks.dates import find_dates, tally_dates
-from components.example_gen.columns import Cell, list_columns, single_values
+from components.example_gen.columns.encoded import Cell, list_columns, single_values
 from components.example_gen.formats import ExampleGenSettings
 
 Values = Sequence[str | float | None]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from components.example_gen.columns import Cell, Column, ColumnKind, encode_text, survey_text
+from components.example_gen.columns.encoded import Cell, ColumnKind
+from components.example_gen.columns.seen import Column, encode_text, survey_text
 from components.example_gen.formats import FORMATS, FormatSpec
 from components.example_gen.paths import resolve_input
 from components.example_gen.sources.base import Batch, Files, Source, Survey

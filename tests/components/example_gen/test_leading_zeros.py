@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from components.example_gen.columns import ColumnKind, survey_text
+from components.example_gen.columns.encoded import ColumnKind
+from components.example_gen.columns.seen import survey_text
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source

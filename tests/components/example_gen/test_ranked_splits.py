@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.example_gen.columns import Cell
+from components.example_gen.columns.encoded import Cell
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.splits.ranked import Ranks, cut_groups, rank_rows

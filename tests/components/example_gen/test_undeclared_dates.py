@@ -14,7 +14,7 @@ from components.column_types.choice import Choice, annotate
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at
 from components.example_gen.checks.dates import check_dates, find_dates, merge_tallies, tally_dates
-from components.example_gen.columns import Cell, single_values
+from components.example_gen.columns.encoded import Cell, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import Notes, read_notes
 from components.schema_gen.files import keep_schema

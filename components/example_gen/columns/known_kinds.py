@@ -6,7 +6,8 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.column_types.choice import read_choices
-from components.example_gen.columns import Column, ColumnKind
+from components.example_gen.columns.encoded import ColumnKind
+from components.example_gen.columns.seen import Column
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
