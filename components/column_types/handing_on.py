@@ -9,9 +9,9 @@ from typing import Any
 from tfx import types
 from tfx.types import artifact_utils
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY, SCHEMA_KEY
-from tfx.utils import io_utils
 
 from components.column_types.choice import with_choices
+from components.schema_reader import read_schema_artifact
 
 
 def add_choices(
@@ -31,5 +31,4 @@ def add_choices(
 
 def complete(custom_config: Mapping[str, Any], schema_folder: str) -> dict[str, Any]:
     """A `custom_config` with the choices of the schema in an artifact's folder."""
-    schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
-    return with_choices(custom_config, schema)
+    return with_choices(custom_config, read_schema_artifact(schema_folder))

@@ -15,11 +15,12 @@ from google.protobuf import json_format
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
-from tfx.utils import io_utils, proto_utils
+from tfx.utils import proto_utils
 
 from components.evaluator.baseline import BaselineTolerantExecutor
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.examples_reader import read_columns
+from components.schema_reader import read_schema_artifact
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
@@ -94,8 +95,7 @@ def _read_labels(
     input_dict: dict[str, list[Artifact]], label: str, split: str, task: Task
 ) -> np.ndarray:
     """The labels of a split: numbers as they are, classes as indices in their order."""
-    schema_folder = artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY])
-    schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
+    schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
     (feature,) = (feature for feature in schema.feature if feature.name == label)
     batches = read_columns(input_dict[specs.EXAMPLES_KEY], split, [feature])
     values = pa.chunked_array([batch.column(0).flatten() for batch in batches])

@@ -23,7 +23,7 @@ from tfx.types.standard_component_specs import (
     SCHEMA_KEY,
     STATISTICS_KEY,
 )
-from tfx.utils import io_utils, writer_utils
+from tfx.utils import writer_utils
 
 from components.column_types.choice import read_choices
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
@@ -31,6 +31,7 @@ from components.example_validator.drift import Drift, Older
 from components.example_validator.review import review_examples, write_findings
 from components.example_validator.verdict import raise_for
 from components.named_columns import check_named_columns
+from components.schema_reader import read_schema_artifact
 from trainer_module.settings import Task
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
@@ -59,9 +60,7 @@ class Executor(stock.Executor):
             and `on_drift` is.
         """
         self._drift = Drift.from_json(exec_properties["drift"])
-        schema = io_utils.SchemaReader().read(
-            io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
-        )
+        schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
         check_columns(json.loads(exec_properties["named"]) | self._drift.named, schema)
         self._drift.check_measures(schema)
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY)

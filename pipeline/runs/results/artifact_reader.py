@@ -14,13 +14,13 @@ from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
-from tfx.utils import io_utils
 
 from components.column_types.choice import Choice, read_choices
 from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
 from components.pusher.versions import WITHDRAWN_PROPERTY
+from components.schema_reader import read_schema_artifact
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
@@ -128,9 +128,7 @@ class ArtifactReader:
         return {
             name: choice
             for artifact in self.outputs(ComponentId.SCHEMA_GEN, "schema")
-            for name, choice in read_choices(
-                io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(artifact.uri))
-            ).items()
+            for name, choice in read_choices(read_schema_artifact(artifact.uri)).items()
         }
 
     def anomalies(self) -> list[Anomaly]:

@@ -1,0 +1,11 @@
+"""Reads the schema that SchemaGen hands on."""
+
+from __future__ import annotations
+
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.utils import io_utils
+
+
+def read_schema_artifact(folder: str) -> schema_pb2.Schema:
+    """The schema in the folder of an artifact."""
+    return io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))
