@@ -39,7 +39,7 @@ def test_what_is_left_out_is_the_models_own() -> None:
     assert settings.train.optimizer.kind is Optimizer.ADAMW
     assert settings.train.learning_rate == CosineSchedule(schedule="cosine", initial="auto")
     assert settings.train.batch_size == BatchSize(at_most=256)
-    assert settings.train.early_stopping == EarlyStopping(patience=8)
+    assert settings.train.early_stopping == EarlyStopping(patience=6)
     mlp = settings_of(model={"kind": "mlp"})
     assert mlp.model.hidden_units == [64]
     assert (mlp.train.optimizer.kind, mlp.train.learning_rate) == (Optimizer.ADAM, 0.001)

@@ -49,7 +49,7 @@ ZOO: dict[str, ModelSpec] = {
             "learning_rate": {"schedule": "cosine", "initial": "auto"},
             "batch_size": {"at_most": 256},
             "steps": 2000,
-            "early_stopping": {"patience": 8},
+            "early_stopping": {"patience": 6},
         },
     ),
     "trees": ModelSpec(

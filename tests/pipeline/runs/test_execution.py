@@ -64,8 +64,10 @@ def test_data_that_lacks_a_column_is_unusable_and_what_is_done_is_kept(
     tiny: TinyPipeline, checked: Checked
 ) -> None:
     del checked
-    run = tiny.check(features={"sizes": {"type": "numeric"}})
-    message = "features.sizes: the schema has no column `sizes`; did you mean `size`?"
+    run = tiny.check(
+        features={"sizes": {"type": "cross", "of": ["size", "sides"], "hash_buckets": 5}}
+    )
+    message = "features.sizes (sides): the schema has no column `sides`; did you mean `side`?"
     assert run.code == 2
     assert run.summary["status"] == "unusable"
     assert run.summary["error"] == {

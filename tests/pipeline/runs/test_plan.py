@@ -123,14 +123,14 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
     [
         ({"on_anomaly": "warn"}, "ExampleValidator", "on_anomaly fail -> warn"),
         (
-            {"features": {"size": {"type": "numeric"}}},
+            {"features": {"both": {"type": "cross", "of": ["size", "side"], "hash_buckets": 5}}},
             "ExampleValidator",
-            "named.features.size none -> size",
+            "named.features.both (side) none -> side; named.features.both (size) none -> size",
         ),
         (
-            {"train": {"epochs": 3}, "model": {"dropout": 0.5}},
+            {"train": {"seed": 3}, "model": {"dropout": 0.5}},
             "Trainer",
-            "model.dropout 0.1 -> 0.5; train.epochs auto -> 3",
+            "model.dropout 0.1 -> 0.5; train.seed 42 -> 3",
         ),
         (
             {"model": {"hidden_units": [1000] * 9}},
