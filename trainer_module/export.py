@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import tempfile
 import zlib
@@ -194,11 +195,15 @@ def _request_shape(feature: BaseFeature | None) -> list[None] | None:
 
 
 def _request_names(columns: Iterable[str]) -> list[str]:
-    """What requests call the columns: letters, digits and _, as TensorFlow allows no more."""
+    """What requests call the columns: letters, digits and _, as TensorFlow allows no more.
+
+    Nor does it allow words of Python's grammar, such as `class`.
+    """
     names: list[str] = []
     for column in columns:
         safe = re.sub(r"[^A-Za-z0-9_]", "_", column)
-        name = safe if safe[:1].isalpha() else f"column_{safe}"
+        is_name = safe[:1].isalpha() and not keyword.iskeyword(safe)
+        name = safe if is_name else f"column_{safe}"
         taken = name in names
         names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if taken else name)
     return names

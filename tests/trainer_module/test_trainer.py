@@ -319,3 +319,13 @@ def test_a_diverging_model_is_not_exported(houses: Transformed, tmp_path: Path) 
 def test_an_image_model_on_columns(trips: Transformed, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="'cnn' needs an image feature"):
         train(trips, tmp_path, model={"kind": "cnn"})
+
+
+def test_columns_are_asked_for_by_names_that_tensorflow_takes() -> None:
+    columns = ["class", "is", "fare", "Price (€)", "1st"]
+    spec = {name: tf.io.FixedLenFeature([1], tf.float32) for name in columns}
+    asked = export.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression"))
+    assert list(asked) == ["column_class", "column_is", "fare", "Price____", "column_1st"]
+    function = tf.function(lambda given: dict(given), autograph=False, input_signature=[asked])
+    given = {name: tf.constant([1.0]) for name in asked}
+    assert list(function.get_concrete_function()(**given)) == list(asked)
