@@ -14,7 +14,7 @@ EXTRA ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos test lint format docs image bench bench-strategies bench-nights bench-models clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-strategies bench-nights bench-pictures bench-models clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -57,6 +57,9 @@ bench-strategies: $(READY)  ## measure the Trainer against plain Keras, and two 
 
 bench-nights: $(READY)  ## time the commands of a pipeline after 1,000 nights; ARGS="--nights 100"
 	@$(PYTHON) -m benchmarks.nights $(ARGS)
+
+bench-pictures: $(READY)  ## measure the input of pictures against arrays in memory; ARGS="--side 128"
+	@$(PYTHON) benchmarks/pictures.py $(ARGS)
 
 bench-models: $(READY)  ## measure the models of tables against scikit-learn's; ARGS="--tables 3 --seeds 1"
 	@$(PYTHON) -m benchmarks.models $(ARGS)

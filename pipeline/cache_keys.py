@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from tfx.dsl.components.base import base_node
 
 from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
-from trainer_module.settings import TrainerSettings
+from trainer_module.models import ZOO
+from trainer_module.settings import ModelSettings, TrainerSettings
 
 _CODE = (
     "trainer_module",
@@ -20,13 +22,18 @@ _CODE = (
 
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
-    """What Transform is told: without the model's settings, which must not invalidate its cache."""
-    data = config.data
+    """What Transform is told: without the model's settings, which must not invalidate its cache.
+
+    But for its kind and weights, where features follow from that.
+    """
+    data, kind, weights = config.data, config.model.kind, config.model.weights
+    follows = kind in ZOO and ZOO[kind].features
     settings = TrainerSettings(
         label=data.label,
         weight=data.weight,
         task=config.target.without_model_keys(),
         features=config.features,
+        model=ModelSettings(kind=kind, weights=weights) if follows else ModelSettings(),
     )
     own = [config.preprocessing] if config.preprocessing else []
     return _custom_config(settings, [*own, *settings.own_features.values()])
@@ -52,5 +59,14 @@ def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ())
 
 
 def _custom_config(settings: TrainerSettings, import_paths: Iterable[str]) -> dict[str, object]:
-    code = code_fingerprint((ROOT / path for path in _CODE), import_paths)
+    files = [*(ROOT / path for path in _CODE), *_weights(settings)]
+    code = code_fingerprint(files, import_paths)
     return {**settings.to_custom_config(), CODE_KEY: code}
+
+
+def _weights(settings: TrainerSettings) -> list[Path]:
+    """The files of weights that a model begins with, as far as they are on this machine."""
+    path = Path(settings.model.weights or "")
+    if settings.model.weights is None:
+        return []
+    return [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())

@@ -18,8 +18,9 @@ from trainer_module import vocabulary
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import BaseFeature
-from trainer_module.features.names import BESIDE, PACKED
-from trainer_module.features.numeric import NumericFeature, packed_places
+from trainer_module.features.names import PACKED, underscored
+from trainer_module.features.numbers.numeric import NumericFeature, packed_places
+from trainer_module.features.text.text import TextFeature
 from trainer_module.tasks import as_task
 from trainer_module.tasks.base import BaseTask, Task
 
@@ -46,8 +47,13 @@ class TransformedFeature:
 
     @property
     def dtype(self) -> tf.DType:
-        """int64 for categorical, float32 for numeric and image."""
-        return tf.as_dtype(feature_class(self.kind).dtype)
+        """int64 for categorical and tokens, float32 for numeric, image and bags of terms."""
+        return tf.float32 if self.is_bag else tf.as_dtype(feature_class(self.kind).dtype)
+
+    @property
+    def is_bag(self) -> bool:
+        """Whether an example is pairs of a term's index and its weight."""
+        return self.kind == "text" and len(self.shape) == 2
 
     def layer_name(self, role: str) -> str:
         """A name that TensorFlow allows for a layer, whatever the column is called."""
@@ -120,7 +126,7 @@ class Problem:
         """
         for role, column in {"label": label, "weight": weight or label}.items():
             _check_returned(role, column, tft_output.transformed_feature_spec())
-        sizes = _vocabulary_sizes(tft_output)
+        sizes = _vocabulary_sizes(tft_output, declared or {})
         features = tuple(
             _with_places(
                 _feature(name, spec, sizes, (declared or {}).get(name)),
@@ -136,6 +142,11 @@ class Problem:
         classes = vocabulary.read_classes(tft_output) if is_class else ()
         target.check_classes(label, classes)
         return cls(target, label, classes, features, weight)
+
+    @property
+    def bytes_per_example(self) -> int:
+        """Memory that the features of one example take."""
+        return sum(feature.bytes_per_example for feature in self.features)
 
     def of_kind(self, kind: str) -> tuple[TransformedFeature, ...]:
         """The features of one kind, by name."""
@@ -173,9 +184,21 @@ class Problem:
         return self.target.make_metrics()
 
 
-def _vocabulary_sizes(tft_output: tft.TFTransformOutput) -> dict[str, int]:
-    """TFT notes the range of the indices of each vocabulary in the transformed schema."""
-    return {
+def _vocabulary_sizes(
+    tft_output: tft.TFTransformOutput, declared: Mapping[str, BaseFeature]
+) -> dict[str, int]:
+    """TFT notes the range of the indices of each vocabulary in the transformed schema.
+
+    Not of those that are pairs with their weights.
+    """
+    of_pairs = {
+        name: feature.hash_buckets + 1
+        if feature.hash_buckets
+        else tft_output.vocabulary_size_by_name(name)
+        for name, feature in declared.items()
+        if isinstance(feature, TextFeature) and feature.is_bag
+    }
+    return of_pairs | {
         feature.name: feature.int_domain.max + 1
         for feature in tft_output.transformed_metadata.schema.feature
         if feature.HasField("int_domain")
@@ -190,7 +213,7 @@ def _feature(
             f"transformed feature {name!r} is not dense; make it dense in the preprocessing_fn."
         )
     shape, dtype = tuple(spec.shape), spec.dtype.name
-    indices = vocabulary_sizes.get(name, 0) if spec.dtype == tf.int64 else 0
+    indices = vocabulary_sizes.get(name, 0)
     for kind in [declared.type, *FEATURES] if declared else FEATURES:
         if feature_class(kind).matches(dtype, shape, indices):
             many, encoding = (getattr(declared, key, None) for key in ("many", "encoding"))
@@ -222,7 +245,7 @@ def _with_places(
     name = feature.name
     if name in declared:
         places = declared[name].place_names(name)
-    elif name.startswith(PACKED.replace(BESIDE, "_")):
+    elif name.startswith(underscored(PACKED)):
         raw = tft_output.raw_feature_spec()
         places = _packed_places({n: raw[n] for n in raw if n not in aside}, declared)
     else:

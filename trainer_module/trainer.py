@@ -6,7 +6,7 @@ import copy
 import gc
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,28 +14,25 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.examples import Content, Reader
+from trainer_module.data.input_pipeline import steps_per_execution
+from trainer_module.data.loading import TrainingData, load_data
+from trainer_module.evaluation.folds import FOLDS_FOLDER, deal, make_fold, summarize
 from trainer_module.export import export_model, try_export
-from trainer_module.folds import FOLDS_FOLDER, deal, make_fold, summarize
-from trainer_module.input_pipeline import EVAL_BATCH, Split, steps_per_execution
+from trainer_module.fine_tuning.job import TransferJob
+from trainer_module.fine_tuning.phases import Phases
 from trainer_module.loops import LOOPS, Job, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
-from trainer_module.loops.length import choose_batch_size, choose_epochs, choose_rounds
+from trainer_module.loops.length import choose_epochs
 from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models import is_grown
-from trainer_module.models.building import build_model
-from trainer_module.numbers import measure_quartiles
-from trainer_module.problem import Problem
+from trainer_module.models.building import build_model, compile_model, make_network
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, remember_record, write_record
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
-from trainer_module.strategies.agreement import agree
-from trainer_module.strategies.base import Processes
 from trainer_module.warm_start.transfer import warm_start
-from trainer_module.weights import Weighting, weights_by_class
 
 
 def run_fn(fn_args: Any) -> None:
@@ -80,63 +77,6 @@ def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
     strategy = build_strategy(settings.train.strategy)
     report_ready()
     return strategy
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """What is to be learnt, and the examples."""
-
-    problem: Problem
-    train: Split
-    evaluation: Split
-
-
-def load_data(
-    fn_args: Any,
-    tft_output: tft.TFTransformOutput,
-    settings: TrainerSettings,
-    strategy: tf.distribute.Strategy,
-    workers: int,
-) -> TrainingData:
-    """The train split, shuffled every epoch, and the eval split, in order.
-
-    Raises:
-      TrainingError: if a split has nothing to learn from.
-    """
-    problem = Problem.from_transform(
-        tft_output, settings.target, settings.label, settings.features, settings.weight
-    )
-    in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
-
-    replicas = strategy.num_replicas_in_sync
-
-    def read(name: str, files: list[str]) -> tuple[Reader, Content]:
-        reader = Reader(files, tft_output.transformed_feature_spec(), problem)
-        content = reader.read(name, processes=workers)
-        if in_step > 1 and not agree(strategy, content.tensors is not None):
-            content.tensors = None  # They do not fit on every worker.
-        return reader, content
-
-    reader, content = read("train", fn_args.train_files)
-    batch_size = choose_batch_size(settings.train, content.examples, replicas)
-    train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
-    by_class = weights_by_class(
-        settings.train.class_weights, problem.label, problem.classes, content.weight_sums
-    )
-    weighting = Weighting.over(by_class, content.weight_sums, content.examples)
-    rounds = choose_rounds(settings.train, train.steps)
-    train = replace(train, rounds=rounds, weighting=weighting)
-    eval_batch = max(train.batch_size, EVAL_BATCH)
-    evaluation = Split(*read("eval", fn_args.eval_files), eval_batch, replicas, in_step)
-    evaluation = replace(evaluation, weighting=weighting)
-    problem = replace(
-        problem,
-        label_mean=train.content.label_mean,
-        label_deviation=train.content.label_deviation,
-        quartiles=measure_quartiles(train.reader, train.content),
-        loss=settings.train.loss.kind if settings.train.loss else "",
-    )
-    return TrainingData(problem, train, evaluation)
 
 
 def cross_validate(
@@ -223,13 +163,25 @@ def make_job(
     epochs = choose_epochs(train, data.train.steps)
     execution = train.steps_per_execution or steps_per_execution(data.train.steps * epochs)
     examples = data.train.global_batch_size
-    model = build_model(data.problem, settings, strategy, data.train.steps, execution, examples)
+
+    def compile_(model: tf_keras.Model, settings: TrainerSettings) -> None:
+        steps = data.train.steps
+        compile_model(model, data.problem, settings, strategy, steps, execution, examples)
+
+    model = make_network(data.problem, settings, strategy)
+    phases = None
+    if settings.model.begins_frozen:
+        phases = Phases(model, data.problem, settings, strategy, epochs, compile_)
+    else:
+        compile_(model, settings)
     base_model = getattr(fn_args, "base_model", None)
     notes = []
+    if settings.model.transfer and not settings.model.weights and phases is None:
+        notes = ["transfer: all of the network is trained from scratch; give model.weights"]
     if base_model:
         tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
         with strategy.scope():
-            notes = warm_start(model, data.problem, tft_output, base_model)
+            notes += warm_start(model, data.problem, tft_output, base_model)
     backup_directory = _backup_directory(fn_args, runtime)
     *callbacks, backup = build_callbacks(
         train,
@@ -241,15 +193,16 @@ def make_job(
         runtime.writes_backup,
         f"{prefix}epoch",
         make_callbacks(settings),
+        phases.patient_from if phases else 0,
     )
-    start = backup.restore(model)
+    start = phases.begin(backup, data.train, data.evaluation) if phases else backup.restore(model)
     # What has ended an earlier run is no end for one that goes on from its last checkpoint.
     is_over = start.ended and start.epoch > runtime.continued_epochs
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         copy = build_model(data.problem, settings, tf.distribute.get_strategy(), data.train.steps)
         # After the clock of the epochs, before all that reads what it finds.
         callbacks.insert(1, CopyOnCoordinator(copy, data.evaluation))
-    return TrainingJob(
+    job = TrainingJob(
         loop=LOOPS[train.loop],
         model=model,
         strategy=strategy,
@@ -263,3 +216,4 @@ def make_job(
         base_model=base_model,
         notes=notes,
     )
+    return TransferJob.of(job, phases) if phases else job

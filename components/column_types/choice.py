@@ -15,7 +15,7 @@ from trainer_module.features.own import is_own
 from trainer_module.settings import SETTINGS_KEY, Feature
 
 _FEATURE: TypeAdapter[Any] = TypeAdapter(Feature)
-_WITHOUT_VALUES = ("ignore", "date")
+_WITHOUT_VALUES = ("ignore", "date", "text")
 """Types of columns that are expected to have other values tomorrow."""
 
 

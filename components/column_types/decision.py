@@ -6,6 +6,7 @@ costs more than to keep one that does not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from components.column_types.texts import (
     describe_written_numbers,
     mean_yes_or_no,
 )
-from trainer_module.features.written_numbers import Writing, are_plain, find_writing
+from trainer_module.features.numbers.written import Writing, are_plain, find_writing
 
 _ENOUGH_ROWS = 100
 """Of fewer, what is the same in all of them, or another in each, may be so by chance."""
@@ -38,6 +39,13 @@ _MOSTLY = 0.5
 """Share of the rows with a value of their own in a column of sentences."""
 _SENTENCE_SPACES = 3
 """Spaces that a sentence has on average, at the least."""
+_SENTENCE_LENGTH = 10
+"""Characters that it has without spaces."""
+_LONGEST_TEXT = 512
+"""Tokens that a model sees, at most; those that it sees at least come next."""
+_SHORTEST_TEXT = 8
+_ROOM = 1.1
+"""How many tokens there are for one word: signs are some as well."""
 _ROWS_PER_NAME = 5
 """Rows that each number has on average where numbers are names of what comes up again."""
 _MOST_NAMES = 1_000
@@ -160,10 +168,20 @@ def _odd_text(facts: Facts) -> Choice | None:
 
 
 def _sentences(facts: Facts) -> Choice | None:
-    has_sentences = facts.mean_spaces >= _SENTENCE_SPACES and facts.own_values > _MOSTLY
-    if facts.known < _FEW_ROWS or not has_sentences:
+    if facts.known < _FEW_ROWS or facts.own_values <= _MOSTLY:
         return None
-    return _ignore(f"sentences ({_counted(facts)}), each of which would be a category of its own")
+    if not facts.has_words and facts.mean_length >= _SENTENCE_LENGTH:
+        settings: dict[str, Any] = {"type": "text", "tokens": "characters", "ngrams": 3}
+        why = "sentences without spaces between words, taken character by character"
+        usual = facts.usual_length
+    elif facts.mean_spaces >= _SENTENCE_SPACES:
+        settings, why, usual = {"type": "text"}, "sentences", facts.usual_words
+    else:
+        return None
+    length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
+    tokens = settings.get("tokens", "words")
+    reason = f"{why} ({_counted(facts)}), of which the first {length} {tokens} count"
+    return Choice({**settings, "max_tokens": length}, reason)
 
 
 def _text_identifier(facts: Facts) -> Choice | None:

@@ -13,6 +13,9 @@ from components.column_types.dates import DAYS, Dates, is_day
 
 _MOST_EXAMPLES = 2_000
 """Of the different values of a column."""
+_UNSPACED = r"(?:[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}][^\s]*){4}"
+"""What words are written in that no spaces stand between: some of it in a row."""
+_NEARLY_ALL = 0.99
 _EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
 """Up to here numbers of a type hold every whole one."""
 
@@ -36,6 +39,11 @@ class Facts:
     mean_length: float = 0.0
     """Characters of a text."""
     mean_spaces: float = 0.0
+    usual_length: int = 0
+    """Characters that nearly all texts have at most."""
+    usual_words: int = 0
+    has_words: bool = True
+    """Whether spaces stand between the words: of most texts, as far as their script tells."""
     is_integer: bool = False
     """Whether numbers are of a type that has no fractions."""
     is_whole: bool = False
@@ -122,6 +130,11 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
     )
 
 
+def _usual(numbers: pa.Array) -> int:
+    """What nearly all of them are at most."""
+    return int(pc.quantile(numbers, _NEARLY_ALL, interpolation="higher")[0].as_py())
+
+
 def _are_days(known: pa.Array, low: float, high: float) -> bool:
     if not pa.types.is_integer(known.type) or low < DAYS.start or high >= DAYS.stop:
         return False
@@ -133,6 +146,7 @@ def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) 
     if not len(known):
         return Facts(name, True, rows, total_rows, 0, 0)
     counts = pc.value_counts(known)
+    spaces = pc.count_substring_regex(known, r"\s+")
     order = pc.sort_indices(counts.field("counts"), [("", "descending")])
     return Facts(
         name,
@@ -143,5 +157,8 @@ def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) 
         len(counts),
         examples=tuple(counts.field("values").take(order[:_MOST_EXAMPLES]).to_pylist()),
         mean_length=pc.mean(pc.utf8_length(known)).as_py(),
-        mean_spaces=pc.mean(pc.count_substring(known, " ")).as_py(),
+        mean_spaces=pc.mean(spaces).as_py(),
+        usual_length=_usual(pc.utf8_length(known)),
+        usual_words=_usual(spaces) + 1,
+        has_words=pc.mean(pc.match_substring_regex(known, _UNSPACED).cast("int8")).as_py() < 0.5,
     )

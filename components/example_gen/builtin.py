@@ -40,6 +40,12 @@ def _locate_taxi(cache: Path) -> Path:
     return folder / "big_tipper_label" / "data.csv"
 
 
+def _locate_reviews(cache: Path) -> Path:
+    """The 100 reviews of films inside the TFX wheel, which are none of a file that is a table."""
+    del cache
+    return _package_folder("tfx") / "examples" / "imdb" / "data" / "imdb_small_with_labels.txt"
+
+
 def _locate_digits(cache: Path) -> Path:
     """The 1,797 digits of scikit-learn as PNG files, written once below the cache folder."""
     target = cache / "digits"
@@ -75,5 +81,6 @@ def _write_digits(folder: Path) -> None:
 
 BUILTIN_DATA = {
     "digits": BuiltinData("images", _locate_digits),
+    "reviews": BuiltinData("csv", _locate_reviews),
     "taxi": BuiltinData("csv", _locate_taxi),
 }

@@ -45,11 +45,14 @@ from components.example_gen.sources.base import (
     note_lost_zeros,
     note_unseen_values,
 )
+from components.example_gen.sources.named_pictures import cut, read_pictures
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
 
 # Input bytes per shard of one large file, so that readers of the examples can work in parallel.
 _SHARD_BYTES = 128 << 20
+# The same of a table that names pictures: about as many rows as a shard of pictures in folders has.
+_NAMING_BYTES = 32 << 10
 _FOUND = "found.json"
 
 
@@ -101,13 +104,16 @@ class _WriteChunk(beam.DoFn):
     ) -> Iterator[Report]:
         plan, report, encoder = self._plan, Report(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
-            for number, batch in enumerate(self._source.read(chunk.files, kinds)):
+            batches = self._source.read(chunk.files, kinds)
+            batches = cut(batches) if plan.settings.pictures else batches
+            for number, batch in enumerate(batches):
                 report.files.add(batch.notes)
                 if not batch.rows.num_rows:
                     continue
                 splits = self._assign(chunk, batch, cuts)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
-                examples = np.array(batch.examples or encoder.encode(batch.rows), object)
+                rows = read_pictures(batch.rows, batch.first, plan.settings.pictures, report.files)
+                examples = np.array(batch.examples or encoder.encode(rows), object)
                 shard = chunk.first_shard + number % chunk.shards
                 name = shard_name(shard, chunk.all_shards)
                 for split in np.unique(splits[splits >= 0]):
@@ -163,7 +169,8 @@ class Executor(BaseExampleGenExecutor):
             with_known_dates(custom_config.unpack(exec_properties[specs.CUSTOM_CONFIG_KEY])),
         )
         source = make_source(plan.settings)
-        chunks, notes = _plan_chunks(source, exec_properties[specs.INPUT_BASE_KEY], input_config)
+        base = exec_properties[specs.INPUT_BASE_KEY]
+        chunks, notes = _plan_chunks(source, base, input_config, plan.settings)
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
@@ -171,7 +178,6 @@ class Executor(BaseExampleGenExecutor):
         write_notes(examples, Notes([*notes, *found.sentences], found.dates))
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
-        base = exec_properties[specs.INPUT_BASE_KEY]
         patterns = [posixpath.join(base, split.pattern) for split in input_config.splits]
         note_origin(examples, plan.settings, patterns)
         logging.getLogger(__name__).info("Examples generated.")
@@ -265,13 +271,17 @@ def _make_plan(
 
 
 def _plan_chunks(
-    source: Source, input_base: str, input_config: example_gen_pb2.Input
+    source: Source,
+    input_base: str,
+    input_config: example_gen_pb2.Input,
+    settings: ExampleGenSettings,
 ) -> tuple[list[_Chunk], list[str]]:
     """The chunks of all input splits, and notes on files that are in none.
 
     Shards are numbered per input split.
     """
     chunks, notes = [], []
+    shard_bytes = _NAMING_BYTES if settings.pictures else _SHARD_BYTES
     for index, split in enumerate(input_config.splits):
         pattern = posixpath.join(input_base, split.pattern)
         files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
@@ -279,7 +289,7 @@ def _plan_chunks(
         if not groups:
             raise no_file_error(pattern)
         notes += source.look_over(pattern, files)
-        sizes = [_count_shards(files) for files in groups]
+        sizes = [_count_shards(files, shard_bytes) for files in groups]
         firsts = np.cumsum(sizes) - sizes
         chunks += [
             _Chunk(files, index, int(first), size, sum(sizes))
@@ -288,9 +298,9 @@ def _plan_chunks(
     return chunks, notes
 
 
-def _count_shards(files: Sequence[str]) -> int:
+def _count_shards(files: Sequence[str], shard_bytes: int) -> int:
     # Groups of many files are small by design, and asking for their sizes takes long.
-    return 1 if len(files) > 1 else 1 + fileio.stat(files[0]).length // _SHARD_BYTES
+    return 1 if len(files) > 1 else 1 + fileio.stat(files[0]).length // shard_bytes
 
 
 def _set_formats(examples: types.Artifact, exec_properties: dict[str, Any]) -> None:

@@ -28,6 +28,10 @@ class FormatSpec:
     """Whether an example is an image, as `IMAGE_FEATURE`, and its class."""
     has_file_per_example: bool = False
     """Whether one broken file is one example, that can be left out."""
+    names_pictures: bool = False
+    """Whether a column may hold the paths of pictures."""
+    holds_bytes: bool = True
+    """Whether a value may be any bytes, such as an encoded picture."""
     guesses_types: bool = False
     """Whether types follow from the values alone, so that a schema has to keep them on days when
     the values would also do as something simpler."""
@@ -49,6 +53,8 @@ FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
         f"{_SOURCES}.csv_source.CsvSource",
         "*.csv*",
+        names_pictures=True,
+        holds_bytes=False,
         guesses_types=True,
         first_look=_TABLE,
         holds_rows=f"{_EMPTINESS}.csv_holds_rows",
@@ -56,6 +62,8 @@ FORMATS: dict[str, FormatSpec] = {
     "jsonl": FormatSpec(
         f"{_SOURCES}.jsonl_source.JsonlSource",
         "*.jsonl*",
+        names_pictures=True,
+        holds_bytes=False,
         guesses_types=True,
         may_lack_columns=True,
         first_look=_TABLE,
@@ -64,6 +72,7 @@ FORMATS: dict[str, FormatSpec] = {
     "parquet": FormatSpec(
         f"{_SOURCES}.parquet_source.ParquetSource",
         "*.parquet",
+        names_pictures=True,
         first_look=_TABLE,
         holds_rows=f"{_EMPTINESS}.parquet_holds_rows",
     ),
@@ -119,6 +128,11 @@ class ExampleGenSettings(Settings):
     """Columns that are declared numeric: zeros before a number say nothing."""
     features: dict[str, Feature] = {}
     """Columns of which the config declares a type that reads some forms of text alone."""
+    pictures: dict[str, str] = {}
+    """Columns that hold paths of pictures, and the folder that these begin in; empty for that of
+    the file in which they are written."""
+    pictures_revision: str = ""
+    """Changes with those pictures."""
     known_dates: dict[str, str] | None = None
     """The formats of columns that an earlier schema takes for dates; None where the data decides
     which are."""

@@ -12,10 +12,10 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
-from trainer_module.folds import FOLDS_FOLDER
+from trainer_module.evaluation.folds import FOLDS_FOLDER
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER, STATE_FILE
 from trainer_module.record import RECORD_FILE
-from trainer_module.settings import SETTINGS_KEY, CosineSchedule, TrainerSettings
+from trainer_module.settings import SETTINGS_KEY, CosineSchedule, LinearSchedule, TrainerSettings
 
 _KEPT_FILE = "scopeline.json"
 """Beside checkpoints that were kept: what their steps have computed, and how many epochs."""
@@ -53,7 +53,7 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
     # Folds are trained besides.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
-    if isinstance(settings.train.learning_rate, CosineSchedule):
+    if isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule):
         custom_config["epochs"] = settings.train.epochs  # The rate of each step depends on them.
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})
 

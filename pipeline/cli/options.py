@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from components.stopping import leave, obey_signals
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import find_modules_in
-from pipeline.runs.logs import captured
+from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
 OUTPUT = Path("output")

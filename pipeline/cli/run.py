@@ -28,23 +28,25 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
     with quiet_console(verbose) as console:
         console.print(f"[bold]{config.name}[/bold], what a run would do now")
         from pipeline.runs.columns import plan_columns
-        from pipeline.runs.first_look import look_at_new_data
-        from pipeline.runs.plan import make_plan
+        from pipeline.runs.planning.first_look import look_at_new_data
+        from pipeline.runs.planning.plan import make_plan
         from pipeline.runs.training import model_note, training_notes
 
-        runs, pushes, notes = 0, False, list[str]()
+        runs, trains, pushes, notes = 0, False, False, list[str]()
         for component in make_plan(config, layout):
             runs += component.runs
             word = "[green]runs  [/green]" if component.runs else "[cyan]cached[/cyan]"
             console.print(f"  {component.name:<16}  {word}  {escape(component.why)}")
-            if component.runs and component.name == ComponentId.TRAINER:
-                notes += [*model_note(config), *training_notes(config.train)]
+            trains |= component.runs and component.name == ComponentId.TRAINER
             pushes = component.runs and component.name == ComponentId.PUSHER
         context = resolve_run(config, layout)
         look_at_new_data(context)
         columns = plan_columns(context)
         for line in columns.lines() if columns else ():
             console.print(line, markup=False)
+        if trains:
+            types = columns.choices if columns else {}
+            notes += [*model_note(config, types), *training_notes(config.train)]
         if (hold := read_hold(layout)) is not None:
             notes.append(f"{hold}; a blessed model would wait")
         elif config.push.approve is Approve.MANUAL:

@@ -49,12 +49,13 @@ def code_fingerprint(code: Iterable[Path], import_paths: Iterable[str] = ()) -> 
     """Hashes code of ours, and the modules that some functions of the user's come from.
 
     Args:
-      code: Python files, or folders of them.
+      code: files, or folders of Python files.
       import_paths: `module.function` each; what their modules import counts as well.
     """
     ours = [sorted(path.rglob("*.py")) if path.is_dir() else [path] for path in code]
     digest = hashlib.sha256()
     for source in [*chain(*ours), *_sources(import_paths)]:
         digest.update(source.name.encode())
-        digest.update(hashlib.sha256(source.read_bytes()).digest())
+        with source.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]

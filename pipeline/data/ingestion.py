@@ -9,7 +9,7 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.paths import is_remote
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from trainer_module.settings import NumericFeature
+from trainer_module.settings import ImageFeature, NumericFeature
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix or f.forms()),
         number_columns=tuple(config.columns_of(NumericFeature)),
         features={name: f for name, f in config.features.items() if f.forms()},
+        pictures=_picture_folders(config, layout),
         stratify=config.data.stratify,
         split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",
@@ -47,6 +48,21 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         unlabelled=config.data.unlabelled,
         schema_file=curated_schema(config, layout) or layout.kept_schema,
     )
+
+
+def _picture_folders(config: PipelineConfig, layout: Layout) -> dict[str, str]:
+    """The folder of each column that holds paths of pictures, as ExampleGen is told."""
+    folders = {
+        name: feature.folder or ""
+        for name, feature in config.features.items()
+        if isinstance(feature, ImageFeature) and feature.origin == "path"
+    }
+    if layout.is_elsewhere:
+        return folders
+    return {
+        name: str(Path(folder).absolute()) if folder and not is_remote(folder) else folder
+        for name, folder in folders.items()
+    }
 
 
 def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -85,9 +86,18 @@ def list_files(base: str, pattern: str) -> list[File]:
         found = result.metadata_list
         files = [File(m.path, m.size_in_bytes, m.last_updated_in_seconds) for m in found]
     else:
-        paths = [path for path in Path(base).glob(glob) if path.is_file()]
-        files = [File(str(p), (s := p.stat()).st_size, s.st_mtime) for p in paths]
+        files = [file for path in Path(base).glob(glob) for file in _local_file(path)]
     return [file for file in files if not is_hidden(file.path)]
+
+
+def _local_file(path: Path) -> Iterator[File]:
+    """A file, and nothing where there is a folder; asked once, as there may be 100,000 of them."""
+    try:
+        state = path.stat()
+    except OSError:
+        return  # A link that leads nowhere.
+    if stat.S_ISREG(state.st_mode):
+        yield File(str(path), state.st_size, state.st_mtime)
 
 
 def span_folder(pattern: str) -> str:

@@ -36,7 +36,7 @@ from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import kept_imports
-from pipeline.runs.logs import captured
+from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
 Work = Callable[[RunConsole], StepReport]

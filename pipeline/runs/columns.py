@@ -19,6 +19,8 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.first_look import read_first_rows
 from pipeline.run_context import RunContext
 from pipeline.runs.console import shown
+from trainer_module.features.base import BaseFeature
+from trainer_module.settings import TextFeature
 
 DECLARED = "as the config says"
 _SHOWN = 20
@@ -50,7 +52,7 @@ class ColumnTypes:
 
     def _override(self, name: str, choice: Choice) -> str:
         """The line of a config by which the column is something else."""
-        if choice.reason == DECLARED:
+        if _is_declared(choice):
             return ""
         other = "ignore"
         if choice.is_ignored:
@@ -117,11 +119,23 @@ def _vector(length: int, is_text: bool) -> Choice:
 def effective_types(config: PipelineConfig, chosen: Mapping[str, Choice]) -> dict[str, Choice]:
     """The choices for columns, but for what the config says of them."""
     declared = {
-        name: Choice(feature.model_dump(mode="json", exclude_unset=True), DECLARED)
+        name: Choice(
+            feature.model_dump(mode="json", exclude_unset=True),
+            DECLARED + _doubt(feature, chosen.get(name)),
+        )
         for name, feature in config.features.items()
     }
     no_features = (config.data.label, config.data.weight)
     return {n: choice for n, choice in {**chosen, **declared}.items() if n not in no_features}
+
+
+def _doubt(declared: BaseFeature, chosen: Choice | None) -> str:
+    """What speaks against what the config says of a column."""
+    if not isinstance(declared, TextFeature) or declared.tokens != "words" or chosen is None:
+        return ""
+    if chosen.settings.get("tokens") != "characters":
+        return ""
+    return "; no spaces stand between its words, so use tokens: characters or wordpiece"
 
 
 def count_types(choices: Mapping[str, Choice]) -> str:
@@ -132,16 +146,20 @@ def count_types(choices: Mapping[str, Choice]) -> str:
 
 def gist_of_types(choices: Mapping[str, Choice]) -> str:
     """The types in a line: what is ignored by itself, and how many there are of the others."""
-    ignored = sorted(n for n, c in choices.items() if c.is_ignored and c.reason != DECLARED)
+    ignored = sorted(n for n, c in choices.items() if c.is_ignored and not _is_declared(c))
     names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
     others = count_types({n: c for n, c in choices.items() if n not in ignored})
     return "; ".join(filter(None, (f"ignores {names}" if ignored else "", others)))
 
 
+def _is_declared(choice: Choice) -> bool:
+    return choice.reason.startswith(DECLARED)
+
+
 def _importance(item: tuple[str, Choice]) -> tuple[int, str, str]:
     """What a person would want to know first; what has the same reason stands together."""
     name, choice = item
-    if choice.reason == DECLARED:
+    if _is_declared(choice):
         return 4, choice.reason, name
     rank = {"ignore": 0, "categorical": 2, "numeric": 3}.get(choice.type, 1)
     return rank, choice.reason, name

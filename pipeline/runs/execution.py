@@ -23,10 +23,10 @@ from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
-from pipeline.runs.observer import RunObserver
 from pipeline.runs.push_gate import PushGate
 from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
+from pipeline.runs.watching.observer import RunObserver
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from pipeline.versions.retention import delete_expired
 from trainer_module.progress import PROGRESS_LOGGER

@@ -13,9 +13,9 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets, deliveries
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.first_look import look_at_new_data, refuse, stop
 from pipeline.runs.imports import kept_imports
-from pipeline.runs.logs import captured, told_briefly
+from pipeline.runs.planning.first_look import look_at_new_data, refuse, stop
+from pipeline.runs.watching.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.tf_config import read_tf_config
 

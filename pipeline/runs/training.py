@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
+from components.column_types.choice import Choice
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
 from pipeline.config.settings import PipelineConfig
@@ -50,13 +52,22 @@ def training_notes(train: TrainSettings) -> list[str]:
     return _notes(train, choose_strategy(train, tf_config).strategy, tf_config)
 
 
-def model_note(config: PipelineConfig) -> list[str]:
-    """Which model is trained and why, where the config names none."""
+def model_note(config: PipelineConfig, columns: Mapping[str, Choice]) -> list[str]:
+    """Which model is trained and why, where the config names none.
+
+    Args:
+      config: of the pipeline.
+      columns: what they are, as far as that is known.
+    """
     if config.model.kind != AUTO:
         return []
-    kind = config.trainer_settings.model.kind
-    found = "a" if kind == kind_for(["image"]) else "no"
-    return [f"model: {kind}, as {found} feature is an image"]
+    known = {name: feature.type for name, feature in config.features.items()}
+    kind = kind_for((known | {name: choice.type for name, choice in columns.items()}).values())
+    reasons = {
+        kind_for(["image"]): "a feature is an image",
+        kind_for(["text"]): "all features are text",
+    }
+    return [f"model: {kind}, as {reasons.get(kind, 'no feature is an image')}"]
 
 
 def _notes(train: TrainSettings, strategy: BaseStrategy, tf_config: TFConfig | None) -> list[str]:

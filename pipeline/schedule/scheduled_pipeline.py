@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.loading import load_config, read_name
-from pipeline.config.schedule_rules import TRIGGERS, has_trigger
+from pipeline.config.rules.schedule import TRIGGERS, has_trigger
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError

@@ -87,6 +87,26 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("project"))
 
 
+def answered_alone(code: str, model: Path, given: Any) -> Any:
+    """What a program prints as JSON in an interpreter that finds none of our code.
+
+    Args:
+      code: of the program.
+      model: its argument, the folder of a version.
+      given: its input, as JSON.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, str(model)],
+        input=json.dumps(given),
+        cwd=Path("/"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 def plain(text: str) -> str:
     """Asserts that a text has no terminal control sequences, and returns it."""
     assert not re.search(r"\x1b|\r", text)

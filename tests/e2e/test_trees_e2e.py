@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import json
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.conftest import Project
+from e2e.conftest import Project, answered_alone
 from e2e.killing import children, survivors
 
 ROWS = 500
@@ -89,20 +87,12 @@ def test_trees_are_blessed_and_pushed(trained: Project) -> None:
 
 def test_plain_tensorflow_serves_them(trained: Project) -> None:
     (version,) = trained.versions("loans")
-    path = str(trained.output / "loans/serving/loans" / version)
+    path = trained.output / "loans/serving/loans" / version
     rows = make_rows()
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     columns["age"] = [age or float("nan") for age in columns["age"]]
     columns["area"][0], columns["purpose"][0] = 77, "never seen"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", PLAIN, path],
-        input=json.dumps(columns),
-        cwd=Path("/"),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    scores, ours = json.loads(done.stdout)
+    scores, ours = answered_alone(PLAIN, path, columns)
     assert ours == []
     right = [
         (row["outcome"] == "paid") == (paid > 0.5)

@@ -11,7 +11,7 @@ import random
 
 import pytest
 import tensorflow as tf
-from trainer_data import Row, Transformed, made_once, make_image, transformed_once
+from trainer_data import SMALLEST_BERT, Row, Transformed, made_once, make_image, transformed_once
 from warm_data import export, make_orders_before, make_orders_later
 
 from trainer_module.settings import TrainerSettings
@@ -103,6 +103,63 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
         }
     )
     return transformed_once(tmp_path_factory, "houses", rows[:240], rows[240:], settings)
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """Binary: whether a review, or its title, has a good word; with a number that says nothing."""
+    generator = random.Random(7)  # noqa: S311
+    words = ["the", "film", "was", "long", "actors", "story"]
+
+    def make_text(is_good: bool) -> str:
+        told = "great" if is_good else "awful"
+        chosen = [*generator.choices(words, k=generator.randint(2, 6)), told]
+        return " ".join(generator.sample(chosen, len(chosen)))
+
+    def make_row(index: int) -> Row:
+        liked = generator.random() < 0.5
+        text = None if index % 9 == 0 else make_text(liked)
+        title = make_text(liked)
+        return {"review": text, "title": title, "length": generator.random(), "liked": int(liked)}
+
+    rows = [make_row(index) for index in range(200)]
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "liked",
+            "task": "binary",
+            "features": {
+                "review": {"type": "text", "max_tokens": 8, "vocabulary_size": 50},
+                "title": {"type": "text", "max_tokens": 8, "encoding": "sequence"},
+            },
+            "model": {"kind": "bag"},
+            "train": {"epochs": 3, "batch_size": 16, "learning_rate": 0.01},
+        }
+    )
+    return transformed_once(tmp_path_factory, "reviews", rows[:150], rows[150:], settings)
+
+
+@pytest.fixture(scope="session")
+def opinions(reviews: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """The same reviews and titles, in pieces of words, for BERT."""
+    values = reviews.settings.model_dump(mode="json", include={"label", "target"}, by_alias=True)
+    text = {"type": "text", "max_tokens": 8, "vocabulary_size": 60}
+    settings = TrainerSettings.model_validate(
+        {
+            **values,
+            "features": {"review": text, "title": text},
+            "model": {"kind": "bert", "size": SMALLEST_BERT, "dropout": 0.0},
+            "train": {"epochs": 1, "batch_size": 16, "learning_rate": 0.01},
+        }
+    )
+    return transformed_once(
+        tmp_path_factory, "opinions", reviews.train, reviews.evaluation, settings
+    )
+
+
+@pytest.fixture(scope="session")
+def opinions_model(opinions: Transformed, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An exported model of `opinions`, trained as they say."""
+    return _model(opinions, tmp_path_factory, "opinions_model")
 
 
 @pytest.fixture(scope="session")

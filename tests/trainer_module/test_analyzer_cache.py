@@ -24,11 +24,13 @@ from trainer_module.vocabulary import CLASSES, _CountsCoder
 SPEC = {
     "fare": tf.io.FixedLenFeature([1], tf.float32),
     "company": tf.io.VarLenFeature(tf.string),
+    "review": tf.io.VarLenFeature(tf.string),
     "tipped": tf.io.FixedLenFeature([1], tf.int64),
 }
 TYPES = {
     "fare": tf.TensorSpec([None, 1], tf.float32),
     "company": tf.SparseTensorSpec([None, None], tf.string),
+    "review": tf.SparseTensorSpec([None, None], tf.string),
     "tipped": tf.TensorSpec([None, 1], tf.int64),
 }
 """The same as they are in a batch."""
@@ -42,6 +44,7 @@ SPANS = {
             "company": [
                 COMPANIES[number] if row < 4 * number else (b"Ace", b"two\nlines")[row % 2]
             ],
+            "review": [f"Ride {number} was good, row {row % 7} too".encode()],
             "tipped": [(row + number) % (2 if number < 4 else 3)],
         }
         for row in range(20)
@@ -52,7 +55,11 @@ SPANS = {
 
 def bind(**features: Any) -> Any:
     settings = TrainerSettings.model_validate(
-        {"label": "tipped", "task": "multiclass", "features": features}
+        {
+            "label": "tipped",
+            "task": "multiclass",
+            "features": {"review": {"type": "text"}, **features},
+        }
     )
     return functools.partial(preprocessing_fn, custom_config=settings.to_custom_config())
 
@@ -108,7 +115,10 @@ def transform(output: tft.TFTransformOutput) -> dict[str, np.ndarray]:
     raw = {
         "fare": tf.constant([row["fare"] for row in rows]),
         "tipped": tf.constant([row["tipped"] for row in rows], tf.int64),
-        "company": tf.sparse.from_dense(tf.constant([row["company"] for row in rows])),
+        **{
+            name: tf.sparse.from_dense(tf.constant([row[name] for row in rows]))
+            for name in ("company", "review")
+        },
     }
     return {name: v.numpy() for name, v in output.transform_features_layer()(raw).items()}
 
@@ -125,7 +135,7 @@ def test_a_window_that_moved_reads_the_new_span_alone(tmp_path: Path) -> None:
     fresh, read = analyse(tmp_path / "fresh", window, cache=None)
     assert read == {"span-2": 20, "span-4": 20}
 
-    for name in ("company", CLASSES):
+    for name in ("company", "review", CLASSES):
         vocabulary = moved.vocabulary_by_name(name)
         assert vocabulary == fresh.vocabulary_by_name(name)
         assert vocabulary != first.vocabulary_by_name(name), "the windows differ"
@@ -134,7 +144,7 @@ def test_a_window_that_moved_reads_the_new_span_alone(tmp_path: Path) -> None:
     assert moved.vocabulary_by_name(CLASSES) == [b"0", b"1", b"2"]
 
     expected = transform(fresh)
-    assert expected.keys() == {"fare", "company", "tipped"}
+    assert expected.keys() == {"fare", "company", "review", "tipped"}
     for name, values in transform(moved).items():
         np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6)
     assert abs(transform(first)["fare"] - expected["fare"]).max() > 0.1

@@ -17,21 +17,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from trainer_data import Transformed, to_example
+from trainer_data import SMALLEST_BERT, Transformed, to_example
 from warm_data import load, using
 from warm_data import prepare as job_of
 
-from trainer_module.examples import Content, Reader
+from trainer_module.data.augmentation import make_augmentation
+from trainer_module.data.distributions import measure_quartiles
+from trainer_module.data.examples import Content, Reader
+from trainer_module.data.input_pipeline import Split
+from trainer_module.data.loading import TrainingData
 from trainer_module.export import export_model
-from trainer_module.input_pipeline import Split
 from trainer_module.loops import Job
 from trainer_module.models import ZOO
-from trainer_module.numbers import measure_quartiles
+from trainer_module.models.pretrained.networks import NETWORKS as PRETRAINED
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.tasks import TASKS
-from trainer_module.trainer import TrainingData, open_job, open_strategy
+from trainer_module.trainer import open_job, open_strategy
 
 ORDER = ["low", "mid", "high"]
 TASK_OPTIONS: dict[str, Any] = {
@@ -50,15 +53,21 @@ FEATURES = {
         TransformedFeature("tags", "categorical", (2,), vocabulary_size=6, many=True),
     ),
     "a category": (TransformedFeature("area", "categorical", (1,), vocabulary_size=6),),
+    "tokens": (TransformedFeature("review", "text", (5,), vocabulary_size=6),),
+    "terms": (TransformedFeature("review", "text", (5, 2), vocabulary_size=6),),
     "an image": (TransformedFeature("photo", "image", (8, 8, 1)),),
 }
 ROWS = 48
 SIZES: dict[str, dict[str, Any]] = {
+    "bert": {"size": SMALLEST_BERT, "dropout": 0.0},
     "cnn": {"filters": [2]},
+    "text_cnn": {"filters": [3], "widths": [2, 3], "embedding_size": 4, "dropout": 0.0},
     "tabular": {"members": 3, "hidden_units": [8], "dropout": 0.0},
     "trees": {"trees": 5},
 }
-NETWORKS = [kind for kind in ZOO if ZOO[kind].builder]
+SMALL = [kind for kind in ZOO if kind not in PRETRAINED]
+"""The others have tests of their own, fine_tuning/ and e2e/test_networks.py: minutes in all."""
+NETWORKS = [kind for kind in SMALL if ZOO[kind].builder]
 REPLICAS = {"one_device": 1, "mirrored": 2, "central_storage": 2}
 
 
@@ -72,19 +81,28 @@ class Case:
     precision: str
     strategies: tuple[str, str]
     """By `fit`, and by the loop of ours."""
+    augment: tuple[tuple[str, Any], ...] = ()
+    """Changes of pictures, by name."""
 
     def __str__(self) -> str:
         return f"{self.kind}-{self.task}-{self.precision}"
 
 
 ONE, MIRRORED, CENTRAL = REPLICAS
+AUGMENT = (("flip", "horizontal"), ("shift", 0.1), ("mixup", 0.2))
 CASES = [
     Case("mlp", "count", ("numbers",), "float32", (ONE, CENTRAL)),
     Case("mlp", "binary", ("categories",), "mixed_float16", (MIRRORED, ONE)),
     Case("wide_deep", "ordinal", ("numbers",), "float32", (MIRRORED, ONE)),
     Case("wide_deep", "regression", ("categories",), "mixed_bfloat16", (CENTRAL, MIRRORED)),
-    Case("cnn", "binary", ("an image", "numbers"), "float32", (ONE, CENTRAL)),
+    Case("cnn", "binary", ("an image", "numbers"), "float32", (ONE, CENTRAL), AUGMENT),
     Case("cnn", "multiclass", ("an image", "categories"), "mixed_float16", (MIRRORED, ONE)),
+    Case("bag", "multiclass", ("terms", "numbers"), "float32", (ONE, CENTRAL)),
+    Case("bag", "regression", ("terms",), "mixed_float16", (MIRRORED, ONE)),
+    Case("text_cnn", "binary", ("tokens", "numbers"), "float32", (MIRRORED, ONE)),
+    Case("text_cnn", "count", ("tokens",), "mixed_bfloat16", (CENTRAL, MIRRORED)),
+    Case("bert", "binary", ("tokens", "numbers"), "float32", (ONE, CENTRAL)),
+    Case("bert", "multiclass", ("tokens",), "mixed_float16", (MIRRORED, ONE)),
     Case("tabular", "multiclass", ("categories",), "float32", (CENTRAL, MIRRORED)),
     Case("tabular", "quantiles", ("numbers",), "mixed_float16", (MIRRORED, ONE)),
 ]
@@ -103,8 +121,11 @@ def make_tensors(features: tuple[TransformedFeature, ...], seed: int) -> dict[st
         shape = (ROWS, *feature.shape)
         if feature.vocabulary_size:
             values = random.integers(0, 4 if seed == 1 else 6, shape)
-            if feature.many:
+            if feature.many or feature.kind == "text":
                 values[:, 0] = np.maximum(values[:, 0], 1)
+            if feature.is_bag:
+                values = values.astype(np.float32)
+                values[..., 1] = random.uniform(size=shape[:-1]) * (values[..., 0] > 0)
         else:
             values = random.normal(size=shape).astype(np.float32)
         tensors[feature.name] = tf.constant(values)
@@ -133,6 +154,7 @@ def prepare(case: Case, directory: Path, strategy: str, loop: str) -> Job:
                 "precision": case.precision,
                 "epochs": 2,
                 "learning_rate": 0.01,
+                "augment": dict(case.augment) or None,
             },
         }
     )
@@ -152,7 +174,9 @@ def prepare(case: Case, directory: Path, strategy: str, loop: str) -> Job:
     )
     reader = Reader([], {}, problem)
     problem = Problem(**{**vars(problem), "quartiles": measure_quartiles(reader, content)})
-    train = Split(reader, content, 16 // replicas, replicas, shuffle_seed=1)
+    augmentation = make_augmentation(settings.train.augment, problem, 1)
+    batch = 16 // replicas
+    train = Split(reader, content, batch, replicas, shuffle_seed=1, augmentation=augmentation)
     data = TrainingData(problem, train, Split(reader, content, ROWS, replicas))
     built = open_strategy(settings)
     assert built.num_replicas_in_sync == replicas
@@ -203,12 +227,23 @@ def test_trees_take_what_networks_do(features: str, tmp_path: Path) -> None:
     check_rows_are_alone(case, job.result, 1e-6)
 
 
-EXPORTED = {"mlp": "trips_model", "cnn": "shades_model", "wide_deep": "houses_model"}
+EXPORTED = {
+    "bert": "opinions_model",
+    "mlp": "trips_model",
+    "cnn": "shades_model",
+    "wide_deep": "houses_model",
+}
 """Models that other tests want too."""
-DATA = {"cnn": "shades", "wide_deep": "houses"}
+DATA = {
+    "bert": "opinions",
+    "cnn": "shades",
+    "wide_deep": "houses",
+    "bag": "reviews",
+    "text_cnn": "reviews",
+}
 
 
-@pytest.mark.parametrize("kind", ZOO)
+@pytest.mark.parametrize("kind", SMALL)
 def test_what_is_exported_is_what_was_trained(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
@@ -218,7 +253,7 @@ def test_what_is_exported_is_what_was_trained(
         path = request.getfixturevalue(EXPORTED[kind])
         model = load(path)
     else:
-        data, path = using(data, kind, **SIZES[kind]), str(tmp_path / "exported")
+        data, path = using(data, kind, **SIZES.get(kind, {})), str(tmp_path / "exported")
         job = job_of(data, tmp_path, None, epochs=1)
         job.run()
         model = job.result

@@ -70,3 +70,25 @@ def test_what_is_complete_travels_as_it_is() -> None:
     again = TrainerSettings.from_custom_config(carried)
     assert again.to_custom_config() == settings.to_custom_config()
     assert again.model == settings.model
+
+
+def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
+    carried = settings_of(model={"dropout": 0.2}).to_custom_config()
+    text, number = {"type": "text"}, {"type": "numeric"}
+    for found, kind, units in [
+        ({"review": text}, "bag", []),
+        ({"review": text, "stars": number}, "tabular", [128, 128]),
+    ]:
+        settings = TrainerSettings.from_custom_config(
+            {"scopeline": {**carried["scopeline"], "features": found}}
+        )
+        assert (settings.model.kind, settings.model.hidden_units) == (kind, units)
+        assert settings.model.dropout == 0.2
+        assert settings.train.early_stopping == EarlyStopping(patience=6)
+
+
+def test_text_is_what_the_model_takes() -> None:
+    found = {"review": {"type": "text"}, "title": {"type": "text", "encoding": "bag"}}
+    features = settings_of(model={"kind": "text_cnn"}, features=found).features
+    assert [feature.is_bag for feature in features.values()] == [False, True]
+    assert settings_of(model={"kind": "mlp"}, features=found).features["review"].is_bag

@@ -40,6 +40,7 @@ def model_of(optimizer: Any) -> tf_keras.Model:
         ({"kind": "sgd", "momentum": 0.9, "nesterov": True, "ema": 0.5}, "mirrored"),
         ({"kind": "rmsprop", "momentum": 0.9, "weight_decay": 0.1}, "central_storage"),
         ({"kind": "lion", "weight_decay": 0.1}, "default"),
+        ({"kind": "adamw", "layer_decay": 0.9, "clip_norm": 1}, "mirrored"),
     ],
 )
 def test_every_optimizer_takes_steps(settings: Any, strategy: str) -> None:

@@ -9,12 +9,13 @@ import pytest
 import tf_keras
 from trainer_data import Transformed
 
+from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
 from trainer_module.loops import LOOPS
 from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, TrainerSettings
-from trainer_module.trainer import load_data, make_job, open_strategy
+from trainer_module.trainer import make_job, open_strategy
 
 calls: list[str] = []
 

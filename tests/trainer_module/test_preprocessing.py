@@ -13,7 +13,7 @@ from trainer_data import Transformed, make_image, run_transform
 
 from trainer_module import vocabulary
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.features import numeric
+from trainer_module.features.numbers import numeric
 from trainer_module.features.raw_columns import dense_strings
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.problem import Problem

@@ -21,7 +21,7 @@ from components.trainer.cluster.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
-from pipeline.config.rules import model_can_do_what_is_asked
+from pipeline.config.rules.model import model_can_do_what_is_asked
 from pipeline.config.settings import PipelineConfig
 from pipeline.ingestion import resolve_ingestion
 from pipeline.layout import Layout
@@ -77,9 +77,10 @@ def test_config_takes_a_model() -> None:
 @pytest.mark.usefixtures("linear")
 def test_the_reference_names_a_model_and_what_it_reads() -> None:
     keys = json.loads(config_schema())["$defs"]["ModelSettings"]["properties"]
-    named = "`cnn`, `mlp`, `tabular`, `trees`, `wide_deep`, `linear`, or the"
-    assert keys["kind"]["description"].startswith(named)
-    assert "| cnn, linear: filters of each" in config_reference()
+    named = ", ".join(f"`{name}`" for name in ZOO)
+    assert named.endswith(", `linear`")
+    assert keys["kind"]["description"].startswith(f"{named}, or the")
+    assert "| cnn, text_cnn, linear: filters of each" in config_reference()
 
 
 @pytest.mark.usefixtures("linear")
@@ -95,7 +96,7 @@ def test_a_model_is_built_trained_and_exported(trips: Transformed, tmp_path: Pat
 
 
 def test_a_model_that_is_not_registered_is_refused() -> None:
-    known = "found 'linear'; known: cnn, mlp, tabular, trees, wide_deep"
+    known = f"found 'linear'; known: {', '.join(sorted(ZOO))} "
     with pytest.raises(ConfigError, match=known):
         load("model.kind=linear")
 

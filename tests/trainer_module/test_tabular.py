@@ -12,10 +12,10 @@ import tf_keras
 from trainer_data import Transformed
 from warm_data import export, layer, load, prepare, using
 
-from trainer_module.losses import make_loss
+from trainer_module.data.distributions import measure_quartiles
+from trainer_module.loops.losses import make_loss
 from trainer_module.models.building import build_model
 from trainer_module.models.members import MembersLoss, MembersMean, NumberVectors
-from trainer_module.numbers import measure_quartiles
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 

@@ -20,7 +20,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.evaluation import make_eval_config
 from trainer_module.errors import ConfigError
 from trainer_module.features.raw_columns import dense_strings
-from trainer_module.losses import make_loss
+from trainer_module.loops.losses import make_loss
 from trainer_module.models.building import build_model
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import LossSettings, TrainerSettings

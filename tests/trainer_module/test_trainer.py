@@ -15,10 +15,10 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 from trainer_data import Row, Transformed, read_record, strategy_settings, to_example
 
 from trainer_module import export
+from trainer_module.data.examples import Reader
+from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.examples import Reader
 from trainer_module.features.raw_columns import MISSING_INTEGER, dense_numbers, dense_strings
-from trainer_module.input_pipeline import Split
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.trainer import run_fn

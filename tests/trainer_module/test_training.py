@@ -49,6 +49,13 @@ def test_cosine_warms_up_linearly() -> None:
     assert found[-1] < 0.001
 
 
+def test_linear_rises_for_a_share_of_the_steps_and_falls_to_nothing() -> None:
+    found = np.array(rates(epochs=10, schedule="linear", initial=0.1, warmup=0.2))
+    np.testing.assert_allclose(found[:20], 0.1 * np.arange(1, 21) / 20, rtol=1e-5)
+    np.testing.assert_allclose(found[20:], 0.1 * (100 - np.arange(20, 100)) / 80, rtol=1e-5)
+    assert rates(epochs=10, schedule="linear", initial=0.1, warmup=0)[0] == pytest.approx(0.1)
+
+
 def test_exponential_decays_by_the_factor_each_epoch() -> None:
     found = rates(schedule="exponential", initial=0.1, decay=0.5)
     np.testing.assert_allclose(found[::STEPS], 0.1 * 0.5 ** np.arange(12), rtol=1e-5)

@@ -21,9 +21,10 @@ from warm_data import (
     using,
 )
 
+from trainer_module.data.loading import load_data
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import load_data, make_job, open_strategy
+from trainer_module.trainer import make_job, open_strategy
 from trainer_module.warm_start.description import (
     DESCRIPTION_FILE,
 )

@@ -37,6 +37,8 @@ from trainer_module.strategies.base import BaseStrategy
 
 Row = dict[str, Any]
 
+SMALLEST_BERT = {"layers": 1, "hidden": 8, "heads": 2, "max_tokens": 16}
+
 
 def strategy_settings(strategy: Any) -> BaseStrategy:
     """The settings of a strategy, given by name or with options."""

@@ -12,13 +12,14 @@ from trainer_module.sections import import_registered
 
 _FEATURES = "trainer_module.features"
 FEATURES = {
-    "numeric": f"{_FEATURES}.numeric.NumericFeature",
+    "numeric": f"{_FEATURES}.numbers.numeric.NumericFeature",
     "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
     "boolean": f"{_FEATURES}.boolean.BooleanFeature",
     "cross": f"{_FEATURES}.cross.CrossFeature",
-    "date": f"{_FEATURES}.date.DateFeature",
+    "date": f"{_FEATURES}.dates.date.DateFeature",
     "image": f"{_FEATURES}.image.ImageFeature",
     "sequence": f"{_FEATURES}.sequence.SequenceFeature",
+    "text": f"{_FEATURES}.text.text.TextFeature",
     "ignore": f"{_FEATURES}.ignored.IgnoredFeature",
 }
 """Import paths of the feature types by the name in `type`, in the order in which a transformed

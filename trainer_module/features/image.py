@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from trainer_module.errors import DataError
 from trainer_module.features.base import BaseFeature
@@ -26,6 +26,18 @@ class ImageFeature(BaseFeature):
     """Pixels."""
     channels: Literal[1, 3] = 3
     """1 for grey, 3 for RGB."""
+    origin: Literal["bytes", "path"] = Field(default="bytes", alias="from")
+    """What the column holds: encoded pictures, or paths of their files. Those are read with the
+    data, so that who asks the model sends pictures, and no paths."""
+    folder: str | None = None
+    """With `from: path`: the folder that the paths begin in, and that none of them leaves. Default:
+    that of the file in which they are written."""
+
+    @model_validator(mode="after")
+    def _folder_is_read(self) -> ImageFeature:
+        if self.folder is not None and self.origin != "path":
+            raise ValueError("folder is for columns of paths; add from: path, or leave it out")
+        return self
 
     @classmethod
     def transform(

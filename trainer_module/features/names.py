@@ -15,6 +15,11 @@ PACKED = f"all{BESIDE}numbers"
 flags."""
 
 
+def underscored(name: str) -> str:
+    """A name with an underscore for `BESIDE`, as it is where no column is called so."""
+    return name.replace(BESIDE, "_")
+
+
 def free_name(name: str, taken: Collection[str]) -> str:
     """A name with `BESIDE`, such as `age_missing`, as no column has it: with underscores after it.
 
@@ -24,7 +29,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
     """
     if BESIDE not in name or name in taken:
         return name
-    free = name.replace(BESIDE, "_")
+    free = underscored(name)
     while free in taken:
         free += "_"
     return free

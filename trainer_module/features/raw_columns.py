@@ -9,8 +9,8 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from trainer_module.features.names import MISSING_SUFFIX
-from trainer_module.features.number_texts import DIGITS, LARGEST_WHOLE
-from trainer_module.features.written_numbers import FACTORS, MINUS, Writing
+from trainer_module.features.numbers.texts import DIGITS, LARGEST_WHOLE
+from trainer_module.features.numbers.written import FACTORS, MINUS, Writing
 
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 

@@ -12,9 +12,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.input_pipeline import Split
-from trainer_module.loops.checkpoints import MONITOR, Backup, BestEpoch
+from trainer_module.loops.backup import MONITOR, Backup, BestEpoch
 from trainer_module.loops.length import choose_stopping
 from trainer_module.progress import report_progress
 from trainer_module.settings import TrainSettings
@@ -223,6 +223,7 @@ def build_callbacks(
     writes_backup: bool = True,
     unit: str = "epoch",
     own: Sequence[tf_keras.callbacks.Callback] = (),
+    patient_from: int = 0,
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -236,6 +237,7 @@ def build_callbacks(
       writes_backup: whether no other process does so for this one, in the same directory.
       unit: what an epoch is called where its progress is shown.
       own: callbacks of the user's.
+      patient_from: the epoch, counted from 0, from which on early stopping looks.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
@@ -249,7 +251,11 @@ def build_callbacks(
     if stopping := choose_stopping(train, steps_per_epoch):
         callbacks.append(
             EarlyStopping(
-                MONITOR, min_delta=stopping.min_delta, patience=stopping.patience, mode="min"
+                MONITOR,
+                min_delta=stopping.min_delta,
+                patience=stopping.patience,
+                mode="min",
+                start_from_epoch=patient_from,
             )
         )
     callbacks += own

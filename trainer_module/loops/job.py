@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.input_pipeline import Split
+from trainer_module.data.input_pipeline import Split
+from trainer_module.loops.backup import Backup, BestEpoch, Position
 from trainer_module.loops.callbacks import CopyOnCoordinator, EpochTimes
-from trainer_module.loops.checkpoints import Backup, BestEpoch, Position
 
 
 class Job(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
+import tensorflow as tf
 import tf_keras
 
 from trainer_module.loops.length import choose_epochs
@@ -12,6 +13,7 @@ from trainer_module.settings import (
     AUTO,
     CosineSchedule,
     ExponentialSchedule,
+    LinearSchedule,
     StepSchedule,
     TrainSettings,
 )
@@ -56,12 +58,36 @@ def build_schedule(
             epochs = choose_epochs(train, steps_per_epoch)
             initial = _initial(cosine, factor, examples_per_step)
             return _cosine(cosine, initial, epochs, steps_per_epoch)
+        case LinearSchedule() as linear:
+            total = choose_epochs(train, steps_per_epoch) * steps_per_epoch
+            return WarmUpAndDown(factor * linear.initial, linear.warmup * total, total)
         case ExponentialSchedule() as exponential:
             return tf_keras.optimizers.schedules.ExponentialDecay(
                 factor * exponential.initial, steps_per_epoch, exponential.decay
             )
         case constant:
             return factor * constant
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class WarmUpAndDown(LearningRateSchedule):
+    """A straight line from 0 up to a rate, and another one down to 0 at the last step."""
+
+    def __init__(self, highest: float, warmup_steps: float, steps: int) -> None:
+        """Takes the highest rate, and the steps after which it and the end are reached."""
+        self._config = {"highest": highest, "warmup_steps": warmup_steps, "steps": steps}
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """The rate of a step."""
+        step = tf.cast(step, tf.float32)
+        up, steps = self._config["warmup_steps"], self._config["steps"]
+        # The first step has a rate as well: its gradient is as good as any.
+        share = tf.minimum((step + 1) / max(up, 1.0), (steps - step) / max(steps - up, 1.0))
+        return self._config["highest"] * tf.clip_by_value(share, 0.0, 1.0)
+
+    def get_config(self) -> dict[str, float]:
+        """What Keras makes it of again."""
+        return self._config
 
 
 def _initial(cosine: CosineSchedule, factor: float, examples_per_step: int) -> float:

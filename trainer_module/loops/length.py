@@ -13,6 +13,7 @@ from trainer_module.settings import (
     BatchSize,
     CosineSchedule,
     EarlyStopping,
+    LinearSchedule,
     StepSchedule,
     TrainSettings,
 )
@@ -98,7 +99,7 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
         case True:
             return EarlyStopping()
     # A rate that is planned to fall later on would not get there.
-    is_planned = isinstance(train.learning_rate, (CosineSchedule, StepSchedule))
+    is_planned = isinstance(train.learning_rate, (CosineSchedule, LinearSchedule, StepSchedule))
     if train.epochs != AUTO or is_planned:
         return None
     return EarlyStopping(

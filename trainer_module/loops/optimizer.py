@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.loops.layer_decay import with_layer_decay
 from trainer_module.loops.learning_rate import LearningRateSchedule
 from trainer_module.settings import Optimizer, OptimizerSettings
 
@@ -41,7 +42,11 @@ def build_optimizer(
             "ema_momentum": settings.ema,
             "ema_overwrite_frequency": steps_per_epoch,
         }
-    optimizer = _CLASSES[settings.kind](rate, global_clipnorm=settings.clip_norm, **options)
+    kind = _CLASSES[settings.kind]
+    kind = with_layer_decay(kind) if settings.layer_decay else kind
+    optimizer = kind(rate, global_clipnorm=settings.clip_norm, **options)
+    if settings.layer_decay:
+        optimizer.decay_by_layer(settings.layer_decay)
     optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
     if callable(rate):
         # Keras's own variable for it has no aggregation, without which replicas that share

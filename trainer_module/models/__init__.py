@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_module.errors import TrainingError
+from trainer_module.models.pretrained.networks import NETWORKS
 from trainer_module.own_code import load_own
 
 
@@ -26,18 +27,59 @@ class ModelSpec:
     """The type of a feature without which it cannot be built; empty if any feature will do."""
     reads: tuple[str, ...] = ()
     """Keys of the section `model` that not every model reads."""
-    refuses: str = ""
-    """The type of a feature that it cannot take."""
+    refuses: tuple[str, ...] = ()
+    """The types of features that it cannot take."""
     tasks: tuple[str, ...] = ()
     """The tasks that it can do, if they have no options; empty if any task will do."""
     model: Mapping[str, Any] = field(default_factory=dict)
     """What it takes where the config leaves keys of the section `model` out."""
     train: Mapping[str, Any] = field(default_factory=dict)
     """Likewise, of the section `train`."""
+    features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Likewise, of each feature, by its type."""
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """Likewise, of the section `train` where `model.weights` were trained before."""
 
 
 _MODELS = "trainer_module.models"
 ZOO: dict[str, ModelSpec] = {
+    "bag": ModelSpec(
+        f"{_MODELS}.bag.build_model",
+        needs="text",
+        model={"hidden_units": []},
+        # Steps as long as the gradient: Adam's are as long for words that hardly ever come up.
+        train={
+            "optimizer": {"kind": "sgd", "momentum": 0.9, "clip_norm": 5.0},
+            "learning_rate": {"schedule": "cosine", "initial": 0.05},
+            "steps": 4000,
+            "early_stopping": {"patience": 6},
+        },
+    ),
+    "bert": ModelSpec(
+        f"{_MODELS}.bert.model.build_model",
+        needs="text",
+        reads=("size", "weights"),
+        model={"dropout": 0.1},
+        features={"text": {"tokens": "wordpiece", "encoding": "sequence", "vocabulary_size": 8000}},
+        train={
+            "optimizer": {"kind": "adamw", "weight_decay": 0.01, "clip_norm": 1.0},
+            "learning_rate": {"schedule": "linear", "initial": 5e-4},
+            "batch_size": {"at_most": 32},
+            "steps": 2000,
+            "early_stopping": {"patience": 6},
+        },
+        tuned={
+            "optimizer": {
+                "kind": "adamw",
+                "weight_decay": 0.01,
+                "clip_norm": 1.0,
+                "layer_decay": 0.9,
+            },
+            "learning_rate": {"schedule": "linear", "initial": 1e-4},
+            "batch_size": {"at_most": 32},
+            "epochs": 4,
+        },
+    ),
     "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
     "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
     "tabular": ModelSpec(
@@ -52,13 +94,29 @@ ZOO: dict[str, ModelSpec] = {
             "early_stopping": {"patience": 6},
         },
     ),
+    "text_cnn": ModelSpec(
+        f"{_MODELS}.text_cnn.build_model",
+        needs="text",
+        reads=("filters", "widths"),
+        model={"filters": [100], "hidden_units": [], "dropout": 0.5, "embedding_size": 32},
+        features={"text": {"encoding": "sequence"}},
+    ),
     "trees": ModelSpec(
         builder="",
         reads=("trees", "max_depth", "shrinkage"),
-        refuses="image",
+        refuses=("image", "text"),
         tasks=("binary", "multiclass", "regression"),
     ),
     "wide_deep": ModelSpec(f"{_MODELS}.wide_deep.build_model"),
+    **{
+        name: ModelSpec(
+            f"{_MODELS}.pretrained.model.build_model",
+            needs="image",
+            reads=("weights", "transfer", "sync_batch_norm"),
+            model={"hidden_units": []},
+        )
+        for name in NETWORKS
+    },
 }
 """The models by the name in `model.kind`."""
 
@@ -68,7 +126,10 @@ AUTO = "auto"
 
 def kind_for(feature_types: Iterable[str]) -> str:
     """The model for features of these types, where the config names none."""
-    return "cnn" if "image" in feature_types else "tabular"
+    inputs = {kind for kind in feature_types if kind != "ignore"}
+    if "image" in inputs:
+        return "cnn"
+    return "bag" if inputs == {"text"} else "tabular"
 
 
 def undemanding_models() -> list[str]:

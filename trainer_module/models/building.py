@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.data.augmentation.mixing import MixedLoss, of_larger_share
 from trainer_module.errors import TrainingError
 from trainer_module.loops.learning_rate import USUAL_EXAMPLES, build_schedule
+from trainer_module.loops.losses import make_loss
 from trainer_module.loops.optimizer import build_optimizer
-from trainer_module.losses import make_loss
 from trainer_module.models import load_builder
 from trainer_module.models.members import with_members
 from trainer_module.problem import Problem
@@ -23,19 +26,27 @@ def build_model(
     steps_per_execution: int = 1,
     examples_per_step: int = USUAL_EXAMPLES,
 ) -> tf_keras.Model:
-    """The model, compiled unless its builder did so.
+    """The model, compiled unless its builder did so: `make_network`, then `compile_model`."""
+    model = make_network(problem, settings, strategy)
+    compile_model(
+        model, problem, settings, strategy, steps_per_epoch, steps_per_execution, examples_per_step
+    )
+    return model
+
+
+def make_network(
+    problem: Problem, settings: TrainerSettings, strategy: tf.distribute.Strategy
+) -> tf_keras.Model:
+    """The model, as its builder returns it.
 
     Args:
       problem: what is to be learnt.
-      settings: of the model and its training.
+      settings: of the model.
       strategy: in whose scope it is built.
-      steps_per_epoch: for the learning rate and the optimizer.
-      steps_per_execution: for compilation.
-      examples_per_step: of all replicas, for the learning rate.
 
     Raises:
       TrainingError: if there is no such builder, or it does not return a tf_keras model whose
-          variables belong to the strategy and whose output is what the task needs.
+          variables belong to the strategy.
     """
     kind = settings.model.kind
     with strategy.scope():
@@ -46,29 +57,64 @@ def build_model(
                 f"{type(model).__module__}.{type(model).__qualname__}."
             )
         _check_scope(model, kind, strategy)
-        if settings.model.is_custom:
-            own_loss = settings.train.loss is not None and settings.train.loss.is_custom
-            check_output(model, problem, kind, own_loss or model.optimizer is not None)
-        if model.optimizer is None:
-            replicas = strategy.num_replicas_in_sync
-            rate = build_schedule(settings.train, steps_per_epoch, replicas, examples_per_step)
-            model.compile(
-                optimizer=build_optimizer(settings.train.optimizer, rate, steps_per_epoch),
-                loss=with_members(make_loss(problem, settings.train.loss), model),
-                metrics=problem.make_metrics(),
-                steps_per_execution=steps_per_execution,
-            )
-        _create_variables(model, problem)
     return model
 
 
-def _create_variables(model: tf_keras.Model, problem: Problem) -> None:
-    """The weights, the optimizer's and the metrics', before the first step.
+def compile_model(
+    model: tf_keras.Model,
+    problem: Problem,
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    steps_per_epoch: int,
+    steps_per_execution: int = 1,
+    examples_per_step: int = USUAL_EXAMPLES,
+) -> None:
+    """Compiles a model for training, unless its builder did so.
 
-    So they can be restored, copied and exported; and TensorFlow traces a step that creates
-    variables twice.
+    Args:
+      model: built in the scope of the strategy.
+      problem: what is to be learnt.
+      settings: of the training.
+      strategy: that the model is trained under.
+      steps_per_epoch: for the learning rate and the optimizer.
+      steps_per_execution: for compilation.
+      examples_per_step: of all replicas, for the learning rate.
+
+    Raises:
+      TrainingError: if the model's output is not what the task needs.
     """
-    output = model.output if model.inputs else model(problem.make_inputs())
+    train, kind = settings.train, settings.model.kind
+    with strategy.scope():
+        output = model.output if model.inputs else model(problem.make_inputs())
+        if settings.model.is_custom:
+            own_loss = train.loss is not None and train.loss.is_custom
+            check_output(output, problem, kind, own_loss or model.optimizer is not None)
+        mixes = train.augment is not None and train.augment.mixup > 0
+        if mixes and model.optimizer is not None:
+            raise TrainingError(
+                f"model {kind!r}: its builder has compiled it, with a loss that knows nothing of "
+                "mixed labels; leave train.augment.mixup out, or the builder's compile."
+            )
+        if model.optimizer is None:
+            replicas = strategy.num_replicas_in_sync
+            rate = build_schedule(train, steps_per_epoch, replicas, examples_per_step)
+            loss, metrics = make_loss(problem, train.loss), problem.make_metrics()
+            if mixes:
+                loss, metrics = MixedLoss(loss), [of_larger_share(metric) for metric in metrics]
+            model.compile(
+                optimizer=build_optimizer(train.optimizer, rate, steps_per_epoch),
+                loss=with_members(loss, model),
+                metrics=metrics,
+                steps_per_execution=steps_per_execution,
+            )
+        _create_variables(model, output)
+
+
+def _create_variables(model: tf_keras.Model, output: Any) -> None:
+    """The optimizer's and the metrics', before the first step, by what the model has given.
+
+    So they can be restored and copied; and TensorFlow traces a step that creates variables twice.
+    """
     like_one = tf.nest.map_structure(
         lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output
     )
@@ -90,11 +136,11 @@ def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strat
             )
 
 
-def check_output(model: tf_keras.Model, problem: Problem, kind: str, has_own_loss: bool) -> None:
+def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -> None:
     """Compares what a model of the user's gives with what the loss and the signatures read.
 
     Args:
-      model: as its builder returned it.
+      output: of the model as its builder returned it.
       problem: what is to be learnt.
       kind: the import path of the builder.
       has_own_loss: whether the loss is the user's too, which may want logits.
@@ -103,7 +149,6 @@ def check_output(model: tf_keras.Model, problem: Problem, kind: str, has_own_los
       TrainingError: its shape is another one, or its last layer gives any number where the task
           needs, say, probabilities.
     """
-    output = model.output if model.built and model.inputs else model(problem.make_inputs())
     width = problem.target.output_width(problem.classes)
     if not hasattr(output, "shape"):
         found = f"a {type(output).__name__}"

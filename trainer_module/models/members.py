@@ -215,6 +215,7 @@ class MembersLoss(tf_keras.losses.Loss):
         self._loss = tf_keras.losses.deserialize(loss) if isinstance(loss, dict) else loss
         self._layers = tuple(layers)
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Losses [batch]."""
         losses = self._loss.call(y_true, y_pred)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.features.text.layers import sum_of_terms
 from trainer_module.models import layers
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
@@ -37,6 +38,11 @@ def _wide(problem: Problem, inputs: layers.KerasTensors) -> list[tf.Tensor]:
             name=feature.layer_name("wide"),
         )(inputs[feature.name])
         logits.append(tf_keras.layers.GlobalAveragePooling1D()(weights))
+    logits += [
+        sum_of_terms(text, inputs[text.name], problem.output_units, "wide", "zeros")
+        for text in problem.of_kind("text")
+        if text.is_bag
+    ]
     if numbers := problem.of_kind("numeric"):
         joined = layers.concatenate([inputs[feature.name] for feature in numbers])
         logits.append(tf_keras.layers.Dense(problem.output_units, name="wide")(joined))

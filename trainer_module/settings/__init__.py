@@ -8,25 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.features.cross import CrossFeature
-from trainer_module.features.date import DateFeature
+from trainer_module.features.dates.date import DateFeature
 from trainer_module.features.ignored import IgnoredFeature
 from trainer_module.features.image import ImageFeature
-from trainer_module.features.numeric import NumericFeature
+from trainer_module.features.numbers.numeric import NumericFeature
 from trainer_module.features.own import is_own
 from trainer_module.features.sequence import SequenceFeature
+from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Settings
+from trainer_module.settings.augment import AugmentSettings
 from trainer_module.settings.cross_validation import CrossValidation
-from trainer_module.settings.defaults import complete
+from trainer_module.settings.defaults import complete, complete_features, left_out
 from trainer_module.settings.features import Feature
 from trainer_module.settings.learning_rate import (
     CosineSchedule,
     ExponentialSchedule,
     LearningRate,
+    LinearSchedule,
     StepSchedule,
 )
 from trainer_module.settings.loss import LossSettings
@@ -59,6 +62,7 @@ from trainer_module.tasks.base import BaseTask, Task
 __all__ = [
     "AUTO",
     "SETTINGS_KEY",
+    "AugmentSettings",
     "BaseTask",
     "BatchSize",
     "BooleanFeature",
@@ -78,6 +82,7 @@ __all__ = [
     "IgnoredFeature",
     "ImageFeature",
     "LearningRate",
+    "LinearSchedule",
     "Loop",
     "LossSettings",
     "MirroredStrategy",
@@ -98,6 +103,7 @@ __all__ = [
     "TPUStrategy",
     "Task",
     "TaskSettings",
+    "TextFeature",
     "TrainSettings",
     "TrainerSettings",
 ]
@@ -117,14 +123,19 @@ class TrainerSettings(Settings):
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
+    _left_out: dict[str, set[str]] = PrivateAttr(default_factory=dict)
+    """Keys by section that the features which the data gives will have a say in."""
 
     @model_validator(mode="after")
     def _complete(self) -> TrainerSettings:
         types = [feature.type for feature in self.features.values()]
+        self._left_out = left_out(self.model, self.train)
         model, train = complete(self.model, self.train, types)
+        features = complete_features(self.features, model)
         # Values do not change any more once this is over.
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "train", train)
+        object.__setattr__(self, "features", features)
         return self
 
     @property
@@ -164,7 +175,9 @@ class TrainerSettings(Settings):
 
         It is part of TFX's cache key, so what does not change the model stays out of it.
         """
-        return {SETTINGS_KEY: self.model_dump(mode="json", exclude={"train": NOT_IN_CACHE_KEY})}
+        later = {section: dict.fromkeys(keys, True) for section, keys in self._left_out.items()}
+        excluded = {**later, "train": NOT_IN_CACHE_KEY | later.get("train", {})}
+        return {SETTINGS_KEY: self.model_dump(mode="json", exclude=excluded)}
 
     @classmethod
     def from_custom_config(cls, custom_config: Mapping[str, Any]) -> TrainerSettings:

@@ -51,6 +51,16 @@ class CosineSchedule(Settings):
     """Epochs in which the learning rate rises from 0 to `initial`."""
 
 
+class LinearSchedule(Settings):
+    """A straight line down to 0 over all epochs, after a linear warm-up: BERT's."""
+
+    schedule: Literal["linear"]
+    initial: PositiveFloat
+    """The learning rate at the end of the warm-up."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps in which the learning rate rises from 0 to `initial`."""
+
+
 class ExponentialSchedule(Settings):
     """The learning rate is multiplied by `decay` every epoch, smoothly."""
 
@@ -62,7 +72,7 @@ class ExponentialSchedule(Settings):
 def _learning_rate_kind(value: Any) -> str:
     """Which member of `LearningRate` a value of the config means to be."""
     if isinstance(value, Mapping):
-        return str(value.get("schedule", "a schedule: one of steps, cosine, exponential"))
+        return str(value.get("schedule", "a schedule: one of steps, cosine, linear, exponential"))
     return str(getattr(value, "schedule", "constant"))
 
 
@@ -70,6 +80,7 @@ LearningRate = Annotated[
     Annotated[PositiveFloat, Tag("constant")]
     | Annotated[StepSchedule, Tag("steps")]
     | Annotated[CosineSchedule, Tag("cosine")]
+    | Annotated[LinearSchedule, Tag("linear")]
     | Annotated[ExponentialSchedule, Tag("exponential")],
     Discriminator(_learning_rate_kind),
 ]

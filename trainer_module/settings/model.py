@@ -9,6 +9,8 @@ from pydantic import Field, PositiveInt
 
 from trainer_module.models import AUTO, ZOO
 from trainer_module.sections import DOCSTRING, Settings
+from trainer_module.settings.bert import AnyBertSizes
+from trainer_module.settings.transfer import TransferSettings
 
 
 def _name_models(schema: dict[str, Any]) -> None:
@@ -32,9 +34,15 @@ class ModelSettings(Settings):
     kind: str = Field(default=AUTO, json_schema_extra=_name_models)
     """or the import path of a function
     `build_model(problem, settings)` that returns an uncompiled tf_keras model. `auto`: `cnn` where
-    a feature is an image, otherwise `tabular`."""
+    a feature is an image, `bag` where all are text, otherwise `tabular`."""
+    size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
+    """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or what the
+    `weights` are of."""
     filters: list[PositiveInt] = Field(default=[32], json_schema_extra=_name_readers("filters"))
-    """filters of each 3x3 convolution; each is followed by a 2x2 max-pooling."""
+    """filters of each 3x3 convolution, which is followed by a 2x2 max-pooling; of `text_cnn` those
+    of each width, 100."""
+    widths: list[PositiveInt] = Field(default=[3, 4, 5], json_schema_extra=_name_readers("widths"))
+    """so many tokens in a row are what its filters see."""
     members: PositiveInt = Field(default=8, json_schema_extra=_name_readers("members"))
     """networks that share most weights, whose predictions are averaged."""
     trees: PositiveInt = Field(default=1000, json_schema_extra=_name_readers("trees"))
@@ -43,8 +51,19 @@ class ModelSettings(Settings):
     """conditions between the root of a tree and a leaf, at most."""
     shrinkage: float = Field(default=0.1, gt=0, le=1, json_schema_extra=_name_readers("shrinkage"))
     """how much of what a tree has learnt it may add: with less, more trees are needed."""
+    weights: str | None = Field(default=None, json_schema_extra=_name_readers("weights"))
+    """what the network begins with: a file of Keras's weights (.h5, .weights.h5, .keras), or the
+    folder of a model of the same kind that was exported or pushed; for `bert` a folder with Hugging
+    Face's `config.json`, `vocab.txt` and `model.safetensors`. Default: random weights."""
+    transfer: TransferSettings | None = Field(
+        default=None, json_schema_extra=_name_readers("transfer")
+    )
+    """how the network is fine-tuned; default: all of it is trained from the first step."""
+    sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
+    """whether batch normalisation takes the mean and variance of all replicas' examples."""
     hidden_units: list[PositiveInt] = [64]
-    """Units of each dense layer before the output; of `tabular` 128 and 128."""
+    """Units of each dense layer before the output; of `tabular` 128 and 128, of the networks of
+    pictures none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""
@@ -57,6 +76,13 @@ class ModelSettings(Settings):
     def is_custom(self) -> bool:
         """Whether `kind` is an import path."""
         return "." in self.kind
+
+    @property
+    def begins_frozen(self) -> bool:
+        """Whether the head alone is trained first."""
+        if self.transfer is None:
+            return False
+        return bool(self.weights) if self.transfer.freeze is None else self.transfer.freeze
 
     @property
     def builder(self) -> str | None:

@@ -41,6 +41,9 @@ class OptimizerSettings(Settings):
     weights of normalisation stay. Default: 0.004 for adamw, otherwise none."""
     clip_norm: PositiveFloat | None = None
     """Gradients whose norm, over all variables together, is larger are scaled down to it."""
+    layer_decay: float | None = Field(default=None, gt=0, le=1)
+    """bert: the learning rate of each block is so many times that of the one above it; of the
+    output it is `learning_rate`. Default with `model.weights`: 0.9."""
     ema: float | None = Field(default=None, gt=0, lt=1)
     """Such as 0.99: each epoch ends with the moving average of the weights, of which each step
     keeps so much."""

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
+from trainer_module.settings.augment import AugmentSettings
 from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
 from trainer_module.settings.loss import AnyLoss
 from trainer_module.settings.optimizer import AnyOptimizer, OptimizerSettings
@@ -114,6 +115,9 @@ class TrainSettings(Settings):
     class_weights: ClassWeights | None = None
     """How much each class counts in the loss: a mapping from the classes' names, or `balanced`:
     those with few examples in the train split as much as the others."""
+    augment: AugmentSettings | None = None
+    """Random changes of pictures, new ones in every step; evaluation and the model that is exported
+    see them as they are."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
     cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from trainer_module.features.number_texts import as_text
+from trainer_module.features.numbers.texts import as_text
 from trainer_module.tasks.base import NUMBER_METRICS, Metric
 from trainer_module.tasks.classes import ManyClassTask
 from trainer_module.tasks.multiclass import METRICS

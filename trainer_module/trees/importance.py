@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_module.features.names import BESIDE, MISSING_SUFFIX
+from trainer_module.features.names import MISSING_SUFFIX, underscored
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 from trainer_module.trees.columns import Column
@@ -32,7 +32,7 @@ Values = Mapping[str, np.ndarray]
 def raw_names(columns: Sequence[Column]) -> list[str]:
     """For each column the name that people know: of the one that it is a place or a flag of."""
     named = [_name(column) for column in columns]
-    known, flag = set(named), MISSING_SUFFIX.replace(BESIDE, "_")
+    known, flag = set(named), underscored(MISSING_SUFFIX)
     bases = [name.removesuffix(flag) for name in named]
     return [base if base in known else name for name, base in zip(named, bases, strict=True)]
 

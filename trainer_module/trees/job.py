@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.folds import deal_out
-from trainer_module.input_pipeline import Split
-from trainer_module.losses import make_loss
+from trainer_module.evaluation.folds import deal_out
+from trainer_module.loops.losses import make_loss
 from trainer_module.problem import Problem
 from trainer_module.progress import report_progress
 from trainer_module.settings import Task, TrainerSettings

@@ -114,6 +114,7 @@ class Walk(tf_keras.layers.Layer):
         )
         return self.bias + total
 
+    @tf.autograph.experimental.do_not_convert
     def _walk(self, values: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
         """What the leaves of some trees say of numbers and codes [batch, columns], added up."""
         rows, width = tf.shape(values)[0], self.means.shape[0]

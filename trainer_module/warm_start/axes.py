@@ -65,12 +65,30 @@ def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph:
 def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
     """The layers with weights whose output comes to this one, unit by unit."""
     layer = tensor.node.layer
+    if _is_graph(layer):
+        for within in layer.outputs:
+            yield from _ending_in(within)
+        return
     if layer.weights:
         yield layer
         return
     for before in tensor.node.keras_inputs:
         if before.shape.rank and tensor.shape.rank and before.shape[-1] == tensor.shape[-1]:
             yield from _ending_in(before)
+
+
+def _is_graph(layer: tf_keras.layers.Layer) -> bool:
+    """Whether a layer is a functional model; a sequential one is taken for its first layer."""
+    is_sequential = isinstance(layer, tf_keras.Sequential)
+    return isinstance(layer, tf_keras.Model) and bool(layer.inputs) and not is_sequential
+
+
+def _graph_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+    """The layers of a functional model, and of those that are layers of it."""
+    for layer in model.layers:
+        yield layer
+        if _is_graph(layer):
+            yield from _graph_layers(layer)
 
 
 def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> None:
@@ -92,14 +110,19 @@ def _embedded(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
         before = tensor.node.layer
         if before.name in features:
             return before.name
-        if not isinstance(before, tf_keras.layers.Flatten | tf_keras.layers.Reshape):
+        if isinstance(before, tf_keras.layers.Concatenate):
+            # What is joined has one vocabulary, that of the first.
+            tensor = before.inbound_nodes[0].keras_inputs[0]
+            continue
+        keeps = isinstance(before, tf_keras.layers.Flatten | tf_keras.layers.Reshape)
+        if not keeps and not getattr(before, "keeps_indices", False):
             return None
         tensor = _single_input(before)
     return None
 
 
 def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[str, ...]]) -> None:
-    for layer in model.layers:
+    for layer in _graph_layers(model):
         tensor = _single_input(layer)
         if isinstance(layer, tf_keras.Sequential) and layer.layers:
             layer = layer.layers[0]

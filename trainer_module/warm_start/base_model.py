@@ -18,6 +18,9 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _NOT_THE_MODEL = {"optimizer", "keras_api", "signatures", "tft_layer"}
 """Under these names a SavedModel keeps what is not among the model's weights."""
 
+READING_ERRORS = (tf.errors.OpError, ValueError, KeyError)
+"""What reading a model that is missing or damaged raises."""
+
 
 @dataclass(frozen=True)
 class BaseModel:
@@ -38,15 +41,20 @@ def read_base_model(path: str) -> BaseModel:
     """
     try:
         description = read_description(path)
-        reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
-        keys = _weight_keys(TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH)))
-        values = {name: reader.get_tensor(key) for name, key in keys.items()}
-    except (tf.errors.OpError, ValueError, KeyError) as error:
+        values = read_values(path)
+    except READING_ERRORS as error:
         raise TrainingError(
-            f"warm start: the model at {path} cannot be read: {_told(error)}; put it back, or set "
+            f"warm start: the model at {path} cannot be read: {told(error)}; put it back, or set "
             "schedule.warm_start: false to train from scratch."
         ) from error
     return BaseModel(path, description, values)
+
+
+def read_values(path: str) -> dict[str, np.ndarray]:
+    """The weights of a SavedModel by their names; what it raises are `READING_ERRORS`."""
+    reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
+    keys = _weight_keys(TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH)))
+    return {name: reader.get_tensor(key) for name, key in keys.items()}
 
 
 def _weight_keys(graph: TrackableObjectGraph) -> dict[str, str]:
@@ -70,6 +78,7 @@ def _variables(graph: TrackableObjectGraph) -> Iterator[tuple[str, str]]:
                 waiting.append(child.node_id)
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """What an error says, in one line without its full stop."""
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     return " ".join(message.split()).rstrip(".")

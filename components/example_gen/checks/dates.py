@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from components.column_types.dates import Dates, may_be_dates
 from components.example_gen.checks.forms import matches, texts_of
-from components.example_gen.columns.encoded import Cell
+from components.example_gen.columns.encoded import Cell, shown
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
-from trainer_module.features.date_formats import WITH_TIME, Form, candidates
+from trainer_module.features.dates.formats import WITH_TIME, Form, candidates
 
 _GLANCE, _LOOK = 5, 100
 """So many values of a batch tell whether they are dates at all, and which formats to try."""
-_SHOWN_CHARACTERS = 80
 _SEASON = re.compile(r"\d\d(\d\d)-(\d\d)", re.ASCII)
 
 
@@ -150,7 +149,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
     if not is_text or not len(values):
         return
     if known is None and not may_be_dates(_some(values, _GLANCE)):
-        yield Tally(len(values), Cell(first.file, first.row, _shown(values[0])), {})
+        yield Tally(len(values), Cell(first.file, first.row, shown(values[0].as_py())), {})
         return
     texts, row_of = texts_of(column)
     if not len(texts):
@@ -164,7 +163,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
         forms[form.pattern] = form
 
     def cell(place: int) -> Cell:
-        return Cell(first.file, first.row + int(row_of[place]), _shown(texts[place]))
+        return Cell(first.file, first.row + int(row_of[place]), shown(texts[place].as_py()))
 
     def try_form(form: Form, pattern: str) -> _Fit:
         is_date = matches(values, pattern)
@@ -174,9 +173,9 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
             matches(some, form.midnights).all() for some in (dates.slice(0, _LOOK), dates)
         )
         fits = is_date[places]
-        shown = _shown(texts[int(np.argmax(fits))]) if fits.any() else ""
+        begin = shown(texts[int(np.argmax(fits))].as_py()) if fits.any() else ""
         odd = None if fits.all() else cell(int(np.argmin(fits)))
-        return _Fit(int(fits.sum()), shown, has_time, odd)
+        return _Fit(int(fits.sum()), begin, has_time, odd)
 
     tried = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
     yield Tally(len(texts), cell(0), tried)
@@ -198,14 +197,9 @@ def _are_seasons(values: Sequence[str]) -> bool:
 
 
 def _some(values: pa.Array, count: int) -> list[str]:
-    return [_shown(value) for value in values.take(_spread(len(values), count))]
+    return [shown(value.as_py()) for value in values.take(_spread(len(values), count))]
 
 
 def _spread(length: int, count: int) -> pa.Array:
     """Places all over a batch, none twice."""
     return pa.array(np.unique(np.linspace(0, length - 1, count, dtype=np.int64)))
-
-
-def _shown(value: pa.Scalar) -> str:
-    start = value.as_buffer().to_pybytes()[:_SHOWN_CHARACTERS]
-    return start.decode(errors="backslashreplace")

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns.encoded import Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, list_lengths, shown
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.base import BaseFeature
 
 # Of a value, and of the names of forms, in a message.
-_SHOWN_CHARACTERS = 80
 _SHOWN_FORMS = 3
 
 
@@ -69,7 +68,7 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
     fits = {form: matches(texts, pattern) for form, pattern in feature.forms().items()}
 
     def written(place: int) -> Written:
-        value = texts[place].as_py()[:_SHOWN_CHARACTERS]
+        value = shown(texts[place].as_py())
         forms = tuple(form for form, fit in fits.items() if fit[place])
         return Written(forms, Cell(first.file, first.row + int(row_of[place]), value))
 

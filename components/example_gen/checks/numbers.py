@@ -8,11 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.columns.encoded import Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, list_lengths, shown
 from components.example_gen.columns.seen import NUMBER
 from trainer_module.errors import DataError
-
-_SHOWN_CHARACTERS = 80
 
 
 def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> None:
@@ -42,7 +40,7 @@ def _no_number(name: str, column: pa.Array, values: pa.Array, first: Cell) -> Da
     is_number = pc.match_substring_regex(texts, NUMBER).to_numpy(zero_copy_only=False)
     place = int(np.argmin(is_number))
     row = first.row + int(np.repeat(np.arange(len(column)), list_lengths(column))[place])
-    value = values[place].as_py().decode(errors="backslashreplace")[:_SHOWN_CHARACTERS]
+    value = shown(values[place].as_py())
     what = "a number that is kept as text" if is_number[place] else "no number"
     return DataError(
         f"Column {name!r} is {value!r} in row {row} of {first.file}, which is {what}, but"

@@ -7,7 +7,7 @@ import difflib
 import numpy as np
 import pyarrow as pa
 
-from components.example_gen.columns.encoded import Cell, list_lengths
+from components.example_gen.columns.encoded import Cell, list_lengths, shown
 from trainer_module.errors import DataError
 
 
@@ -48,4 +48,4 @@ def check_weights(rows: pa.RecordBatch, first: Cell, name: str) -> np.ndarray:
 
 
 def _show(value: object) -> object:
-    return value.decode("utf-8", "backslashreplace")[:80] if isinstance(value, bytes) else value
+    return shown(value) if isinstance(value, bytes) else value

@@ -16,6 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_SHOWN = 80
+"""Characters of a value."""
+_BYTES_OF_CHARACTER = 4
+"""At most, in UTF-8."""
+
 
 class ColumnKind(IntEnum):
     """The type of a column; of two kinds seen in one column the larger holds for all of it."""
@@ -41,6 +46,14 @@ class Cell:
     file: str
     row: int
     value: str = ""
+
+
+def shown(value: bytes | str) -> str:
+    """The beginning of a value, as a message shows it."""
+    if isinstance(value, bytes):
+        # A value may be a whole picture: no more of it is decoded than can be shown.
+        value = value[: _BYTES_OF_CHARACTER * _SHOWN].decode(errors="backslashreplace")
+    return value[:_SHOWN]
 
 
 def single_values(values: pa.Array) -> pa.LargeListArray:

@@ -17,10 +17,11 @@ from components.example_gen.columns.encoded import (
     Cell,
     ColumnKind,
     no_values,
+    shown,
     single_values,
 )
-from trainer_module.features.date_formats import Form
-from trainer_module.features.written_numbers import AMOUNT
+from trainer_module.features.dates.formats import Form
+from trainer_module.features.numbers.written import AMOUNT
 
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
 NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
@@ -45,7 +46,6 @@ _DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 # So many texts show whether a column may be of amounts.
 _GLANCE = 100
 # Of a value in a message.
-_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
     column = Column(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
         return column
-    value = values[int(texts[0])].as_py().decode(errors="backslashreplace")[:_SHOWN_CHARACTERS]
+    value = shown(values[int(texts[0])].as_py())
     return replace(
         column,
         first_text=Cell(file, first_row + int(texts[0]), value),

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from components.column_types.dates import Dates
 from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
+from components.example_gen.checks.named_pictures import check_files_exist, picture_files
 from components.example_gen.checks.rows import Report, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns.encoded import flat_columns, list_columns
@@ -56,6 +57,10 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
         for batch in source.read(group, kinds):
             splits = np.where(is_kept(batch.rows, settings), 0, -1)
             report.add_rows(batch.rows, splits, [ALL], batch.first, settings)
+            for name in settings.pictures.keys() & set(batch.rows.schema.names):
+                column, folder = batch.rows.column(name), settings.pictures[name]
+                named = picture_files(name, column, batch.first, folder)
+                check_files_exist(name, named, batch.first)
     check_report(report, [ALL], False, settings)
     return frozenset(kinds)
 

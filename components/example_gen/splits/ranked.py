@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from components.example_gen.checks.columns import show_names
 from components.example_gen.checks.whole import TRAIN_SPLIT
-from components.example_gen.columns.encoded import Cell, first_values, single_values
+from components.example_gen.columns.encoded import Cell, first_values, shown, single_values
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
 from components.example_gen.splits.hashed import hash_rows
@@ -23,7 +23,6 @@ from trainer_module.errors import DataError
 
 _ZONED_TIME = r"[T ]\d{2}:?\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
 _NANOSECONDS = r"(\.\d{6})\d+"
-_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ def _parse_times(values: pa.Array, first: Cell, name: str) -> pa.Array:
             # Each by itself, to find the first.
             for row in range(len(values)):
                 _parse_times(values.slice(row, 1), Cell(first.file, first.row + row), name)
-        value = values[0].as_py().decode(errors="backslashreplace")[:_SHOWN_CHARACTERS]
+        value = shown(values[0].as_py())
         raise DataError(
             f"Column {name!r} is {value!r} in row {first.row} of {first.file}, but data.order_by"
             " needs numbers, or dates and times such as 2026-01-31 or 2026-01-31T18:30:00Z in"

@@ -73,8 +73,13 @@ CHOICES = {
     "year": ([2026.0] * ROWS, "numeric", "numbers from "),
     "reviews": (
         [f"the trip number {i} was good" for i in range(ROWS)],
-        "ignore",
-        "sentences (400 different values in 400 rows)",
+        "text",
+        "sentences (400 different values in 400 rows), of which the first 8 words count",
+    ),
+    "impressions": (
+        [f"\u3053\u308c\u306f{i}\u756a\u76ee\u306e\u3068\u3066\u3082" for i in range(ROWS)],
+        "text",
+        "sentences without spaces between words, taken character by character (400 different",
     ),
     "booking": (
         [f"T{i:04}" for i in range(ROWS)],

@@ -31,6 +31,9 @@ def load(**features: dict[str, Any]) -> PipelineConfig:
         ({"type": "cross", "of": ["fare"]}, "of: found ['fare']"),
         ({"type": "cross", "of": ["fare", "big_tipper"]}, "it uses 'big_tipper', which is the lab"),
         ({"type": "sequence"}, "length: this key is missing"),
+        ({"type": "text", "max_tokens": 0}, "max_tokens: found 0; it should be greater than 0"),
+        ({"type": "text", "tokens": "word"}, "did you mean `words`?"),
+        ({"type": "text", "tokens": "wordpiece", "encoding": "bag"}, "wordpiece is for encoding"),
         ({"type": "my.Money!"}, "an own type is module.Class, such as my_types.Money"),
     ],
 )  # fmt: skip

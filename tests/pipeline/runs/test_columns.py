@@ -63,6 +63,20 @@ def test_the_line_that_overrides_a_choice_does(pipeline: TinyPipeline) -> None:
     assert said[-1] == "  name   categorical  as the config says"
 
 
+def test_text_without_spaces_is_told_where_the_config_wants_words(pipeline: TinyPipeline) -> None:
+    rows = (
+        f"{i}\u756a\u76ee\u306e\u6620\u753b\u306f\u3068\u3066\u3082,{i % 2}" for i in range(120)
+    )
+    pipeline.write("review,label\n" + "\n".join(rows) + "\n")
+    (found,) = lines(pipeline)[1:]
+    assert found.startswith("  review  text         sentences without spaces between words, taken")
+    (told,) = lines(pipeline, features={"review": {"type": "text"}})[1:]
+    assert told == (
+        "  review  text         as the config says; no spaces stand between its words, so use "
+        "tokens: characters or wordpiece"
+    )
+
+
 def test_lists_and_truth_of_parquet_are_told(tmp_path: Path) -> None:
     rows = range(120)
     table = {

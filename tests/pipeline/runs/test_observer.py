@@ -25,8 +25,8 @@ from pipeline.records.summary import State
 from pipeline.run_context import RunContext
 from pipeline.runs.console import RunConsole
 from pipeline.runs.local import ComponentFailedError
-from pipeline.runs.observer import RunObserver
 from pipeline.runs.results.artifact_results import ArtifactResults
+from pipeline.runs.watching.observer import RunObserver
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
 

@@ -22,7 +22,7 @@ from pipeline.own_modules import ROOT
 from pipeline.records.summary import State
 from pipeline.run_context import resolve_run
 from pipeline.runs.local import compiled_nodes, launch
-from pipeline.runs.plan import PlannedComponent, make_plan
+from pipeline.runs.planning.plan import PlannedComponent, make_plan
 from trainer_module.errors import DataError
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
@@ -130,12 +130,12 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
         (
             {"train": {"seed": 3}, "model": {"dropout": 0.5}},
             "Trainer",
-            "model.dropout 0.1 -> 0.5; train.seed 42 -> 3",
+            "model.dropout default -> 0.5; train.seed 42 -> 3",
         ),
         (
             {"model": {"hidden_units": [1000] * 9}},
             "Trainer",
-            "model.hidden_units [128, 128] -> [1000, 1000, 1000, 1000, 1000, 1000, ...",
+            "model.hidden_units default -> [1000, 1000, 1000, 1000, 1000, 1000, ...",
         ),
         ({"evaluate": {"folds": 5}}, "Trainer", "evaluate.folds none -> 5"),
         ({"evaluate": {"thresholds": {"auc": {"min": 0.8}}}}, "Evaluator", "evaluate"),
@@ -198,7 +198,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     assert planned["SchemaGen"].why == "changed: which columns types are chosen for"
     why = plans(model={"kind": "planned_features.prepare"})["Trainer"].why
     assert why.startswith("changed: the code that it runs; model.")
-    assert "model.kind tabular -> planned_features.prepare" in why
+    assert "model.kind default -> planned_features.prepare" in why
 
 
 @pytest.mark.parametrize(

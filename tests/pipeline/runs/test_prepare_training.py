@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from components.column_types.choice import Choice
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs.training import model_note, prepare_training
@@ -77,9 +78,19 @@ IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
         ({}, ["model: tabular, as no feature is an image"]),
         ({"features": IMAGE}, ["model: cnn, as a feature is an image"]),
         ({"features": IMAGE, "model": {"kind": "mlp"}}, []),
+        ({"features": {"review": {"type": "text"}}}, ["model: bag, as all features are text"]),
     ],
 )
 def test_a_model_that_is_left_out_is_told(sections: dict[str, Any], notes: list[str]) -> None:
     data = {"format": "csv", "path": "trips.csv", "label": "tip"}
     values = {"name": "trips", "task": "binary", "data": data, **sections}
-    assert model_note(PipelineConfig.model_validate(values)) == notes
+    assert model_note(PipelineConfig.model_validate(values), {}) == notes
+
+
+def test_the_model_follows_from_columns_of_which_the_config_says_nothing() -> None:
+    data = {"format": "csv", "path": "trips.csv", "label": "tip"}
+    config = PipelineConfig.model_validate({"name": "trips", "task": "binary", "data": data})
+    columns = {"id": Choice({"type": "ignore"}, ""), "review": Choice({"type": "text"}, "")}
+    assert model_note(config, columns) == ["model: bag, as all features are text"]
+    columns["stars"] = Choice({"type": "numeric"}, "")
+    assert model_note(config, columns) == ["model: tabular, as no feature is an image"]

@@ -18,7 +18,7 @@ from pipeline.config.loading import load_config
 from pipeline.metadata import forgetting
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind
-from pipeline.runs.plan import PlannedComponent, make_plan
+from pipeline.runs.planning.plan import PlannedComponent, make_plan
 from pipeline.versions import retention
 from pipeline.versions.catalog import read_catalog
 from pipeline.versions.retention import apply_retention, finish_deletion

@@ -14,16 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from sklearn.feature_extraction.text import TfidfVectorizer
 from trainer_data import Row, Transformed, make_image, to_example, transformed_once
 
 from trainer_module.export import build_signatures
 from trainer_module.features import FEATURES
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.models import ZOO, load_builder
+from trainer_module.models.pretrained.networks import NETWORKS
 from trainer_module.settings import ModelSettings, TrainerSettings
 
 Random = random.Random
 Apply = Callable[[list[Row]], dict[str, np.ndarray]]
+
+
+TAKES_ALL = [kind for kind in ZOO if ZOO[kind].builder and kind not in (*NETWORKS, "bert")]
+"""The models that take each column here; the others want larger pictures, or pieces of words."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,10 @@ class Column:
 
 def _time(generator: Random) -> datetime:
     return datetime(2020, 1, 1) + timedelta(generator.uniform(0, 1500))
+
+
+def _sentence(generator: Random) -> str:
+    return " ".join(generator.choices(["good", "bad", "It's", "caf\u00e9", "!"], k=4))
 
 
 COLUMNS = {
@@ -120,6 +130,20 @@ COLUMNS = {
         {"type": "image", "height": 2, "width": 2},
         lambda r: make_image(r.randrange(256)),
         may_miss=False,
+    ),
+    "text": Column({"type": "text", "max_tokens": 5}, _sentence, ["", "Never seen", "x " * 99]),
+    "order": Column(
+        {"type": "text", "max_tokens": 5, "encoding": "sequence"}, _sentence, ["", "Never seen"]
+    ),
+    "letters": Column(
+        {"type": "text", "tokens": "characters", "ngrams": 3, "hash_buckets": 50, "lower": False},
+        _sentence,
+        ["", "\U0001f600", b"\xff\xfe no UTF-8"],
+    ),
+    "signs": Column(
+        {"type": "text", "tokens": "characters", "encoding": "sequence", "hash_buckets": 50},
+        _sentence,
+        ["", "\u4e2d\u6587"],
     ),
     "ignore": Column({"type": "ignore"}, lambda r: r.choice("xy"), ["z"]),
 }
@@ -255,9 +279,9 @@ def test_the_graph_that_serves_gives_what_transform_gave(table: Transformed, app
         np.testing.assert_allclose(values, written[name], atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ZOO if ZOO[kind].builder])
+@pytest.mark.parametrize("kind", TAKES_ALL)
 def test_models_take_every_type(table: Transformed, apply: Apply, kind: str) -> None:
-    settings = ModelSettings(kind=kind, hidden_units=[4], filters=[])
+    settings = ModelSettings(kind=kind, hidden_units=[4], filters=[2] if kind == "text_cnn" else [])
     model = load_builder(kind)(table.problem, settings)
     names = [feature.name for feature in table.problem.features]
     features = apply(make_rows(3))
@@ -368,3 +392,44 @@ def test_words_for_yes_and_no(apply: Apply) -> None:
     outputs = apply([{**row, "boolean": word} for word in words])
     assert outputs["boolean"][:, 0].tolist() == [1, 1, -1, -1, 0, 0]
     assert outputs["boolean_missing"][:, 0].tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_terms_weigh_what_scikit_learn_gives_them(table: Transformed, apply: Apply) -> None:
+    words = TfidfVectorizer(
+        ngram_range=(1, 2), tokenizer=str.split, token_pattern=None, sublinear_tf=True
+    )
+    texts = [" ".join((row["text"] or "").replace("!", " ! ").split()[:5]) for row in table.train]
+    words.fit([text for text in texts if text])
+    terms = [term.decode() for term in table.tft_output.vocabulary_by_name("text")]
+    assert set(terms) == {"<padding>", *words.vocabulary_}
+    places = [words.vocabulary_[term] for term in terms[1:]]
+    expected = words.transform(texts).toarray()[:, places]
+    found = np.zeros((len(texts), len(terms)))
+    for row, pairs in enumerate(apply(table.train)["text"]):
+        np.add.at(found[row], pairs[:, 0].astype(int), pairs[:, 1])
+    np.testing.assert_allclose(found[:, 1:], expected, atol=1e-6)
+
+
+def test_tokens_keep_their_order_and_end_in_padding(table: Transformed, apply: Apply) -> None:
+    row = make_rows(1)[0]
+    terms = table.tft_output.vocabulary_by_name("order")
+    texts = ["good  CAF\u00c9, cafe\u0301!", "", None, "never", "good bad " * 9]
+    found = apply([{**row, "order": text} for text in texts])["order"]
+    good, cafe, bad = (terms.index(word.encode()) for word in ("good", "caf\u00e9", "bad"))
+    assert found[0].tolist() == [good, cafe, cafe, terms.index(b"!"), 0]
+    assert found[1].tolist() == found[2].tolist() == [0] * 5
+    assert found[3].tolist() == [len(terms), 0, 0, 0, 0], "the bucket of what is not known"
+    assert found[4].tolist() == [good, bad, good, bad, good]
+
+
+def test_texts_of_any_bytes_and_lengths_are_used(table: Transformed, apply: Apply) -> None:
+    row = make_rows(1)[0]
+    texts = ["word " * 20_000, b"\xff\xfe \x80", "", "\u4e2d\u6587\u5b57", " \n\t "]
+    long, broken, empty, chinese, blank = apply([{**row, "letters": text} for text in texts])[
+        "letters"
+    ]
+    assert np.count_nonzero(long[:, 1]) == len({*long[long[:, 1] > 0, 0]}), "each term once"
+    assert np.count_nonzero(broken[:, 1]) > 0, "bytes that are no UTF-8 count as one character"
+    assert np.count_nonzero(chinese[:, 1]) == 6, "three characters, two pairs, one of three"
+    assert not empty.any()
+    assert not blank.any()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from trainer_module.features.numbers.written import Writing, find_writing
 from trainer_module.features.raw_columns import written_numbers
-from trainer_module.features.written_numbers import Writing, find_writing
 
 NAN = math.nan
 POINT, COMMA = "point", "comma"

@@ -1,0 +1,101 @@
+"""Pictures that the rows of a table name by path: found, and none outside of their folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from components.example_gen.checks.forms import texts_of
+from components.example_gen.columns.encoded import Cell
+from components.example_gen.paths import is_remote
+from trainer_module.errors import DataError
+
+
+def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list[str]:
+    """The file that each row names.
+
+    Args:
+      name: of the column, for messages.
+      column: a list per row, of one path.
+      first: where the rows begin.
+      folder: that the paths begin in; empty for that of the file with the rows.
+
+    Raises:
+      DataError: names the first row without a path, or with one that leaves the folder.
+    """
+    folder = folder or posixpath.dirname(first.file)
+    inside = folder if is_remote(folder) else os.path.realpath(folder)
+    texts, row_of = texts_of(column)
+    if len(row_of) < len(column):
+        row = next(row for row, of in enumerate([*row_of, -1]) if row != of)
+        raise DataError(
+            f"Column {name!r} is empty in row {first.row + row} of {first.file}: every row needs"
+            " the path of a picture; give it one, or remove the row."
+        )
+    return [
+        _locate(name, text, Cell(first.file, first.row + place), folder, inside)
+        for place, text in enumerate(texts.to_pylist())
+    ]
+
+
+def _locate(name: str, path: str, cell: Cell, folder: str, inside: str) -> str:
+    """The file of a path; a link may lead no further than a path."""
+    file = posixpath.normpath(posixpath.join(folder, path))
+    if is_remote(folder):
+        # What makes one slash of two would take the scheme for a folder.
+        scheme, _, rest = posixpath.join(folder, path).partition("://")
+        file = f"{scheme}://{posixpath.normpath(rest)}"
+    real = file if is_remote(folder) else os.path.realpath(file)
+    if not real.startswith(inside.rstrip("/") + "/"):
+        raise DataError(
+            f"Column {name!r} is {path!r} in row {cell.row} of {cell.file}, which leads out of"
+            f" {folder}: name a file in it, or the folder that all pictures are in by features:"
+            f" {{{name}: {{folder: ...}}}}."
+        )
+    return file
+
+
+def check_files_exist(name: str, files: Iterable[str], first: Cell) -> None:
+    """Raises DataError for the first row whose local picture is not there."""
+    for place, file in enumerate(files):
+        if not is_remote(file) and not os.path.isfile(file):
+            raise missing_picture_error(name, file, Cell(first.file, first.row + place))
+
+
+def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
+    """The error for a row whose picture is not there."""
+    return DataError(
+        f"Column {name!r} names {file} in row {cell.row} of {cell.file}, and there is no such"
+        f" file: put it there, correct the path, or say where paths begin by features: {{{name}:"
+        " {folder: ...}}."
+    )
+
+
+def broken_picture_error(name: str, file: str, cell: Cell, reason: str) -> DataError:
+    """The error for a row whose file is no picture."""
+    return DataError(
+        f"Column {name!r} names {file} in row {cell.row} of {cell.file}, which cannot be decoded"
+        f" ({reason}): replace it with a complete picture, or remove the row."
+    )
+
+
+def folder_revision(folders: Iterable[str]) -> str:
+    """Changes with the names, sizes and times of all files below local folders."""
+    found = hashlib.sha256()
+    for folder in folders:
+        for path, state in sorted(_walk(folder)):
+            found.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace"))
+    return found.hexdigest()[:16]
+
+
+def _walk(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path)
+            elif entry.is_file():
+                yield entry.path, entry.stat()

@@ -1,0 +1,54 @@
+"""What has to hold between the values of a config: one small function per rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pipeline.config.issues import Issue
+from pipeline.config.rules.augment import AUGMENT_RULES
+from pipeline.config.rules.bert import BERT_RULES, weights_are_those_of_a_bert
+from pipeline.config.rules.data import (
+    DATA_RULES,
+    path_exists,
+    picture_folders_exist,
+    schema_exists,
+)
+from pipeline.config.rules.evaluate import EVALUATE_RULES
+from pipeline.config.rules.model import MODEL_RULES
+from pipeline.config.rules.schedule import SCHEDULE_RULES
+from pipeline.config.rules.train import TRAIN_RULES
+from pipeline.config.rules.transfer import TRANSFER_RULES, weights_are_a_file_of_weights
+from pipeline.config.settings import PipelineConfig
+
+Rule = Callable[[PipelineConfig], Iterator[Issue]]
+RULES: tuple[Rule, ...] = (
+    *DATA_RULES,
+    *MODEL_RULES,
+    *TRANSFER_RULES,
+    *BERT_RULES,
+    *TRAIN_RULES,
+    *AUGMENT_RULES,
+    *EVALUATE_RULES,
+    *SCHEDULE_RULES,
+)
+"""Every rule, in the order in which problems are reported."""
+LOOK_AT_FILES = (
+    path_exists,
+    schema_exists,
+    picture_folders_exist,
+    weights_are_a_file_of_weights,
+    weights_are_those_of_a_bert,
+)
+"""Those that mean something only where the pipeline runs on this machine."""
+
+
+def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator[Issue]:
+    """All problems that the rules find.
+
+    Args:
+      config: values that are fine one by one.
+      looks_at_files: whether the pipeline runs on this machine, with its files.
+    """
+    for rule in RULES:
+        if looks_at_files or rule not in LOOK_AT_FILES:
+            yield from rule(config)

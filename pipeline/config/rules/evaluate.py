@@ -1,0 +1,92 @@
+"""What has to hold between `evaluate`, `push`, `metadata` and the rest of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from components.example_gen.paths import is_remote
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.metadata_url import parse_metadata_url
+from pipeline.config.metrics import is_own
+from pipeline.config.settings import (
+    Approve,
+    PipelineConfig,
+)
+
+
+def metrics_fit_the_task(config: PipelineConfig) -> Iterator[Issue]:
+    """Every metric that is named has to be one of the task's."""
+    known = config.target.metrics()
+    named = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
+    named |= {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
+    for path, metric in named.items():
+        if metric not in known and not is_own(metric):
+            yield Issue(
+                path,
+                f"{metric!r} is no metric for {config.target.kind}; {near_match(metric, known)} "
+                "A metric of yours is an import path, such as my_metrics.Cost",
+            )
+
+
+def thresholds_leave_room(config: PipelineConfig) -> Iterator[Issue]:
+    """A threshold bounds something, and its bounds do not exclude each other."""
+    for name, threshold in config.evaluate.thresholds.items():
+        path = f"evaluate.thresholds.{name}"
+        if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
+            yield Issue(path, "it bounds nothing; give it min, max or tolerance")
+        elif None not in (threshold.min, threshold.max) and threshold.min > threshold.max:  # type: ignore[operator]
+            yield Issue(path, f"min {threshold.min:g} is above max {threshold.max:g}")
+
+
+def tolerances_are_of_what_is_compared(config: PipelineConfig) -> Iterator[Issue]:
+    """Some metrics are not held against the model in service."""
+    known = config.target.metrics()
+    for name, threshold in config.evaluate.thresholds.items():
+        if threshold.tolerance and name in known and not known[name].is_compared:
+            yield Issue(
+                f"evaluate.thresholds.{name}.tolerance",
+                f"found {threshold.tolerance:g}, but {name} is not compared with the model in "
+                "service; give it min or max",
+            )
+
+
+def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
+    """What keeps rows of one customer, or of later days, out of training has to keep them out."""
+    for key in ("split_by", "order_by"):
+        if config.evaluate.folds and getattr(config.data, key):
+            yield Issue(
+                "evaluate.folds",
+                f"found {config.evaluate.folds}, but data.{key} keeps rows apart that folds would "
+                "mix; leave one of them out",
+            )
+
+
+def approvals_have_a_folder(config: PipelineConfig) -> Iterator[Issue]:
+    """Who approves a model puts it in place whole, which object stores cannot."""
+    directory = config.push.directory
+    if config.push.approve is Approve.MANUAL and directory is not None and is_remote(directory):
+        yield Issue(
+            "push.approve",
+            f"found 'manual', but push.directory is {directory}, and `approve` pushes to folders "
+            "alone; leave it out, or give a folder",
+        )
+
+
+def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
+    """A server's URL names user, host and database, and keeps the password to itself."""
+    if config.metadata is not None:
+        try:
+            parse_metadata_url(config.metadata)
+        except ValueError as error:
+            yield Issue("metadata", str(error))
+
+
+EVALUATE_RULES = (
+    metrics_fit_the_task,
+    thresholds_leave_room,
+    tolerances_are_of_what_is_compared,
+    folds_are_dealt_at_random,
+    approvals_have_a_folder,
+    metadata_names_a_database,
+)
+"""All rules of this module."""

@@ -1,0 +1,279 @@
+"""What a run would do, and why, without running anything.
+
+TFX's own launcher decides: it runs every node against a copy of the metadata, with artifacts
+directed to a scratch folder and an executor that only says that it would have run.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import compiler, constants
+from tfx.dsl.io import fileio
+from tfx.orchestration.portable import base_executor_operator, data_types
+from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
+from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
+from tfx.utils import json_utils
+
+from components.example_validator.component import check_columns
+from components.schema_gen.files import read_schema
+from pipeline.config.fingerprint import CODE_KEY
+from pipeline.config.named_columns import all_named_columns
+from pipeline.config.settings import PipelineConfig
+from pipeline.graph import Spans, create_pipeline
+from pipeline.layout import Layout
+from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
+from pipeline.records.event_log import EventLog
+from pipeline.records.summary import State
+from pipeline.run_context import RunContext, resolve_run
+from pipeline.runs.local import Node, compiled_nodes, launch
+from pipeline.runs.window_reader import make_spans, usable_spans
+from trainer_module.settings import SETTINGS_KEY
+
+UNTELLING = {"constant", "declared", "input_config", "module_path", "span", "version"}
+"""Execution properties that follow from others, or that a driver fills in."""
+
+_DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CACHED)
+
+HASHES = {
+    CODE_KEY: "the code that it runs",
+    "input_fingerprint": "the data",
+    "revision": "the schema file",
+    "eval_config": "evaluate",
+}
+"""Properties whose values say nothing to a reader."""
+
+WRAPPINGS = (
+    f"{CUSTOM_CONFIG_KEY}.{SETTINGS_KEY}.",
+    f"{CUSTOM_CONFIG_KEY}.{CUSTOM_CONFIG_KEY}.value.",
+    f"{CUSTOM_CONFIG_KEY}.",
+)
+"""What settings travel in; without it they are named as in the config."""
+
+
+@dataclass(frozen=True)
+class PlannedComponent:
+    """One component: whether it would run, and why or why not."""
+
+    name: str
+    runs: bool
+    why: str
+
+
+class _WouldRunError(Exception):
+    """The launcher came to the executor: nothing cached fits."""
+
+    def __init__(self, info: data_types.ExecutionInfo) -> None:
+        super().__init__()
+        self.execution_id: int = info.execution_id
+        self.properties = _opened(info.exec_properties)
+
+
+class _DryRunOperator(base_executor_operator.BaseExecutorOperator):
+    """Stands where the executor would run."""
+
+    SUPPORTED_EXECUTOR_SPEC_TYPE = [
+        executable_spec_pb2.PythonClassExecutableSpec,
+        executable_spec_pb2.BeamExecutableSpec,
+    ]
+    SUPPORTED_PLATFORM_CONFIG_TYPE = None
+
+    def run_executor(
+        self, execution_info: data_types.ExecutionInfo
+    ) -> execution_result_pb2.ExecutorOutput:
+        raise _WouldRunError(execution_info)
+
+
+def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedComponent]:
+    """Plans a run of the pipeline as it stands now.
+
+    Args:
+      config: a checked config.
+      layout: of the pipeline; nothing below it is changed.
+
+    Yields:
+      The components in the order in which they would run.
+    """
+    with tempfile.TemporaryDirectory(prefix="scopeline-plan-") as scratch:
+        copy = Path(scratch) / "metadata.db"
+        copy_to_sqlite(config, layout, copy)
+        context = resolve_run(config, layout)
+        _check_columns(context)
+        pipeline = create_pipeline(context, _spans(context))
+        pipeline.metadata_connection_config = sqlite_connection(copy)
+        compiled = compiler.Compiler().compile(pipeline)
+        would_run: set[str] = set()
+        for node in compiled_nodes(compiled, "plan", pipeline_root=scratch):
+            planned = _plan_node(node, would_run)
+            if node.is_system:
+                continue
+            if planned.runs:
+                would_run.add(node.id)
+            yield planned
+
+
+def _check_columns(context: RunContext) -> None:
+    """Raises DataError if the config names a column that the data did not have before."""
+    config, schema_file = context.config, context.ingestion.settings.schema_file
+    if fileio.exists(schema_file):
+        check_columns(all_named_columns(config), read_schema(schema_file, config.data.label))
+
+
+def _spans(context: RunContext) -> Spans | None:
+    """What a run would read and train on now."""
+    if context.window is None:
+        return None
+    event_log = EventLog(context.layout.event_log)
+    usable = usable_spans(context.window, context, event_log)
+    return make_spans(usable, context.config, event_log)
+
+
+def _plan_node(node: Node, would_run: set[str]) -> PlannedComponent:
+    upstream = [name for name in _producers(node) if name in would_run]
+    if upstream:
+        return PlannedComponent(node.id, True, f"after {', '.join(upstream)}")
+    operators = dict.fromkeys(_DryRunOperator.SUPPORTED_EXECUTOR_SPEC_TYPE, _DryRunOperator)
+    try:
+        state, _ = launch(node, custom_executor_operators=operators)
+    except _WouldRunError as signal:
+        return PlannedComponent(node.id, True, _why(node, signal))
+    if state is State.FAILED:
+        return PlannedComponent(node.id, True, "its inputs are not there yet")
+    return PlannedComponent(node.id, False, "nothing that it depends on has changed")
+
+
+def _producers(node: Node) -> list[str]:
+    """The nodes whose artifacts a node takes; others it may only have to wait for."""
+    pipeline_node = node.launcher_arguments["pipeline_node"]
+    producers = {
+        channel.producer_node_query.id
+        for source in pipeline_node.inputs.inputs.values()
+        for channel in source.channels
+    }
+    return [name for name in pipeline_node.upstream_nodes if name in producers]
+
+
+def _why(node: Node, signal: _WouldRunError) -> str:
+    """What differs from the last successful execution of the node."""
+    with node.launcher_arguments["mlmd_connection"] as handle:
+        store = handle.store
+        # Of this pipeline: a server's database may hold others as well.
+        name = f"{node.launcher_arguments['pipeline_info'].id}.{node.id}"
+        context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, name)
+        done = [
+            execution
+            for execution in store.get_executions_by_context(context.id)
+            if execution.id != signal.execution_id and execution.last_known_state in _DONE
+        ]
+        if not done:
+            return "it has not run yet"
+        last = max(done, key=lambda e: e.id)
+        changes = list(_differences(_recorded(_origin(store, last)), signal.properties))
+        if changes:
+            return "changed: " + "; ".join(changes)
+        if _inputs(store, last.id) != _inputs(store, signal.execution_id):
+            return "an input is another one than last time"
+    return "the last run with these inputs did not finish, or its files are gone"
+
+
+def _origin(store: Any, execution: metadata_store_pb2.Execution) -> Any:
+    """The execution that gave what a cached one took over; a driver has noted more of it."""
+    outputs = _artifacts(store, execution.id, metadata_store_pb2.Event.OUTPUT)
+    if not outputs:
+        return execution
+    makers = [
+        event.execution_id
+        for event in store.get_events_by_artifact_ids(list(outputs))
+        if event.type == metadata_store_pb2.Event.OUTPUT
+    ]
+    (origin,) = store.get_executions_by_id([min(makers)])
+    return origin
+
+
+def _inputs(store: Any, execution_id: int) -> set[int]:
+    return _artifacts(store, execution_id, metadata_store_pb2.Event.INPUT)
+
+
+def _artifacts(store: Any, execution_id: int, direction: int) -> set[int]:
+    """The ids of what an execution took, or of what it gave."""
+    events = store.get_events_by_execution_ids([execution_id])
+    return {event.artifact_id for event in events if event.type == direction}
+
+
+def _recorded(execution: metadata_store_pb2.Execution) -> dict[str, Any]:
+    """The execution properties in the metadata, as `_opened` gives them."""
+    return _opened(
+        {
+            name: getattr(value, value.WhichOneof("value"))
+            for name, value in execution.custom_properties.items()
+        }
+    )
+
+
+def _opened(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The execution properties that settings or the data decide, JSON opened."""
+    return {
+        name: _open(value)
+        for name, value in properties.items()
+        if value is not None and name not in UNTELLING and not name.startswith("__")
+    }
+
+
+def _open(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in "{[":
+        try:
+            return json_utils.loads(value)
+        except (ValueError, json.JSONDecodeError):
+            return value
+    return value
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """The leaves that differ, as `path: old -> new`."""
+    named = path
+    for wrapping in WRAPPINGS:
+        named = named.removeprefix(wrapping)
+    if named not in HASHES and isinstance(old, Mapping) and isinstance(new, Mapping):
+        old, new = _of_one_model(old, new)
+        absent = "default" if named in ("model", "train") else None
+        for key in sorted(set(old) | set(new)):
+            below = f"{path}.{key}" if path else str(key)
+            yield from _differences(old.get(key, absent), new.get(key, absent), below)
+    elif old != new:
+        if named in HASHES:
+            yield HASHES[named]
+        elif named == "aside":
+            yield "which columns types are chosen for"
+        elif named == "mixed_columns":
+            yield "features: which columns are declared categorical or ignored"
+        elif named == "number_columns":
+            yield "features: which columns are declared numeric"
+        else:
+            yield f"{named} {_short(old)} -> {_short(new)}"
+
+
+def _of_one_model(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Settings without what follows from the model, where one side leaves it to the columns."""
+    models = [side.get("model") for side in (old, new)]
+    named = [isinstance(model, Mapping) and "kind" in model for model in models]
+    if named[0] == named[1] or None in models:
+        return old, new
+    both = {s: {"kind", *(old[s].keys() & new[s].keys())} for s in ("model", "train")}
+    ours, theirs = (
+        {**side, **{s: {k: side[s][k] for k in both[s] & side[s].keys()} for s in both}}
+        for side in (old, new)
+    )
+    return ours, theirs
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,1 @@
+"""What is told and kept of a run while it goes on."""

@@ -1,0 +1,116 @@
+"""Tables that name pictures: read with the rows, none from outside of their folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from components.example_gen.checks.named_pictures import folder_revision
+from components.example_gen.first_look.tables import look_at_table
+from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.notes import read_notes
+from trainer_module.errors import DataError
+
+TABLE = {"pattern": "*.csv", "label": "y", "task": "binary"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve pictures, each of a shade that says which it is, and a table that names them."""
+    (tmp_path / "photos").mkdir()
+    for number in range(12):
+        picture = Image.new("L", (4, 4), 20 * number)
+        picture.save(tmp_path / "photos" / f"{number}.{'gif' if number == 3 else 'png'}")
+    Image.new("L", (4, 4)).save(tmp_path / "outside.png")
+    write(tmp_path, [f"photos/{n}.{'gif' if n == 3 else 'png'}" for n in range(12)])
+    return tmp_path
+
+
+def write(folder: Path, paths: list[str]) -> None:
+    rows = [f"{path},{number},{number % 2}" for number, path in enumerate(paths)]
+    (folder / "table.csv").write_text("\n".join(["photo,age,y", *rows]))
+
+
+def look(folder: Path, base: str = "") -> frozenset[str]:
+    """What `plan` and `run` do before TFX is imported."""
+    settings = ExampleGenSettings.model_validate(
+        {"format": "csv", "label": "y", "task": "binary", "pictures": {"photo": base}}
+    )
+    return look_at_table(settings, [str(folder / "table.csv")])
+
+
+def read(artifact: Any) -> list[tf.train.Example]:
+    files = tf.io.gfile.glob(f"{artifact.uri}/Split-*/*")
+    records = tf.data.TFRecordDataset(files, compression_type="GZIP")
+    return [tf.train.Example.FromString(record.numpy()) for record in records]
+
+
+def test_rows_have_the_pictures_that_they_name(
+    folder: Path, execute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.example_gen.sources.named_pictures._BATCH_ROWS", 5)
+    artifact = execute(folder, pictures={"photo": ""}, **TABLE)
+    shades = {}
+    for example in read(artifact):
+        features = example.features.feature
+        pixels = tf.io.decode_image(features["photo"].bytes_list.value[0]).numpy()
+        shades[features["age"].float_list.value[0]] = int(pixels[0, 0, 0])
+    assert shades == {number: 20 * number for number in range(12)}
+    assert any("1 picture became a PNG" in note for note in read_notes(artifact).sentences)
+
+
+def test_the_folder_of_paths_may_be_another(folder: Path, execute: Callable[..., Any]) -> None:
+    rows = [{"photo": f"{n}.png", "y": n % 2} for n in range(12) if n != 3]
+    (folder / "tables").mkdir()
+    (folder / "tables" / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pictures = {"photo": str(folder / "photos")}
+    artifact = execute(folder / "tables", "jsonl", label="y", pictures=pictures)
+    assert len(read(artifact)) == 11
+
+
+BAD = {
+    "photos/77.png": r"names .*photos/77.png in row 4 of .*table.csv, and there is no such file",
+    "../other/x.png": r"'photo' is '../other/x.png' in row 4 of .*, which leads out of",
+    "photos/../../x.png": "which leads out of",
+    "/etc/hostname": "'/etc/hostname' in row 4 of .*, which leads out of",
+    "photos/link.png": "which leads out of",
+    "": "Column 'photo' is empty in row 4 of .*: every row needs the path of a picture",
+}
+
+
+@pytest.mark.parametrize("path", BAD)
+def test_a_path_that_leads_nowhere_or_outside_is_refused(folder: Path, path: str) -> None:
+    (folder / "data").mkdir()
+    (folder / "photos").rename(folder / "data" / "photos")
+    (folder / "data" / "photos" / "link.png").symlink_to(folder / "outside.png")
+    names = [f"photos/{n}.png" for n in (0, 1, 2, 4, 5)]
+    write(folder / "data", [*names[:2], path, *names[2:]])
+    with pytest.raises(DataError, match=BAD[path]):
+        look(folder / "data")
+
+
+def test_a_path_within_the_folder_may_be_absolute(folder: Path) -> None:
+    write(folder, [str(folder / "photos" / "1.png"), "photos/../photos/2.png"])
+    assert look(folder) == {"photo", "age", "y"}
+
+
+def test_a_file_that_is_no_picture_is_named_with_its_row(
+    folder: Path, execute: Callable[..., Any]
+) -> None:
+    (folder / "photos" / "2.png").write_text("name,age")
+    says = r"'photo' names .*photos/2.png in row 4 of .*table.csv, which cannot be decoded"
+    with pytest.raises(DataError, match=says):
+        execute(folder, pictures={"photo": ""}, **TABLE)
+
+
+def test_pictures_that_change_are_noticed(folder: Path) -> None:
+    before = folder_revision([str(folder)])
+    assert folder_revision([str(folder)]) == before
+    Image.new("L", (5, 5)).save(folder / "photos" / "2.png")
+    assert folder_revision([str(folder)]) != before

@@ -1,0 +1,71 @@
+"""BERT from sentences to a pushed model, which takes raw text, in a process without our code."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+import tfx
+from e2e.conftest import ROOT, Project, answered_alone
+
+REVIEWS = Path(tfx.__file__).parent / "examples" / "imdb" / "data" / "imdb_small_with_labels.txt"
+"""A hundred reviews of films, with whether they are good ones."""
+WEIGHTS = ROOT / "tests" / "trainer_module" / "models" / "data" / "bert"
+CONFIG = """
+name: reviews
+data: {format: csv, path: reviews.csv, label: label}
+task: binary
+features: {text: {type: text, max_tokens: 16, vocabulary_size: 300}}
+model: {kind: bert, size: {layers: 1, hidden: 16, heads: 2, max_tokens: 16}}
+train: {epochs: 1}
+evaluate: {thresholds: {auc: {min: 0.01, tolerance: 1}}}
+"""
+PLAIN = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+model = tf.saved_model.load(sys.argv[1])
+texts = json.loads(sys.stdin.read())
+served = model.signatures["serving_raw"](text=tf.constant(texts))
+ours = sorted({"trainer_module", "tensorflow_transform"} & set(sys.modules))
+print(json.dumps([served["scores"].numpy().tolist(), ours]))
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(project: Project) -> Project:
+    """From scratch, and then from weights, which only texts cut by their vocabulary can follow."""
+    (project.folder / "reviews.yaml").write_text(CONFIG)
+    rows = [dict(row) for row in csv.DictReader(REVIEWS.open())][:60]
+    with (project.folder / "reviews.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    shutil.copytree(WEIGHTS, project.folder / "weights")
+    from_weights = ("--set", "model={kind: bert, weights: weights}")
+    for more in ((), from_weights):
+        done = project.scopeline("run", "--config", "reviews.yaml", *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_it_is_blessed_and_pushed(trained: Project) -> None:
+    assert len(trained.versions("reviews")) == 2
+    summary = trained.summary("reviews")
+    assert summary["training"]["model"] == "bert"
+    assert 0 <= summary["metrics"]["auc"]["value"] <= 1
+    assert set(trained.states("reviews").values()) <= {"ran", "cached"}
+
+
+def test_raw_text_is_what_a_server_is_asked(trained: Project) -> None:
+    version = trained.versions("reviews")[-1]
+    path = trained.output / "reviews" / "serving" / "reviews" / version
+    texts = ["A good film!", "", "x" * 1000, "映画 \U0001f600"]
+    scores, ours = answered_alone(PLAIN, path, texts)
+    assert ours == []
+    assert len(scores) == len(texts)
+    assert all(abs(sum(row) - 1) < 1e-5 for row in scores)
+    assert len({round(row[0], 6) for row in scores}) == len(texts)

@@ -1,0 +1,66 @@
+"""Networks of pictures from a config to a pushed model, on a few digits at the smallest size."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from e2e.conftest import Project
+
+from components.example_gen.builtin import BUILTIN_DATA
+from trainer_module.warm_start.base_model import read_values
+
+CONFIG = """
+name: networks
+data: {format: images, path: digits}
+task: multiclass
+features: {image: {type: image, height: 32, width: 32, channels: 1}}
+train: {epochs: 1, batch_size: 8}
+evaluate: {thresholds: {accuracy: {min: 0.0, tolerance: 1.0}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def digits(project: Project) -> Project:
+    """A few pictures of two digits, and a config of them without a model."""
+    shipped = Path(BUILTIN_DATA["digits"].locate(project.folder / "builtin"))
+    for digit in ("0", "1"):
+        (folder := project.folder / "digits" / digit).mkdir(parents=True)
+        for path in sorted((shipped / digit).iterdir())[:12]:
+            shutil.copy(path, folder)
+    (project.folder / "networks.yaml").write_text(CONFIG)
+    return project
+
+
+def run(project: Project, model: str) -> str:
+    """Trains, evaluates and pushes; the folder of the version that is served."""
+    done = project.scopeline("run", "--config", "networks.yaml", "--set", f"model={model}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(project.summary("networks")["pushed"])
+
+
+@pytest.mark.parametrize("kind", ["resnet50", "efficientnet_b0", "vgg16", "mobilenet_v3"])
+def test_a_network_is_trained_evaluated_and_pushed(digits: Project, kind: str) -> None:
+    pushed = run(digits, f"{{kind: {kind}, transfer: {{freeze: true, head: [8]}}}}")
+    training = digits.summary("networks")["training"]
+    assert training["model"] == kind
+    assert training["notes"][0].startswith(
+        "transfer: the features of 24 pictures are computed once"
+    )
+    served = tf.saved_model.load(str(digits.folder / pushed)).signatures["serving_raw"]
+    picture = next((digits.folder / "digits" / "1").iterdir()).read_bytes()
+    assert served(image=tf.constant([picture, picture]))["scores"].shape == (2, 2)
+
+
+def test_weights_of_a_pushed_model_begin_another(digits: Project) -> None:
+    """The network's, which Trainer runs again for; Transform does not."""
+    *_, pushed = sorted((digits.output / "networks/serving/networks").iterdir())
+    run(digits, f"{{kind: mobilenet_v3, weights: {pushed}, transfer: {{}}}}")
+    assert digits.states("networks")["Transform"] == "cached"
+    notes = digits.summary("networks")["training"]["notes"]
+    assert not any("random weights" in note for note in notes)
+    values = [read_values(str(folder)) for folder in (pushed, digits.summary("networks")["pushed"])]
+    np.testing.assert_array_equal(*(value["Conv/kernel"] for value in values))

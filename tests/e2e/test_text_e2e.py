@@ -1,0 +1,80 @@
+"""Text from a table to a pushed model, which plain TensorFlow serves."""
+
+from __future__ import annotations
+
+import csv
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from e2e.conftest import Project, answered_alone
+
+SHIPPED = Path(__file__).parents[2] / "configs" / "reviews.yaml"
+BESIDE = """
+name: shop
+data: {format: csv, path: shop.csv, label: returned}
+task: binary
+train: {epochs: 3}
+"""
+PLAIN = """
+import json, sys
+import tensorflow as tf
+
+model = tf.saved_model.load(sys.argv[1])
+texts = json.loads(sys.stdin.read())
+scores = model.signatures["serving_raw"](text=tf.constant(texts))["scores"].numpy().tolist()
+ours = sorted({"trainer_module", "tensorflow_text", "tensorflow_transform"} & set(sys.modules))
+print(json.dumps([scores, ours]))
+"""
+
+
+@pytest.fixture(scope="module")
+def reviews(project: Project) -> Project:
+    shutil.copy(SHIPPED, project.folder)
+    done = project.scopeline("run", "--config", "reviews.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project
+
+
+def test_the_shipped_reviews_are_blessed_and_pushed(reviews: Project) -> None:
+    assert len(reviews.versions("reviews")) == 1
+    summary = reviews.summary("reviews")
+    assert summary["training"]["model"] == "bag"
+    assert summary["metrics"]["auc"]["value"] > 0.6
+
+
+def test_plain_tensorflow_serves_them(reviews: Project) -> None:
+    (version,) = reviews.versions("reviews")
+    path = reviews.output / "reviews/serving/reviews" / version
+    texts = [
+        "A great film, the best of all",
+        "a terrible, awful, boring movie",
+        "",
+        "word " * 20_000,
+    ]
+    scores, ours = answered_alone(PLAIN, path, texts)
+    assert ours == []
+    assert scores[0][1] > scores[1][1]
+
+
+def test_sentences_beside_numbers_are_text_without_a_word_of_the_config(project: Project) -> None:
+    generator = random.Random(7)  # noqa: S311
+    words = ["the", "shoe", "fits", "colour", "of", "my", "size", "is", "and"]
+    with (project.folder / "shop.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["price", "comment", "returned"])
+        for index in range(200):
+            told = ["too small", "just right"][index % 2]
+            comment = " ".join([*generator.choices(words, k=generator.randint(4, 9)), told])
+            writer.writerow([round(generator.uniform(5, 99), 2), comment, index % 2])
+    (project.folder / "shop.yaml").write_text(BESIDE)
+    planned = project.scopeline("plan", "--config", "shop.yaml")
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    assert "  comment  text         sentences (" in planned.stdout
+    assert "model: tabular" in planned.stdout
+    done = project.scopeline("run", "--config", "shop.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = project.summary("shop")
+    assert summary["columns"]["comment"]["settings"]["type"] == "text"
+    assert summary["metrics"]["auc"]["value"] > 0.95

@@ -1,0 +1,157 @@
+"""Weights of classes and of examples: what they are, and that both loops count by them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+from sklearn.utils.class_weight import compute_class_weight
+from trainer_data import (
+    Row,
+    Transformed,
+    read_record,
+    to_example,
+    transformed_once,
+    write_examples,
+)
+
+from trainer_module.data.loading import load_data
+from trainer_module.data.weights import Weighting, describe_imbalance, weights_by_class
+from trainer_module.errors import TrainingError
+from trainer_module.runtime import Runtime
+from trainer_module.settings import Loop, TrainerSettings
+from trainer_module.trainer import open_job, open_strategy, run_fn
+
+CLASSES = ("bronze", "gold", "silver")
+
+
+def test_balanced_is_scikit_learns() -> None:
+    counts = (50, 10, 30)
+    labels = np.repeat(np.arange(3), counts)
+    found = weights_by_class("balanced", "plan", CLASSES, counts)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(found, expected)
+
+
+def test_classes_that_are_not_named_count_once() -> None:
+    assert weights_by_class({"gold": 5.0}, "plan", CLASSES, (1, 1, 1)) == (1, 5, 1)
+    assert weights_by_class(None, "plan", CLASSES, (1, 1, 1)) == ()
+    without_silver = weights_by_class("balanced", "plan", CLASSES, (6.0, 1.5))
+    np.testing.assert_allclose(without_silver, (7.5 / 18, 7.5 / 4.5, 1))
+    with pytest.raises(TrainingError, match=r"'golden', which is no class of 'plan'; did you mean"):
+        weights_by_class({"golden": 5.0}, "plan", CLASSES, (1, 1, 1))
+
+
+def test_a_rare_class_is_said_once() -> None:
+    said = describe_imbalance("plan", CLASSES, (500, 20, 480))
+    assert said == (
+        "class 'gold' of label 'plan' is 0.02 of the train split (20 of 1,000 examples): "
+        "`train: {class_weights: balanced}` would make all classes count alike"
+    )
+    assert describe_imbalance("plan", CLASSES, (500, 70, 430)) is None
+    assert describe_imbalance("price", (), ()) is None
+
+
+def test_weights_of_both_kinds_are_multiplied_and_1_in_the_mean() -> None:
+    label, column = tf.constant([[0], [2]], tf.int64), tf.constant([[3.0], [0.5]])
+    for by_class, sums, given, expected in [
+        ((1, 5, 2), [3, 0, 0.5], column, [3, 1]),
+        ((), [3, 0, 0.5], column, [3, 0.5]),
+        ((1, 5, 2), [1, 0, 1], None, [1, 2]),
+    ]:
+        found = Weighting.over(by_class, sums, 2).weigh(label, given)
+        np.testing.assert_allclose(found, np.array(expected) / np.mean(expected), rtol=1e-6)
+    assert Weighting.over((), [1, 0, 1], 2).weigh(label, None) is None
+    with pytest.raises(TrainingError, match="are 0 for every class of the train split"):
+        Weighting.over((0, 5, 0), [1, 0, 1], 2)
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """Regression: twice the size; half of the rows are wrong, and do not count."""
+    generator = random.Random(7)  # noqa: S311
+
+    def make_row(index: int) -> dict:
+        size = generator.uniform(0, 5)
+        right = index % 2
+        return {"size": size, "trust": 0.5 * right, "price": 2 * size if right else -8.0}
+
+    rows = [make_row(index) for index in range(160)]
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "price",
+            "weight": "trust",
+            "task": "regression",
+            "model": {"kind": "wide_deep", "hidden_units": [16]},
+            "train": {"epochs": 8, "batch_size": 8, "learning_rate": 0.05},
+        }
+    )
+    return transformed_once(tmp_path_factory, "judged", rows[:120], rows[120:], settings)
+
+
+@pytest.mark.parametrize("loop", Loop)
+def test_what_does_not_count_is_not_learnt(judged: Transformed, tmp_path: Path, loop: Loop) -> None:
+    run_fn(judged.fn_args(tmp_path, train={"loop": loop}))
+    history = read_record(tmp_path / "Format-Serving")["history"]
+    assert min(history["val_loss"]) < 0.5
+    serve = tf.saved_model.load(str(tmp_path / "Format-Serving")).signatures["serving_raw"]
+    assert set(serve.structured_input_signature[1]) == {"size"}, "nobody asks for a weight"
+    values = serve(size=tf.constant([1.0, 4.0]))["value"]
+    np.testing.assert_allclose(values, [2, 8], atol=1)
+
+
+def test_the_weight_is_no_feature(judged: Transformed, tmp_path: Path) -> None:
+    fn_args = judged.fn_args(tmp_path)
+    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    settings = judged.settings
+    data = load_data(fn_args, tft_output, settings, open_strategy(settings), 1)
+    assert [feature.name for feature in data.problem.features] == ["size"]
+    _, label, weight = next(iter(data.evaluation.batches(tf.distribute.InputContext())))
+    np.testing.assert_array_equal(weight, 1)
+    assert data.train.examples == 60, "what does not count is left out"
+    assert label.numpy().min() >= 0
+    right = [row["price"] for row in judged.train if row["trust"]]
+    assert data.problem.label_mean == pytest.approx(np.mean(right))
+    assert data.problem.label_deviation == pytest.approx(np.std(right), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["tabular", "trees"])
+def test_the_unit_of_a_weight_changes_nothing(
+    judged: Transformed, tmp_path: Path, kind: str
+) -> None:
+    """Neither for the steps of a network, nor for what trees take for few examples."""
+    found = []
+    for unit in (1.0, 1e-4):
+        directory = tmp_path / str(unit)
+        rows = [{**row, "trust": unit * (1 + (row["size"] > 3))} for row in judged.train]
+        data = _weighed(judged, directory, rows, kind)
+        strategy, fn_args = open_strategy(data.settings), data.fn_args(directory)
+        training = load_data(fn_args, data.tft_output, data.settings, strategy, 1)
+        job = open_job(fn_args, data.settings, Runtime(), strategy, training)
+        job.run()
+        found.append(job.history["loss"])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+
+
+def _weighed(judged: Transformed, directory: Path, rows: list[Row], kind: str) -> Transformed:
+    """The examples, as they are, with other rows to train on."""
+    is_grown = kind == "trees"
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "price",
+            "weight": "trust",
+            "task": "regression",
+            "model": {"kind": kind} | ({"trees": 20} if is_grown else {"hidden_units": [8]}),
+            "train": {} if is_grown else {"batch_size": 16, "epochs": 2},
+        }
+    )
+    transformed = {name: values.tolist() for name, values in judged.transform(rows).items()}
+    records = [to_example({n: v[i] for n, v in transformed.items()}) for i in range(len(rows))]
+    write_examples(directory / "transformed" / "Split-train" / "data.gz", records)
+    for part in ("graph", "transformed/Split-eval"):
+        (directory / part).symlink_to(judged.root / part)
+    return Transformed(directory, settings, rows, judged.evaluation)

@@ -1,0 +1,129 @@
+"""Cross-validation: every example is held out once, and the model is trained as without it."""
+
+from __future__ import annotations
+
+import statistics
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+from tfx.components.trainer.fn_args_utils import FnArgs
+from trainer_data import Transformed, read_record
+
+from trainer_module import trainer
+from trainer_module.data.examples import Content, Reader
+from trainer_module.data.input_pipeline import Split
+from trainer_module.data.loading import load_data
+from trainer_module.errors import TrainingError
+from trainer_module.evaluation.folds import deal, make_fold
+from trainer_module.runtime import Runtime
+from trainer_module.settings import CrossValidation, Loop, TrainerSettings
+from trainer_module.trainer import cross_validate, open_strategy, run_fn
+
+FOLDS = 2
+
+
+def open_split(data: Transformed, name: str, max_bytes: int | None) -> Split:
+    """A split in memory, or in files where it may take no bytes."""
+    problem = data.problem
+    reader = Reader(data.files(name), data.tft_output.transformed_feature_spec(), problem)
+    content = reader.read(name, max_bytes)
+    return Split(reader, content, 32, shuffle_seed=1 if name == "train" else None)
+
+
+def fares(split: Split) -> list[float]:
+    """A column of an evaluation's examples, in order."""
+    batches = split.batches(tf.distribute.InputContext())
+    return [float(x) for features, _ in batches for x in features["fare"].numpy().ravel()]
+
+
+@pytest.mark.parametrize("max_bytes", [None, 0])
+def test_every_example_is_held_out_once(trips: Transformed, max_bytes: int | None) -> None:
+    train, evaluation = (open_split(trips, name, max_bytes) for name in ("train", "eval"))
+    everything = fares(replace(train, shuffle_seed=None))
+    fold_of = deal(train, FOLDS)
+    folds = [make_fold(train, evaluation, fold_of, fold) for fold in range(FOLDS)]
+    held_out = [fares(held) for _, held in folds]
+    assert [len(fold) for fold in held_out] == [225, 224], "one row has no label"
+    assert sorted(held_out[0] + held_out[1]) == sorted(everything)
+    for (learnt, held), out in zip(folds, held_out, strict=True):
+        assert learnt.source == held.source == train.source
+        assert (learnt.examples, held.examples) == (449 - len(out), len(out))
+        rest = fares(replace(learnt, shuffle_seed=None))
+        assert sorted(rest + out) == sorted(everything)
+        batches = learnt.batches(tf.distribute.InputContext()).take(16)
+        seen = {float(x) for features, _ in batches for x in features["fare"].numpy().ravel()}
+        assert seen == set(rest), "a training comes to all of them, and to no other"
+
+
+def test_more_folds_than_examples(trips: Transformed) -> None:
+    train = open_split(trips, "train", None)
+    few = replace(train, content=Content(np.array([True, False])))
+    with pytest.raises(TrainingError, match=r"evaluate\.folds: 2 folds need .* train split has 1"):
+        deal(few, FOLDS)
+
+
+@pytest.mark.parametrize("max_bytes", [None, 0])
+def test_each_fold_has_its_part_of_every_class(trips: Transformed, max_bytes: int | None) -> None:
+    train = open_split(trips, "train", max_bytes)
+    labels = open_split(trips, "train", None).content.tensors[train.reader.problem.label]
+    dealt = deal(train, 40)[train.content.usable]
+    for counts in (np.bincount(dealt[labels.numpy().ravel() == label]) for label in (0, 1)):
+        assert len(counts) == 40
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.fixture(scope="module")
+def folded(trips: Transformed) -> Transformed:
+    evaluate = CrossValidation(folds=FOLDS)
+    settings = trips.settings.model_copy(update={"evaluate": evaluate})
+    return replace(trips, settings=settings)
+
+
+def test_the_model_is_trained_as_without_folds(
+    folded: Transformed, trips_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fn_args = folded.fn_args(tmp_path)
+    fn_args.base_model = None
+    run_fn(fn_args)
+    alone, record = read_record(trips_model), read_record(fn_args.serving_model_dir)
+    assert record["history"] == alone["history"]
+    assert "folds" not in alone
+    assert set(record["folds"]) == {"loss", "accuracy", "auc"}
+    for found in record["folds"].values():
+        assert len(set(found["values"])) == FOLDS
+        assert found["mean"] == pytest.approx(statistics.fmean(found["values"]))
+        assert found["deviation"] == pytest.approx(statistics.stdev(found["values"]))
+    assert record["folds"]["accuracy"]["mean"] > 0.7
+
+    # With the backups that an interruption would leave, nothing is trained again.
+    run_fn(fn_args)
+    again = read_record(fn_args.serving_model_dir)
+    assert again == record | {"resumed_at_step": record["steps"]}
+    options = {"loop": Loop.CUSTOM, "strategy": "mirrored", "batch_size": 16}
+    by_other = cross_validated(folded.fn_args(tmp_path / "other", train=options), monkeypatch)
+    for name, found in record["folds"].items():
+        assert by_other[name]["values"] == pytest.approx(found["values"], rel=1e-4)
+
+
+def cross_validated(fn_args: FnArgs, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The folds of a training, without the training itself; only one at a time is in memory."""
+    made: list[weakref.ref] = []
+
+    def watched(*arguments: Any) -> tuple[Split, Split]:
+        assert not [content for content in made if content() is not None]
+        fold = make_fold(*arguments)
+        made.extend(weakref.ref(x) for split in fold for x in split.content.tensors.values())
+        return fold
+
+    monkeypatch.setattr(trainer, "make_fold", watched)
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    strategy = open_strategy(settings)
+    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    data = load_data(fn_args, tft_output, settings, strategy, 1)
+    return cross_validate(FOLDS, fn_args, settings, Runtime(), strategy, data)

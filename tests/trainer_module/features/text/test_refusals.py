@@ -1,0 +1,51 @@
+"""Text that nothing can be learnt from, and models that cannot take it as it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from trainer_module.errors import DataError, TrainingError
+from trainer_module.features.text.transform import Rarities, TermOrder, transform_texts
+from trainer_module.models import load_builder
+from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.settings import ModelSettings, TextFeature
+
+
+def test_a_column_without_a_token_is_refused() -> None:
+    wanted = re.escape(
+        "column 'review' of type: text has no token in any row of the train split: leave it out by "
+        "features: {review: {type: ignore}}."
+    )
+    for buckets in (None, 10):
+        order = TermOrder("review", 5, buckets)
+        for analysis in (order, Rarities(order)):
+            with pytest.raises(DataError, match=wanted):
+                analysis([])
+
+
+def test_numbers_are_no_text() -> None:
+    columns, features = {"price": tf.constant([[1.5]])}, {"price": TextFeature(type="text")}
+    with pytest.raises(DataError, match="'price' holds numbers, and cannot be text; use type: num"):
+        transform_texts(columns, features)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "sizes", "message"),
+    [
+        ("bag", None, {}, "model 'bag' needs text, but no column is or was found to be"),
+        ("text_cnn", (4, 2), {}, "needs text as a sequence of tokens; give a column {type: text}"),
+        ("text_cnn", (4,), {"filters": [3, 3]}, "has 3 widths and 2 numbers of filters; give one"),
+    ],
+)
+def test_models_say_what_they_need(
+    kind: str, shape: tuple[int, ...] | None, sizes: dict[str, Any], message: str
+) -> None:
+    text = TransformedFeature("review", "text", shape or (), 9)
+    features = (text,) if shape else (TransformedFeature("price", "numeric", (1,)),)
+    settings = ModelSettings(kind=kind, **sizes)
+    with pytest.raises(TrainingError, match=re.escape(message)):
+        load_builder(kind)(Problem("binary", "y", ("no", "yes"), features), settings)

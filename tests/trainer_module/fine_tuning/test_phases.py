@@ -1,0 +1,181 @@
+"""Two-phase fine-tuning: the losses of plain Keras, whichever strategy, loop and interruption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from pictures import prepare
+
+from trainer_module.data.input_pipeline import Split
+from trainer_module.errors import TrainingError
+from trainer_module.fine_tuning import features
+from trainer_module.fine_tuning.job import TransferJob
+from trainer_module.loops.backup import Position
+from trainer_module.models.pretrained.model import batch_norms, network_of
+
+TRANSFER = {
+    "freeze": True,
+    "unfreeze_after": 2,
+    "unfreeze_layers": 2,
+    "learning_rate": 1e-4,
+    "head": [4],
+}
+VGG = {"kind": "vgg16", "transfer": TRANSFER}
+
+
+def run(directory: Path, model: dict[str, Any] = VGG, **options: Any) -> TransferJob:
+    job = prepare(directory, model, **options)
+    job.run()
+    return job
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
+    """What TensorFlow's default strategy and `fit` come to."""
+    return run(tmp_path_factory.mktemp("expected")).history
+
+
+def plain_keras(model: tf_keras.Model, job: TransferJob) -> tuple[list[float], list[float]]:
+    """The guide's two phases on the same batches, in the order that they come in: both losses."""
+    network = network_of(model, "mobilenet_v3_small")
+    batches = iter(job.train.batches(tf.distribute.InputContext()))
+    held_out = list(job.evaluation.batches(tf.distribute.InputContext()))
+    losses, measured = [], []
+
+    def train(rate: float, epochs: int) -> None:
+        loss = tf_keras.losses.BinaryCrossentropy()
+        model.compile(tf_keras.optimizers.Adam(rate), loss)
+        for _ in range(epochs):
+            found = [model.train_on_batch(*next(batches)) for _ in range(job.train.steps)]
+            model.reset_metrics()
+            losses.append(float(np.mean(found)))
+            measured.append(float(np.mean([model.test_on_batch(*batch) for batch in held_out])))
+
+    network.trainable = False
+    train(0.01, 2)
+    network.trainable = True
+    for layer in network.layers[:-30]:
+        layer.trainable = False
+    for layer in network.layers:
+        if isinstance(layer, tf_keras.layers.BatchNormalization):
+            layer.trainable = False
+    train(1e-4, 1)
+    return losses, measured
+
+
+@pytest.mark.e2e
+def test_the_losses_are_those_of_plain_keras(tmp_path: Path) -> None:
+    transfer = {**TRANSFER, "unfreeze_layers": 30}
+    model = {"kind": "mobilenet_v3_small", "transfer": transfer}
+    job = prepare(tmp_path, model)
+    reference = tf_keras.models.clone_model(job.model)
+    reference.set_weights(job.model.get_weights())
+    losses, measured = plain_keras(reference, job)
+    statistics = [norm.moving_mean.numpy() for norm in batch_norms(job.phases.network)]
+    job.run()
+    np.testing.assert_allclose(job.history["loss"], losses, rtol=1e-5)
+    np.testing.assert_allclose(job.history["val_loss"], measured, rtol=1e-5)
+    for norm, before in zip(batch_norms(job.phases.network), statistics, strict=True):
+        np.testing.assert_array_equal(norm.moving_mean, before)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "loop"),
+    [("mirrored", 2, "fit"), ("central_storage", 2, "custom")],
+)
+def test_every_strategy_and_loop_comes_to_the_same(
+    expected: dict[str, list[float]], tmp_path: Path, strategy: str, replicas: int, loop: str
+) -> None:
+    job = run(tmp_path, replicas=replicas, strategy=strategy, loop=loop)
+    for name in ("loss", "val_loss", "learning_rate"):
+        np.testing.assert_allclose(job.history[name], expected[name], rtol=1e-5, err_msg=name)
+    assert expected["learning_rate"] == pytest.approx([0.01, 0.01, 1e-4])
+
+
+class Killed(tf_keras.callbacks.Callback):
+    """Ends training as a kill would, in the middle of an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self._at, self._epoch = epoch, 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._epoch == self._at and batch == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("loop", "epoch", "backup_steps", "resumes_at"),
+    [
+        ("fit", 1, 1, Position(1, 1)),
+        ("custom", 2, None, Position(2)),
+    ],
+)
+def test_a_killed_training_goes_on_in_its_phase(
+    expected: dict[str, list[float]],
+    tmp_path: Path,
+    loop: str,
+    epoch: int,
+    backup_steps: int | None,
+    resumes_at: Position,
+) -> None:
+    options = {"loop": loop, "backup_steps": backup_steps}
+    job = prepare(tmp_path, VGG, **options)
+    callbacks = [*job.callbacks[:-1], Killed(epoch), job.backup]
+    with pytest.raises(KeyboardInterrupt):
+        replace(job, callbacks=callbacks).run()
+    job = prepare(tmp_path, VGG, **options)
+    assert job.start == resumes_at
+    job.run()
+    for name in ("loss", "val_loss"):
+        np.testing.assert_allclose(job.history[name], expected[name], rtol=1e-5, err_msg=name)
+    found = job.result.evaluate(
+        job.evaluation.batches(tf.distribute.InputContext()), verbose=0, return_dict=True
+    )
+    assert found["loss"] == pytest.approx(min(expected["val_loss"]), rel=1e-4)
+
+
+@pytest.mark.e2e
+def test_features_that_do_not_fit_are_computed_each_epoch(
+    expected: dict[str, list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "MEMORY_SHARE", 0.0)
+    job = run(tmp_path)
+    note = "transfer: the network's features are computed in each epoch, as they take 0.1 MB, and"
+    assert job.notes[0].startswith(note)
+    np.testing.assert_allclose(job.history["loss"], expected["loss"], rtol=1e-5)
+
+
+def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
+    job = prepare(tmp_path, VGG, replicas=2, strategy="mirrored")
+    assert job.notes == [
+        "transfer: the features of 32 pictures are computed once, 0.1 MB",
+        "transfer: the network is frozen with random weights; give model.weights",
+    ]
+    split: Split = job.train
+    step = features.make_step(job.phases.pooled, job.strategy)
+    kept = features.with_features(split, step, job.strategy)
+    pictures = split.content.tensors["photo"]
+    found = job.phases.pooled({"photo": pictures})["photo"]
+    np.testing.assert_allclose(kept.content.tensors["photo"], found, rtol=1e-5)
+    for name in ("y", "amount"):
+        np.testing.assert_array_equal(kept.content.tensors[name], split.content.tensors[name])
+    assert (kept.examples, kept.steps) == (split.examples, split.steps)
+
+
+def test_unfreezing_after_the_last_epoch(tmp_path: Path) -> None:
+    transfer = {"freeze": True, "unfreeze_after": 30}
+    message = r"unfreeze_after is 30, but the training has 3 epochs, so nothing would be fine-tuned"
+    with pytest.raises(TrainingError, match=message):
+        prepare(tmp_path, {"kind": "vgg16", "transfer": transfer})

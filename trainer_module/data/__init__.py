@@ -1,0 +1,1 @@
+"""Transformed examples: counted, kept in memory, weighted, and dealt to the replicas in batches."""

@@ -1,0 +1,229 @@
+"""The transformed examples of one split: counted once, and kept in memory where they fit."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from trainer_module.errors import TrainingError
+from trainer_module.problem import Problem
+from trainer_module.settings import Task
+
+logger = logging.getLogger(__name__)
+
+MEMORY_SHARE = 0.25
+"""The share of the memory available now that the examples of one split may take, in all processes
+that train together."""
+
+PARSE_BATCH = 1024
+"""Examples parsed at a time, at most."""
+
+PARSE_BYTES = 32 << 20
+"""What they may take: of large pictures some dozens are parsed at a time, by each core."""
+
+Tensors = dict[str, tf.Tensor]
+FeatureSpec = dict[str, tf.io.FixedLenFeature]
+
+
+@dataclass
+class Content:
+    """What a first reading of a split finds."""
+
+    usable: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    """For each record in order: whether it has a label to learn from, and counts."""
+    tensors: Tensors | None = None
+    """The usable examples, one tensor per feature; None where they do not fit."""
+    label_counts: list[int] = field(default_factory=list)
+    """Usable examples of each class by index; empty for regression."""
+    weight_sums: list[float] = field(default_factory=list)
+    """What the weights of the data add up to, of each class by index; of numbers in all."""
+    label_sum: float = 0.0
+    """Of numbers, each times its weight; so are the squares."""
+    label_squares: float = 0.0
+
+    @property
+    def examples(self) -> int:
+        """Usable examples."""
+        return int(np.count_nonzero(self.usable))
+
+    def share(self, worker: int, workers: int) -> int:
+        """Usable examples among every `workers`-th record, from record `worker` on."""
+        return int(np.count_nonzero(self.usable[worker::workers]))
+
+    def only(self, chosen: np.ndarray) -> Content:
+        """The same for some of the records, [records] bool; of their labels there is no sum."""
+        tensors = self.tensors
+        if tensors is not None:
+            rows = tf.constant(chosen[self.usable])
+            with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
+                tensors = _masked(tensors, rows)
+        return Content(self.usable[chosen], tensors)
+
+    def add_classes(self, label: np.ndarray, weight: np.ndarray) -> None:
+        """Adds the usable labels of a batch, [batch], and their weights to the counts."""
+        size = len(self.label_counts)
+        counts, sums = np.bincount(label, minlength=size), np.bincount(label, weight, size)
+        new = [0] * (len(counts) - size)
+        self.label_counts = (np.array(self.label_counts + new, np.int64) + counts).tolist()
+        self.weight_sums = (np.array(self.weight_sums + new, np.float64) + sums).tolist()
+
+    def add_labels(self, label: np.ndarray, weight: np.ndarray) -> None:
+        """Adds the usable labels of a batch, [batch], and their weights to the sums."""
+        label = label.astype(np.float64)
+        self.weight_sums = [sum(self.weight_sums) + float(weight.sum())]
+        self.label_sum += float(weight @ label)
+        self.label_squares += float(weight @ np.square(label))
+
+    @property
+    def _weight(self) -> float:
+        """Of all that were added; 1 where it is 0."""
+        return sum(self.weight_sums) or 1.0
+
+    @property
+    def label_mean(self) -> float:
+        """0 where no labels were added."""
+        return self.label_sum / self._weight
+
+    @property
+    def label_deviation(self) -> float:
+        """The standard deviation; 1 where it is 0, or no labels were added."""
+        variance = self.label_squares / self._weight - self.label_mean**2
+        return math.sqrt(variance) if variance > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the gzipped TFRecord files of a split.
+
+    Examples whose label is missing, or a class that the train split lacks, or that have no weight,
+    are left out: there is nothing to learn from them, and no loss to compute.
+    """
+
+    patterns: Sequence[str]
+    spec: FeatureSpec
+    problem: Problem
+    chosen: np.ndarray | None = None
+    """For each record in order: whether it is read; None reads them all."""
+
+    def only(self, chosen: np.ndarray) -> Reader:
+        """The same for some of the records, [records] bool."""
+        return replace(self, chosen=chosen)
+
+    def read(self, name: str, max_bytes: int | None = None, processes: int = 1) -> Content:
+        """Reads all examples once, and keeps them if their tensors take at most `max_bytes`.
+
+        Args:
+          name: of the split, for messages.
+          max_bytes: None is this process's part of `MEMORY_SHARE`.
+          processes: that may do the same on this machine.
+
+        Raises:
+          TrainingError: if no example has a usable label.
+        """
+        if max_bytes is None:
+            max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE / processes)
+        per_example = self.problem.bytes_per_example
+        parts: list[Tensors] = []
+        masks: list[np.ndarray] = []
+        found, examples = Content(), 0
+        for batch in self.records().batch(self.parse_batch).map(self.parse, tf.data.AUTOTUNE):
+            keep = self.is_usable(batch)
+            masks.append(keep.numpy())
+            examples += int(np.count_nonzero(masks[-1]))
+            if not masks[-1].all():
+                # Not for every batch: a mask costs more than the parsing, and most need none.
+                batch = _masked(batch, keep)
+            label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
+            if self.problem.task is Task.REGRESSION:
+                found.add_labels(label, weight)
+            else:
+                found.add_classes(label, weight)
+            if examples * per_example <= max_bytes:
+                parts.append(batch)
+            else:
+                parts.clear()
+        if not examples:
+            raise TrainingError(f"the {name} split has no example with {self._wanted}.")
+        found.usable = np.concatenate(masks)
+        if left_out := len(found.usable) - examples:
+            logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
+        if parts:
+            found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
+        return found
+
+    def read_labels(self) -> np.ndarray:
+        """Those of all usable examples, in order."""
+        label = self.problem.label
+        spec = {name: self.spec[name] for name in {label, self.problem.weight or label}}
+        batches = replace(self, spec=spec).stream(self.records())
+        return np.concatenate([batch[label].numpy().ravel() for batch in batches])
+
+    def read_in_graph(self, records: int) -> Tensors:
+        """All usable examples as tensors, read where the operations run: on another machine."""
+        whole = self.records().batch(records).map(self.parse).get_single_element()
+        return _masked(whole, self.is_usable(whole))
+
+    @functools.cached_property
+    def files(self) -> list[str]:
+        """The files of the split, by name."""
+        return sorted(file for pattern in self.patterns for file in tf.io.gfile.glob(pattern))
+
+    def records(self) -> tf.data.Dataset:
+        """Serialized examples, always in the same order."""
+        records = tf.data.TFRecordDataset(
+            self.files, compression_type="GZIP", num_parallel_reads=min(len(self.files), 8) or None
+        )
+        return records if self.chosen is None else choose(records, self.chosen)
+
+    @property
+    def parse_batch(self) -> int:
+        """Examples that are parsed at a time."""
+        return max(1, min(PARSE_BATCH, PARSE_BYTES // max(1, self.problem.bytes_per_example)))
+
+    def stream(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        """Parsed batches, of no particular size, of the usable among some records."""
+        batches = records.batch(self.parse_batch).map(self.parse, tf.data.AUTOTUNE)
+        return batches.map(lambda b: _masked(b, self.is_usable(b)), tf.data.AUTOTUNE)
+
+    def parse(self, records: tf.Tensor) -> Tensors:
+        """Serialized examples [batch] to a tensor per feature."""
+        return tf.io.parse_example(records, self.spec)
+
+    def is_usable(self, batch: Tensors) -> tf.Tensor:
+        """Which examples have a label to learn from, and count: [batch] bool."""
+        label = tf.reshape(batch[self.problem.label], [-1])
+        is_usable = tf.math.is_finite(label) if self.problem.task is Task.REGRESSION else label >= 0
+        if self.problem.weight:
+            is_usable &= tf.reshape(batch[self.problem.weight], [-1]) > 0
+        return is_usable
+
+    def _weigh(self, batch: Tensors) -> np.ndarray:
+        """The weights of the data, [batch] float64; 1 where they have none."""
+        if self.problem.weight:
+            return batch[self.problem.weight].numpy().ravel().astype(np.float64)
+        return np.ones(len(batch[self.problem.label]))
+
+    @property
+    def _wanted(self) -> str:
+        """What `is_usable` asks for, in words."""
+        above = f" and a {self.problem.weight!r} above 0" if self.problem.weight else ""
+        return f"a usable label{above}"
+
+
+def choose(records: tf.data.Dataset, chosen: np.ndarray) -> tf.data.Dataset:
+    """Those of some records for which `chosen`, [records] bool, says so."""
+    if chosen.all():
+        return records
+    kept = records.enumerate().filter(lambda place, _: tf.gather(chosen, place))
+    return kept.map(lambda _, record: record)
+
+
+def _masked(batch: Tensors, keep: tf.Tensor) -> Tensors:
+    return {key: tf.boolean_mask(value, keep) for key, value in batch.items()}

@@ -1,0 +1,97 @@
+"""What is to be learnt, and the examples of both splits, as a training needs them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from trainer_module.data.augmentation import make_augmentation
+from trainer_module.data.distributions import measure_quartiles
+from trainer_module.data.examples import Content, Reader
+from trainer_module.data.input_pipeline import EVAL_BATCH, Split
+from trainer_module.data.weights import Weighting, weights_by_class
+from trainer_module.loops.length import choose_batch_size, choose_rounds
+from trainer_module.models import ZOO
+from trainer_module.problem import Problem
+from trainer_module.settings import TrainerSettings
+from trainer_module.strategies.agreement import agree
+from trainer_module.strategies.base import Processes
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What is to be learnt, and the examples."""
+
+    problem: Problem
+    train: Split
+    evaluation: Split
+
+
+def load_data(
+    fn_args: Any,
+    tft_output: tft.TFTransformOutput,
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    workers: int,
+) -> TrainingData:
+    """The train split, shuffled every epoch, and the eval split, in order.
+
+    Raises:
+      TrainingError: if a split has nothing to learn from.
+    """
+    problem = Problem.from_transform(
+        tft_output, settings.target, settings.label, settings.features, settings.weight
+    )
+    problem = _without_refused(problem, settings.model.kind)
+    inputs = {feature.name for feature in problem.features} | {problem.label, problem.weight}
+    spec = {n: s for n, s in tft_output.transformed_feature_spec().items() if n in inputs}
+    in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
+
+    replicas = strategy.num_replicas_in_sync
+
+    def read(name: str, files: list[str]) -> tuple[Reader, Content]:
+        reader = Reader(files, spec, problem)
+        content = reader.read(name, processes=workers)
+        if in_step > 1 and not agree(strategy, content.tensors is not None):
+            content.tensors = None  # They do not fit on every worker.
+        return reader, content
+
+    reader, content = read("train", fn_args.train_files)
+    batch_size = choose_batch_size(settings.train, content.examples, replicas)
+    train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
+    by_class = weights_by_class(
+        settings.train.class_weights, problem.label, problem.classes, content.weight_sums
+    )
+    weighting = Weighting.over(by_class, content.weight_sums, content.examples)
+    rounds = choose_rounds(settings.train, train.steps)
+    augmentation = make_augmentation(settings.train.augment, problem, settings.train.seed)
+    train = replace(train, rounds=rounds, weighting=weighting, augmentation=augmentation)
+    eval_batch = max(train.batch_size, EVAL_BATCH)
+    evaluation = Split(*read("eval", fn_args.eval_files), eval_batch, replicas, in_step)
+    evaluation = replace(evaluation, weighting=weighting)
+    problem = replace(
+        problem,
+        label_mean=train.content.label_mean,
+        label_deviation=train.content.label_deviation,
+        quartiles=measure_quartiles(train.reader, train.content),
+        loss=settings.train.loss.kind if settings.train.loss else "",
+    )
+    return TrainingData(problem, train, evaluation)
+
+
+def _without_refused(problem: Problem, kind: str) -> Problem:
+    """Without the columns that the model cannot take, which nobody has declared to be so."""
+    refuses = ZOO[kind].refuses if kind in ZOO else ()
+    refused = [feature.name for feature in problem.features if feature.kind in refuses]
+    if not refused:
+        return problem
+    logger.warning(
+        "model %s takes no %s: leaves out %s", kind, " or ".join(refuses), ", ".join(refused)
+    )
+    return replace(problem, features=tuple(f for f in problem.features if f.name not in refused))

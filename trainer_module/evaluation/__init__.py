@@ -1,0 +1,1 @@
+"""Models evaluated while and after they train: a checkpoint, and folds."""

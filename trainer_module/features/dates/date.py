@@ -1,0 +1,111 @@
+"""Dates and times: their age, and where in the year, the month, the week and the day they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import field_validator
+
+from trainer_module.errors import DataError
+from trainer_module.features.base import BaseFeature
+from trainer_module.features.dates.formats import Form, candidates
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from trainer_module.features.raw_columns import AnyTensor
+
+Part = Literal["age", "year", "month", "day", "weekday", "hour"]
+_STRAIGHT = ("age", "year")
+"""Parts that do not go round."""
+_PER_DAY = {"days": 1.0, "s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
+
+
+class DateFeature(BaseFeature):
+    """A date or time (UTC): its age and its year, scaled, and its month, day, weekday and hour.
+
+    The latter go round, so each is a sine and a cosine. A missing date is all 0; where the first
+    data had gaps, another input flags them.
+    """
+
+    type: Literal["date"]
+    may_mix: ClassVar[bool] = True
+    format: str | None = None
+    """How dates are written, such as `%d/%m/%Y`, with `%H:%M` at its end where times follow; found
+    in the train split if it is not given. A time may follow any date."""
+    unit: Literal["days", "s", "ms", "us", "ns"] | None = None
+    """What a number counts since 1970; without it a number is text such as 20260131."""
+    parts: list[Part] | None = None
+    """Those that the model sees; default: all, but no hour where the format has no time."""
+    reference: str | None = None
+    """Another column of dates, against which the age is taken; default: a fixed day."""
+
+    @field_validator("format")
+    @classmethod
+    def _can_be_read(cls, value: str | None) -> str | None:
+        if value is not None:
+            Form.parse(value)
+        return value
+
+    @property
+    def chosen_parts(self) -> list[Part]:
+        """`parts`, or those that can vary."""
+        if self.parts is not None:
+            return self.parts
+        parts: list[Part] = ["age", "year", "month", "day", "weekday"]
+        has_time = Form.parse(self.format).has_time if self.format else self.unit != "days"
+        return [*parts, "hour"] if has_time else parts
+
+    def forms(self) -> dict[str, str]:
+        """The format's, or all that are found in data."""
+        if self.unit is not None:
+            return {}
+        if self.format is not None:
+            return {self.format: Form.parse(self.format).pattern}
+        return {form.layout: form.pattern for _, form in candidates()}
+
+    def place_names(self, name: str) -> tuple[str, ...]:
+        """The parts; those that go round have two."""
+        return tuple(
+            f"{name}[{place}]"
+            for part in self.chosen_parts
+            for place in ((part,) if part in _STRAIGHT else (f"{part} sin", f"{part} cos"))
+        )
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """The column itself, and the one that its age is taken against."""
+        return (name, self.reference) if self.reference else (name,)
+
+    @classmethod
+    def transform(
+        cls, columns: Mapping[str, AnyTensor], features: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """[batch, parts] float32 each, and the flags of optional columns.
+
+        Raises:
+          DataError: if a column has a unit and holds text, or a reference is no date.
+        """
+        import tensorflow as tf
+
+        from trainer_module.features.dates import calendar
+        from trainer_module.features.raw_columns import flag_missing
+
+        texts = {name: columns[name] for name, f in features.items() if f.unit is None}
+        days = calendar.read_texts(texts, {name: features[name].format for name in texts})
+        for name in features.keys() - texts.keys():
+            unit = features[name].unit
+            days[name] = calendar.read_numbers(name, columns[name], _PER_DAY[unit])
+        for name, feature in features.items():
+            if feature.reference is not None and feature.reference not in days:
+                raise DataError(
+                    f"features.{name}.reference: column {feature.reference!r} is no date; declare "
+                    f"it by features: {{{feature.reference}: {{type: date}}}}."
+                )
+        parts = calendar.make_parts(days, {n: f.reference for n, f in features.items()})
+        outputs = {}
+        for name, feature in features.items():
+            chosen = [values for part in feature.chosen_parts for values in parts[name][part]]
+            outputs[name] = tf.concat(chosen, 1)
+            outputs |= flag_missing(name, columns[name], tf.math.is_nan(days[name]))
+        return outputs

@@ -1,0 +1,1 @@
+"""Numbers: how they are written, and the scales that they are brought to."""

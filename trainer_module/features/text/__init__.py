@@ -1,0 +1,1 @@
+"""Text: normalised, taken apart, and counted in TensorFlow's own operations."""

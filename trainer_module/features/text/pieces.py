@@ -1,0 +1,126 @@
+"""Vocabularies of word pieces: learnt from how often words occur, or of a model that is there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_module.errors import DataError
+from trainer_module.features.text.learning import learn_pieces
+
+PADDING, UNKNOWN, FIRST, LAST, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL = (PADDING, UNKNOWN, FIRST, LAST, MASK)
+"""The pieces that stand for no text, as BERT calls and orders them."""
+
+LONGEST_WORD = 100
+"""Characters; a longer word is unknown."""
+
+WORDS_PER_PIECE = 4
+"""So many words, the most frequent ones, tell what the pieces are; learning takes the longer the
+more there are."""
+
+VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer_config.json"
+"""Files of Hugging Face's; the second one need not be there."""
+
+Counts = Sequence[tuple[bytes, int]]
+"""Words, each with the number of its occurrences."""
+
+
+@dataclass(frozen=True)
+class LearntPieces:
+    """The pieces that words are best made of."""
+
+    size: int
+    """At most this many pieces, the special ones included."""
+    columns: str = ""
+    """Their names, for messages."""
+
+    def __call__(self, counts: Counts) -> list[bytes]:
+        """The pieces by index, the special ones first; DataError if there is nothing to learn."""
+        if not counts:
+            raise DataError(
+                f"column {self.columns} of type: text has no word in any row of the train split: "
+                "leave it out by type: ignore."
+            )
+        words = {word.decode(): count for word, count in sorted(counts, key=_most_frequent)}
+        words = {word: count for word, count in words.items() if len(word) <= LONGEST_WORD}
+        frequent = dict(itertools.islice(words.items(), WORDS_PER_PIECE * self.size))
+        pieces = learn_pieces(frequent, max(0, self.size - len(SPECIAL)))
+        return [piece.encode() for piece in (*SPECIAL, *pieces)]
+
+
+def _most_frequent(count: tuple[bytes, int]) -> tuple[int, bytes]:
+    return -count[1], count[0]
+
+
+@dataclass(frozen=True)
+class GivenPieces:
+    """Pieces that somebody else has learnt, in their order."""
+
+    pieces: tuple[str, ...]
+    lower: bool
+    """Whether they are of text in lower case, without accents."""
+
+    def __call__(self, counts: Counts) -> list[bytes]:
+        """The same, whatever occurs."""
+        del counts
+        return [piece.encode() for piece in self.pieces]
+
+
+def read_pieces(folder: str | Path) -> GivenPieces:
+    """Reads vocab.txt, and tokenizer_config.json if it is there, as Hugging Face keeps them.
+
+    Raises:
+      DataError: they are missing or broken, or ask for what is not done here.
+    """
+    path = Path(folder) / VOCABULARY
+    lines = read_text(path).split("\n")
+    pieces = tuple(line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1]))
+    twice = [piece for piece, count in Counter(pieces).items() if count > 1 or not piece]
+    if twice:
+        raise DataError(f"{path}: the piece {twice[0]!r} is empty or stands in two lines.")
+    if pieces[:1] != (PADDING,):
+        found = repr(pieces[0]) if pieces else "nothing"
+        raise DataError(f"{path}: its first line holds {found}; it has to be {PADDING}.")
+    for token in (UNKNOWN, FIRST, LAST):
+        if token not in pieces:
+            raise DataError(f"{path}: it lacks {token}, without which no text can be cut.")
+    return GivenPieces(pieces, _read_lower(Path(folder) / TOKENIZER))
+
+
+def _read_lower(path: Path) -> bool:
+    config = read_object(path) if path.is_file() else {}
+    lower = bool(config.get("do_lower_case", True))
+    for key, usual in {"strip_accents": lower, "tokenize_chinese_chars": True}.items():
+        if config.get(key) not in (None, usual):
+            raise DataError(
+                f"{path}: {key} is {config[key]!r}; only {usual} is known here, so its text would "
+                "be cut otherwise: use another model."
+            )
+    return lower
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; DataError if there is none."""
+    if not path.is_file():
+        raise DataError(f"{path.parent}: {path.name} is missing.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except ValueError:
+        raise DataError(f"{path}: it is no text in UTF-8; get the file again.") from None
+
+
+def read_object(path: Path) -> Mapping[str, Any]:
+    """A JSON object; DataError if the file holds none."""
+    try:
+        read = json.loads(read_text(path))
+    except ValueError as error:
+        raise DataError(f"{path}: it is no JSON ({error}); get the file again.") from None
+    if not isinstance(read, dict):
+        raise DataError(f"{path}: found a {type(read).__name__} instead of an object.")
+    return read

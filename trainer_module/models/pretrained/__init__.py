@@ -1,0 +1,1 @@
+"""Networks of pictures that others have trained: tf_keras.applications with their weights."""
