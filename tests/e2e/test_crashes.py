@@ -46,11 +46,13 @@ def stopped(project: Project) -> Stopped:
 
 @pytest.fixture(scope="module")
 def killed(project: Project, stopped: Stopped) -> Killed:
+    earlier = logs(project)
     process = project.start(*TRAINING)
     try:
-        wait_for(lambda: bool(logs(project)), process)
+        # The second one comes after the first holds the lock, or it would be the run.
+        wait_for(lambda: bool(logs(project) - earlier), process)
         second = project.scopeline("run")
-        wait_for_epoch(project, process, epoch=5, earlier=set())
+        wait_for_epoch(project, process, epoch=5, earlier=earlier)
         processes = children(process.pid)
         assert processes, "training ended before it could be killed"
     finally:
