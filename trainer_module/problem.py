@@ -14,7 +14,6 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module import vocabulary
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import BaseFeature
@@ -23,6 +22,7 @@ from trainer_module.features.numbers.numeric import NumericFeature, packed_place
 from trainer_module.features.text.text import TextFeature
 from trainer_module.tasks import as_task
 from trainer_module.tasks.base import BaseTask, Task
+from trainer_module.vocabularies.classes import read_classes
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Problem:
         )
         target = as_task(task)
         is_class = target.family.is_classification
-        classes = vocabulary.read_classes(tft_output) if is_class else ()
+        classes = read_classes(tft_output) if is_class else ()
         target.check_classes(label, classes)
         return cls(target, label, classes, features, weight)
 

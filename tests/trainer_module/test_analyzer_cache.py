@@ -19,7 +19,8 @@ from components.speed.beam_lookups import remember_lookups
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
-from trainer_module.vocabulary import CLASSES, _CountsCoder
+from trainer_module.vocabularies.classes import CLASSES
+from trainer_module.vocabularies.counting import CountsCoder
 
 SPEC = {
     "fare": tf.io.FixedLenFeature([1], tf.float32),
@@ -176,7 +177,7 @@ def test_other_columns_are_counted_anew(features: dict[str, Any], is_known: bool
 
 def test_counts_of_any_bytes_survive_the_cache() -> None:
     counts = [{bytes([byte]): byte + 1 for byte in range(256)}, {}, {"Zürich".encode(): 10**12}]
-    coder = _CountsCoder()
+    coder = CountsCoder()
     assert coder.decode_cache(coder.encode_cache(counts)) == counts
     backwards = [dict(reversed(column.items())) for column in counts]
     assert coder.encode_cache(backwards) == coder.encode_cache(counts)

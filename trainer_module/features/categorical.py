@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from trainer_module.features.base import BaseFeature
+from trainer_module.vocabularies.orders import ByFrequency
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -103,8 +104,8 @@ def index_categories(
     """Indices in the vocabularies, [batch, n] int64 each; missing is a value of its own."""
     import tensorflow_transform as tft
 
-    from trainer_module import vocabulary
     from trainer_module.features.hashing import hash_values
+    from trainer_module.vocabularies.analysis import compute_vocabularies
 
     values = {name: _read(column, features[name]) for name, column in columns.items()}
     outputs = {
@@ -115,12 +116,12 @@ def index_categories(
     counted = {name: value for name, value in values.items() if name not in outputs}
     if counted:
         orders = {
-            name: vocabulary.ByFrequency(
+            name: ByFrequency(
                 features[name].vocabulary_size, (PADDING,) if features[name].many else (), name
             )
             for name in counted
         }
-        paths = vocabulary.compute_vocabularies(counted, orders)
+        paths = compute_vocabularies(counted, orders)
         outputs |= {
             name: tft.apply_vocabulary(
                 value, paths[name], num_oov_buckets=features[name].oov_buckets

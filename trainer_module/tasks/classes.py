@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainer_module.errors import TrainingError
 from trainer_module.tasks.base import BaseTask, Task
+from trainer_module.vocabularies.orders import ClassOrder
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,11 +25,11 @@ class ClassTask(BaseTask):
         """The index among the train split's classes: numbers sort as numbers, text bytewise."""
         import tensorflow as tf
 
-        from trainer_module import vocabulary
         from trainer_module.features.raw_columns import dense_strings
+        from trainer_module.vocabularies.classes import compute_and_apply_classes
 
-        order = vocabulary.ClassOrder(label, numeric=column.dtype != tf.string)
-        return vocabulary.compute_and_apply_classes(dense_strings(column), order)
+        order = ClassOrder(label, numeric=column.dtype != tf.string)
+        return compute_and_apply_classes(dense_strings(column), order)
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """Classes are there: the preprocessing numbered them."""

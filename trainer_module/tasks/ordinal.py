@@ -13,6 +13,7 @@ from trainer_module.features.numbers.texts import as_text
 from trainer_module.tasks.base import NUMBER_METRICS, Metric
 from trainer_module.tasks.classes import ManyClassTask
 from trainer_module.tasks.multiclass import METRICS
+from trainer_module.vocabularies.orders import GivenOrder
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -80,11 +81,11 @@ class OrdinalTask(ManyClassTask):
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
         """The index in the order."""
-        from trainer_module import vocabulary
         from trainer_module.features.raw_columns import dense_strings
+        from trainer_module.vocabularies.classes import compute_and_apply_classes
 
-        order = vocabulary.GivenOrder(label, self.names)
-        return vocabulary.compute_and_apply_classes(dense_strings(column), order)
+        order = GivenOrder(label, self.names)
+        return compute_and_apply_classes(dense_strings(column), order)
 
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
         """One number, which is higher the higher the class."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainer_module.errors import DataError
 from trainer_module.features.text.learning import learn_pieces
+from trainer_module.vocabularies.orders import Counts, most_frequent
 
 PADDING, UNKNOWN, FIRST, LAST, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL = (PADDING, UNKNOWN, FIRST, LAST, MASK)
@@ -26,9 +27,6 @@ more there are."""
 
 VOCABULARY, TOKENIZER = "vocab.txt", "tokenizer_config.json"
 """Files of Hugging Face's; the second one need not be there."""
-
-Counts = Sequence[tuple[bytes, int]]
-"""Words, each with the number of its occurrences."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,11 @@ class LearntPieces:
                 f"column {self.columns} of type: text has no word in any row of the train split: "
                 "leave it out by type: ignore."
             )
-        words = {word.decode(): count for word, count in sorted(counts, key=_most_frequent)}
+        words = {word.decode(): count for word, count in sorted(counts, key=most_frequent)}
         words = {word: count for word, count in words.items() if len(word) <= LONGEST_WORD}
         frequent = dict(itertools.islice(words.items(), WORDS_PER_PIECE * self.size))
         pieces = learn_pieces(frequent, max(0, self.size - len(SPECIAL)))
         return [piece.encode() for piece in (*SPECIAL, *pieces)]
-
-
-def _most_frequent(count: tuple[bytes, int]) -> tuple[int, bytes]:
-    return -count[1], count[0]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from trainer_module import vocabulary
 from trainer_module.errors import DataError
 from trainer_module.features.categorical import PADDING
 from trainer_module.features.hashing import hash_values
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
 from trainer_module.features.text.normalization import normalize
 from trainer_module.features.text.tokens import SEPARATORS, TOKENIZERS
-from trainer_module.vocabulary import Counts, most_frequent
+from trainer_module.vocabularies import analysis
+from trainer_module.vocabularies.orders import Counts, most_frequent
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
@@ -50,7 +50,7 @@ def transform_texts(
     orders = {name: TermOrder.of(name, features[name]) for name in counted}
     rarities = {name: Rarities(orders[name]) for name in counted if features[name].is_bag}
     values = {name: _once_in_each_text(ragged) for name, ragged in sorted(counted.items())}
-    paths, rarity = vocabulary.compute_weighted_vocabularies(values, orders, rarities)
+    paths, rarity = analysis.compute_weighted_vocabularies(values, orders, rarities)
     for name, path in paths.items():
         if not features[name].is_bag:
             tokens = _padded(terms[name], features[name])

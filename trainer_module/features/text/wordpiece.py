@@ -17,7 +17,6 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 import tensorflow_transform as tft
 
-from trainer_module import vocabulary
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.text.pieces import (
     FIRST,
@@ -28,6 +27,7 @@ from trainer_module.features.text.pieces import (
     LearntPieces,
     read_pieces,
 )
+from trainer_module.vocabularies import analysis
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature
@@ -72,7 +72,7 @@ def cut_texts(
     size = max(feature.vocabulary_size for feature in features.values())
     order = given or LearntPieces(size, enumerate_names(map(repr, words), "and"))
     first = next(iter(words))
-    paths = vocabulary.compute_vocabularies(
+    paths = analysis.compute_vocabularies(
         {first: counted[:0] if given else counted}, {first: order}
     )
     return {
