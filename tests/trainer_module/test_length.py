@@ -50,6 +50,16 @@ def test_the_data_decides(
     assert choose_stopping(train, steps) == EarlyStopping(patience=patience)
 
 
+@pytest.mark.parametrize(
+    ("examples", "epochs"), [(400, 20), (16_000, 16), (34_000, 16), (34_500, 60), (400_000, 10)]
+)
+def test_a_large_table_gets_more_steps(examples: int, epochs: int) -> None:
+    """Two thousand steps of 256 show each of a small table's examples dozens of times."""
+    train = settings_of(batch_size={"at_most": 256}, steps={"small": 2000, "large": 8000})
+    steps = math.ceil(examples / choose_batch_size(train, examples, 1))
+    assert choose_epochs(train, steps * choose_rounds(train, steps)) == epochs
+
+
 def test_what_is_given_is_kept() -> None:
     given = settings_of(epochs=10, batch_size=100)
     assert choose_batch_size(given, 20, 1) == 100

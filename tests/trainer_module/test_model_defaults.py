@@ -13,6 +13,7 @@ from trainer_module.settings import (
     CosineSchedule,
     EarlyStopping,
     Optimizer,
+    StepsBySize,
     TrainerSettings,
 )
 
@@ -39,6 +40,7 @@ def test_what_is_left_out_is_the_models_own() -> None:
     assert settings.train.optimizer.kind is Optimizer.ADAMW
     assert settings.train.learning_rate == CosineSchedule(schedule="cosine", initial="auto")
     assert settings.train.batch_size == BatchSize(at_most=256)
+    assert settings.train.steps == StepsBySize(small=2000, large=8000)
     assert settings.train.early_stopping == EarlyStopping(patience=6)
     mlp = settings_of(model={"kind": "mlp"})
     assert mlp.model.hidden_units == [64]

@@ -14,6 +14,7 @@ from trainer_module.settings import (
     CosineSchedule,
     EarlyStopping,
     LinearSchedule,
+    StepsBySize,
     StepSchedule,
     TrainSettings,
 )
@@ -29,6 +30,9 @@ PATIENCE_STEPS = 500
 
 FEWEST_PATIENT_EPOCHS = 5
 """The evaluation loss of a few epochs may be worse by chance."""
+
+STEPS_OF_SMALL_DATA = 4 * STEPS_OF_AN_EPOCH // 3
+"""At most so many take all examples once: as many as an epoch has that shows them several times."""
 
 SMALLEST_BATCH = 8
 """Gradients of fewer examples are mostly noise."""
@@ -75,7 +79,12 @@ def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
     """
     if train.epochs != AUTO:
         return train.epochs
-    enough = max(FEWEST_EPOCHS, math.ceil(train.steps / steps_per_epoch))
+    match train.steps:
+        case StepsBySize(small=small, large=large):
+            steps = small if steps_per_epoch <= STEPS_OF_SMALL_DATA else large
+        case steps:
+            pass
+    enough = max(FEWEST_EPOCHS, math.ceil(steps / steps_per_epoch))
     match train.learning_rate:
         case CosineSchedule(warmup_epochs=warmup):
             return max(enough, 2 * warmup)

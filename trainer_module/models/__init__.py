@@ -90,7 +90,7 @@ ZOO: dict[str, ModelSpec] = {
             "optimizer": {"kind": "adamw", "weight_decay": 0.01},
             "learning_rate": {"schedule": "cosine", "initial": "auto"},
             "batch_size": {"at_most": 256},
-            "steps": 2000,
+            "steps": {"small": 2000, "large": 8000},
             "early_stopping": {"patience": 6},
         },
     ),

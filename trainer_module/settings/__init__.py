@@ -45,6 +45,7 @@ from trainer_module.settings.train import (
     EarlyStopping,
     Loop,
     Precision,
+    StepsBySize,
     TrainSettings,
 )
 from trainer_module.strategies.base import BaseStrategy, Strategy
@@ -98,6 +99,7 @@ __all__ = [
     "SequenceFeature",
     "Settings",
     "StepSchedule",
+    "StepsBySize",
     "Strategy",
     "StrategySettings",
     "TPUStrategy",

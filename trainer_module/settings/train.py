@@ -60,6 +60,15 @@ class BatchSize(Settings):
     """Examples per replica and step, where the data is not small."""
 
 
+class StepsBySize(Settings):
+    """The steps of a training, which more data makes worth more."""
+
+    small: PositiveInt
+    """Where all examples come up in 133 steps."""
+    large: PositiveInt
+    """Where they take more: fewer steps would show each of them a few times only."""
+
+
 class CheckpointSettings(Settings):
     """Which states of training stay when it is done."""
 
@@ -94,15 +103,16 @@ class TrainSettings(Settings):
 
     epochs: PositiveInt | Literal["auto"] = AUTO
     """`auto`: so many that the data, however small, gets enough steps."""
-    steps: PositiveInt = 8000
+    steps: PositiveInt | StepsBySize = 8000
     """With `epochs: auto`, what a training may take; data of which 10 epochs are more gets those.
-    Default of the model `tabular`: 2000."""
+    Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
+    examples take more than 133 steps to come up once."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
     """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
     fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`."""
     learning_rate: LearningRate = 0.001
     """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
-    with the optimizer of its own: `{schedule: cosine, initial: 0.001}`."""
+    with the optimizer of its own: `{schedule: cosine, initial: auto}`."""
     scale_learning_rate: bool = False
     """Multiply the learning rate by the number of replicas, as the global batch is
     (arXiv:1706.02677)."""
