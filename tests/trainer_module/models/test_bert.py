@@ -159,7 +159,7 @@ def without(part: str) -> Callable[[Path], object]:
         ),
         (
             lambda f: rewrite(f, lambda t: {n: v.astype(np.int8) for n, v in t.items()}),
-            "embeddings.word_embeddings.weight is of I8, whose numbers are no weights without a scale",
+            "embeddings.word_embeddings.weight is of I8, which are no weights without a scale",
         ),
         (without("attention.output.LayerNorm"), "it has no encoder.layer.0.attention.output.Lay"),
         (shutil.rmtree, "there is no such folder; name one with config.json, vocab.txt and model"),

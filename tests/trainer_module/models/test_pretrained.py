@@ -206,13 +206,14 @@ def test_a_pickle_is_refused_unread(tmp_path: Path) -> None:
 def test_a_file_with_a_broken_index(files: Path, tmp_path: Path) -> None:
     """HDF5 has several errors of its own for what it cannot follow."""
     content = (files / "small.weights.h5").read_bytes()
-    network, said = keras_network(SMALL), []
+    network, causes = keras_network(SMALL), []
+    message = r"broken.h5 is damaged, .*; fetch it once more"
     for mark in (b"TREE", b"HEAP", b"SNOD"):
         (tmp_path / "broken.h5").write_bytes(content.replace(mark, b"????"))
-        with pytest.raises(TrainingError, match=r"broken.h5 is damaged, .*; fetch it once more") as e:
+        with pytest.raises(TrainingError, match=message) as caught:
             load_weights(network, SMALL, str(tmp_path / "broken.h5"))
-        said.append(type(e.value.__cause__))
-    assert RuntimeError in said
+        causes.append(type(caught.value.__cause__))
+    assert RuntimeError in causes
 
 
 def test_an_exported_network_may_be_read_several_times_by_a_process(tmp_path: Path) -> None:

@@ -144,16 +144,20 @@ def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
             raise _error(
                 path, f"{name} is {was}, but {CONFIG} asks for {right}: they are of two models"
             )
-        if types[name] not in _FLOATS:
-            raise _error(
-                path,
-                f"{name} is of {types[name]}, whose numbers are no weights without a scale; use the "
-                f"model as it was before it was made smaller, of {enumerate_names(_FLOATS, 'or')}",
-            )
+        _check_type(path, name, types[name])
     more = next(_beyond(shapes, shape.layers), None)
     if more:
         raise _error(path, f"it has {more}, but num_hidden_layers in {CONFIG} is {shape.layers}")
     return {name: found[name] for name in wanted}
+
+
+def _check_type(path: Path, name: str, found: str) -> None:
+    if found not in _FLOATS:
+        raise _error(
+            path,
+            f"{name} is of {found}, which are no weights without a scale; use the model as it was "
+            f"before it was made smaller, of {enumerate_names(_FLOATS, 'or')}",
+        )
 
 
 def _modern(name: str) -> str:
