@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tfx.dsl.components.base import base_node
 
-from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
+from pipeline.config.fingerprint import CODE_KEY, FILES_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
+from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.models import ZOO
-from trainer_module.settings import ModelSettings, TrainerSettings
+from trainer_module.settings import ModelSettings, TextFeature, TrainerSettings
 
 _CODE = (
     "trainer_module",
@@ -36,13 +37,15 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
         model=ModelSettings(kind=kind, weights=weights) if follows else ModelSettings(),
     )
     own = [config.preprocessing] if config.preprocessing else []
-    return _custom_config(settings, [*own, *settings.own_features.values()])
+    return _custom_config(
+        settings, [*own, *settings.own_features.values()], _vocabularies(settings)
+    )
 
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
     settings = config.trainer_settings
-    return _custom_config(settings, settings.own_code.values())
+    return _custom_config(settings, settings.own_code.values(), _weights(settings))
 
 
 def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ()) -> None:
@@ -58,15 +61,33 @@ def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ())
     component.exec_properties[CODE_KEY] = code_fingerprint((ROOT / path for path in code), own)
 
 
-def _custom_config(settings: TrainerSettings, import_paths: Iterable[str]) -> dict[str, object]:
-    files = [*(ROOT / path for path in _CODE), *_weights(settings)]
-    code = code_fingerprint(files, import_paths)
-    return {**settings.to_custom_config(), CODE_KEY: code}
+def _custom_config(
+    settings: TrainerSettings, import_paths: Iterable[str], files: Iterable[Path]
+) -> dict[str, object]:
+    code = code_fingerprint((ROOT / path for path in _CODE), import_paths)
+    read = [*files]
+    told = {FILES_KEY: code_fingerprint(read)} if read else {}
+    return {**settings.to_custom_config(), CODE_KEY: code, **told}
+
+
+def _vocabularies(settings: TrainerSettings) -> list[Path]:
+    """The files that say how Transform cuts words into pieces, as far as they are on this machine.
+
+    Columns that are found to be text have the vocabulary of the weights.
+    """
+    texts = (f for f in settings.features.values() if isinstance(f, TextFeature))
+    folders = {settings.model.weights, *(text.vocabulary for text in texts)}
+    paths = (Path(folder) / n for folder in folders if folder for n in (VOCABULARY, TOKENIZER))
+    return sorted(path for path in paths if path.is_file())
 
 
 def _weights(settings: TrainerSettings) -> list[Path]:
     """The files of weights that a model begins with, as far as they are on this machine."""
-    path = Path(settings.model.weights or "")
     if settings.model.weights is None:
         return []
-    return [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
+    path = Path(settings.model.weights)
+    if path.is_file():
+        return [path]
+    # Hidden ones are those of Git and other tools.
+    names = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    return sorted(path / n for n in names if not any(part.startswith(".") for part in n.parts))

@@ -58,7 +58,8 @@ def _pictures_revision(config: PipelineConfig, layout: Layout) -> str:
     base = locate_data(config.data, layout).base
     named = [folder or base for folder in reading_settings(config, layout).pictures.values()]
     local = sorted({folder for folder in named if not is_remote(folder)})
-    return folder_revision(local) if local else ""
+    written = {str(layout.output), layout.serving}
+    return folder_revision(local, written) if local else ""
 
 
 def make_example_gen(

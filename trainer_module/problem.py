@@ -196,7 +196,10 @@ def _vocabulary_sizes(
         if feature.hash_buckets
         else tft_output.vocabulary_size_by_name(name)
         for name, feature in declared.items()
-        if isinstance(feature, TextFeature) and feature.is_bag
+        if isinstance(feature, TextFeature)
+        and feature.is_bag
+        # A function of the user's may have made something else of the column.
+        and (feature.hash_buckets or tft_output.vocabulary_file_by_name(name) is not None)
     }
     return of_pairs | {
         feature.name: feature.int_domain.max + 1

@@ -12,6 +12,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from trainer_module.errors import DataError
 from trainer_module.features.own import is_own
+from trainer_module.models import ZOO
 from trainer_module.settings import SETTINGS_KEY, Feature
 
 _FEATURE: TypeAdapter[Any] = TypeAdapter(Feature)
@@ -101,13 +102,21 @@ def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) ->
       schema: with annotations.
     """
     settings = custom_config[SETTINGS_KEY]
+    kind = settings.get("model", {}).get("kind")
     chosen = {
-        name: choice.settings
+        name: _for_model(choice.settings, kind)
         for name, choice in read_choices(schema).items()
         if name not in (settings["label"], settings.get("weight"))
     }
     features = {**chosen, **settings["features"]}
     return {**custom_config, SETTINGS_KEY: {**settings, "features": features}}
+
+
+def _for_model(settings: Mapping[str, Any], kind: str | None) -> dict[str, Any]:
+    """The settings, without how text is taken apart where the model knows one way alone."""
+    spec = ZOO.get(kind or "")
+    usual = spec.features.get(settings["type"], {}) if spec else {}
+    return {k: value for k, value in settings.items() if k != "tokens" or k not in usual}
 
 
 def _parse(tag: str, column: str, origin: str) -> dict[str, Any]:

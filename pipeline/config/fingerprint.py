@@ -18,6 +18,8 @@ from pipeline.config.user_code.imported_modules import imported_sources
 
 CODE_KEY = "code"
 """The key of the fingerprint in a component's `custom_config`."""
+FILES_KEY = "files"
+"""Likewise, of weights and vocabularies that it reads."""
 
 
 NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {

@@ -57,6 +57,13 @@ def test_a_warm_start_takes_over_the_pieces_that_are_left(
     for piece in shared:
         np.testing.assert_array_equal(new[after.index(piece)], old[before.index(piece)])
     assert any("values kept" in note for note in job.notes)
+    # A place in a text means the same whatever the pieces are.
+    for layer in ("bert_positions", "bert_types"):
+        old_rows, new_rows = (
+            model.get_layer(layer).get_weights()[0] for model in (load(opinions_model), job.model)
+        )
+        np.testing.assert_array_equal(new_rows, old_rows)
+    assert not [note for note in job.notes if "starts fresh" in note and "layer" in note]
 
 
 def test_weights_bring_their_vocabulary_and_their_way_of_training(

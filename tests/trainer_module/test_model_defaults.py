@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from trainer_module.settings import (
     BatchSize,
     CosineSchedule,
     EarlyStopping,
+    LinearSchedule,
     Optimizer,
     StepsBySize,
     TrainerSettings,
@@ -59,6 +61,17 @@ def test_a_learning_rate_is_that_of_an_optimizer() -> None:
     """A thousandth of a plan for Adam suits no plain gradient descent."""
     settings = settings_of(train={"optimizer": "sgd"})
     assert settings.train.learning_rate == 0.001
+
+
+def test_an_option_of_the_usual_optimizer_leaves_the_rate_as_it_is(tmp_path: Path) -> None:
+    """0.001 without a warm-up would wipe out what a BERT has learnt."""
+    optimizer = {"kind": "adamw", "layer_decay": 0.8}
+    model = {"kind": "bert", "weights": str(tmp_path)}
+    train = settings_of(model=model, train={"optimizer": optimizer}).train
+    assert train.learning_rate == LinearSchedule(schedule="linear", initial=1e-4)
+    assert (train.optimizer.layer_decay, train.optimizer.clip_norm) == (0.8, None)
+    tabular = settings_of(train={"optimizer": {"kind": "adamw", "weight_decay": 0.1}}).train
+    assert tabular.learning_rate == CosineSchedule(schedule="cosine", initial="auto")
 
 
 def test_epochs_that_are_given_are_all_trained() -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-BLOCK = re.compile(r"(?:^|/|_)layer_(\d+)_")
+BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
 """The number of the block that a variable belongs to, as names in the zoo have it."""
-BOTTOM = re.compile(r"^bert_(words|positions|types|embeddings)")
+BOTTOM = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
 """Variables below the first block."""
 
 
@@ -25,7 +25,7 @@ def depth_of(name: str) -> int | None:
     """How many layers are below a variable; None of one above all blocks."""
     if block := BLOCK.search(name):
         return int(block[1]) + 1
-    return 0 if BOTTOM.match(name) else None
+    return 0 if BOTTOM.search(name) else None
 
 
 class LayerDecay:

@@ -59,7 +59,7 @@ ZOO: dict[str, ModelSpec] = {
         f"{_MODELS}.bert.model.build_model",
         needs="text",
         reads=("size", "weights"),
-        model={"dropout": 0.1},
+        model={"dropout": 0.1, "hidden_units": []},
         features={"text": {"tokens": "wordpiece", "encoding": "sequence", "vocabulary_size": 8000}},
         train={
             "optimizer": {"kind": "adamw", "weight_decay": 0.01, "clip_norm": 1.0},

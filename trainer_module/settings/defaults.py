@@ -27,10 +27,17 @@ def complete(
     kind = kind_for(feature_types) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind, ModelSpec(kind))
-    given = train.model_fields_set
     usual = (spec.tuned if model.weights else None) or spec.train
-    defaults = {key: value for key, value in usual.items() if GO_BY.get(key) not in given}
+    other = _given_otherwise(train, usual)
+    defaults = {key: value for key, value in usual.items() if GO_BY.get(key) not in other}
     return _filled(model, spec.model), _filled(train, defaults)
+
+
+def _given_otherwise(train: TrainSettings, usual: Mapping[str, Any]) -> set[str]:
+    """The keys that the config gives; an optimizer of the usual kind has the usual rate."""
+    kind = usual.get("optimizer", {}).get("kind")
+    same = {"optimizer"} if train.optimizer.kind == kind else set()
+    return train.model_fields_set - same
 
 
 def complete_features(

@@ -62,8 +62,8 @@ class ModelSettings(Settings):
     sync_batch_norm: bool = Field(default=False, json_schema_extra=_name_readers("sync_batch_norm"))
     """whether batch normalisation takes the mean and variance of all replicas' examples."""
     hidden_units: list[PositiveInt] = [64]
-    """Units of each dense layer before the output; of `tabular` 128 and 128, of the networks of
-    pictures none."""
+    """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
+    `bert` and the networks of pictures none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""

@@ -112,7 +112,7 @@ class TrainSettings(Settings):
     fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`."""
     learning_rate: LearningRate = 0.001
     """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
-    with the optimizer of its own: `{schedule: cosine, initial: auto}`."""
+    with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`."""
     scale_learning_rate: bool = False
     """Multiply the learning rate by the number of replicas, as the global batch is
     (arXiv:1706.02677)."""

@@ -11,6 +11,9 @@ import tf_keras
 from trainer_module.problem import Problem
 from trainer_module.warm_start.weights import layers_of, plain_name, weights_of
 
+OF_PLACES = ("bert_positions", "bert_types")
+"""Layers of the zoo whose rows are of places in a text: they mean the same in every vocabulary."""
+
 AxisKind = Literal["plain", "vocabulary", "classes", "columns", "unsure"]
 
 
@@ -96,6 +99,8 @@ def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> Non
     by_name = {f"{name}_{use}": name for name in features for use in ("embedding", "wide")}
     for layer in layers_of(model):
         if not isinstance(layer, tf_keras.layers.Embedding) or not layer.weights:
+            continue
+        if layer.name in OF_PLACES:
             continue
         name = plain_name(layer.weights[0])
         if name in axes:

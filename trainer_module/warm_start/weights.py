@@ -89,7 +89,9 @@ def made_up_names(model: tf_keras.Model) -> set[str]:
     names = set()
     for layer in layers_of(model):
         name = _split(layer.name)[0]
-        if name.replace("_", "") in (kind := _letters(layer), f"private{kind}"):
+        # An operation called outside of a layer becomes one, tf.math.reduce_sum_3.
+        is_operation = name.startswith("tf.")
+        if is_operation or name.replace("_", "") in (kind := _letters(layer), f"private{kind}"):
             names.add(name)
     return names
 

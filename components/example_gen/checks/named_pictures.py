@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Collection, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -83,19 +84,37 @@ def broken_picture_error(name: str, file: str, cell: Cell, reason: str) -> DataE
     )
 
 
-def folder_revision(folders: Iterable[str]) -> str:
-    """Changes with the names, sizes and times of all files below local folders."""
+def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> str:
+    """Changes with the names, sizes and times of the files below local folders.
+
+    Hidden ones and their contents do not count, as they are those of Git and other tools.
+
+    Args:
+      folders: with pictures.
+      without: folders below them that hold none, but change with each run.
+    """
+    without = {os.path.realpath(folder) for folder in without}
     found = hashlib.sha256()
     for folder in folders:
-        for path, state in sorted(_walk(folder)):
+        for path, state in sorted(_walk(folder, without)):
             found.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode(errors="replace"))
     return found.hexdigest()[:16]
 
 
-def _walk(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path)
-            elif entry.is_file():
-                yield entry.path, entry.stat()
+def _walk(folder: str, without: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        with os.scandir(folder) as entries:
+            listed = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError:
+        return  # Gone since, or nobody's to look into: whoever names a picture there is told.
+    for entry in listed:
+        if entry.is_dir(follow_symlinks=False):
+            if os.path.realpath(entry.path) not in without:
+                yield from _walk(entry.path, without)
+            continue
+        try:
+            state = entry.stat()
+        except OSError:
+            continue
+        if stat.S_ISREG(state.st_mode):
+            yield entry.path, state

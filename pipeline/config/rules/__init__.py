@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator
 
 from pipeline.config.issues import Issue
 from pipeline.config.rules.augment import AUGMENT_RULES
-from pipeline.config.rules.bert import BERT_RULES, weights_are_those_of_a_bert
+from pipeline.config.rules.bert import (
+    BERT_RULES,
+    vocabularies_can_be_read,
+    weights_are_those_of_a_bert,
+)
 from pipeline.config.rules.data import (
     DATA_RULES,
     path_exists,
@@ -38,6 +42,7 @@ LOOK_AT_FILES = (
     picture_folders_exist,
     weights_are_a_file_of_weights,
     weights_are_those_of_a_bert,
+    vocabularies_can_be_read,
 )
 """Those that mean something only where the pipeline runs on this machine."""
 

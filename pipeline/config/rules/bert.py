@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pipeline.config.issues import Issue
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import DataError
+from trainer_module.features.text.pieces import read_pieces
+from trainer_module.models import ZOO
 from trainer_module.models.bert.files import read_files
 from trainer_module.settings import TextFeature
 from trainer_module.settings.bert import SIZES
@@ -59,8 +62,49 @@ def weights_are_those_of_a_bert(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
+def weights_bring_their_vocabulary(config: PipelineConfig) -> Iterator[Issue]:
+    """The pieces of another one would have the vectors of those of the weights."""
+    weights = config.model.weights
+    if config.model.kind != "bert" or weights is None:
+        return
+    for name, feature in config.features.items():
+        folder = feature.vocabulary if isinstance(feature, TextFeature) else None
+        if folder and Path(folder) != Path(weights):
+            yield Issue(
+                f"features.{name}.vocabulary",
+                f"found {folder!r}, but model.weights, {weights}, have a vocabulary of their own; "
+                "leave it out",
+            )
+
+
+def vocabularies_can_be_read(config: PipelineConfig) -> Iterator[Issue]:
+    """A local folder with a vocabulary has to be there, and whole."""
+    for name, feature in config.features.items():
+        folder = feature.vocabulary if isinstance(feature, TextFeature) else None
+        if folder is None or folder == config.model.weights:
+            continue
+        try:
+            read_pieces(folder)
+        except DataError as error:
+            yield Issue(f"features.{name}.vocabulary", str(error).rstrip("."))
+
+
+def layers_decay_where_they_have_numbers(config: PipelineConfig) -> Iterator[Issue]:
+    """The rate falls from block to block of a BERT; a builder of the user's may have some."""
+    kind, decay = config.trainer_settings.model.kind, config.train.optimizer.layer_decay
+    if decay and kind in ZOO and kind != "bert":
+        yield Issue(
+            "train.optimizer.layer_decay",
+            f"found {decay:g}, but the model {kind} has no blocks whose rates could differ; leave "
+            "it out, or use the model bert",
+        )
+
+
 BERT_RULES = (
     bert_reads_pieces_of_words,
     weights_are_those_of_a_bert,
+    weights_bring_their_vocabulary,
+    vocabularies_can_be_read,
+    layers_decay_where_they_have_numbers,
 )
 """All rules of this module."""

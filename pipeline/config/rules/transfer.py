@@ -14,16 +14,18 @@ from trainer_module.models.pretrained.networks import NETWORKS
 from trainer_module.settings import AUTO, ImageFeature
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
-"""Of the section `model`: not every model reads them."""
+"""Of the section `model`: not every model reads them, and builders of the user's do not."""
 
 
 def networks_are_there_to_transfer(config: PipelineConfig) -> Iterator[Issue]:
     """What is said of a network means nothing to a model that has none."""
     model = config.trainer_settings.model
     spec = ZOO.get(model.kind)
-    for key in KEYS:
-        given = getattr(model, key)
-        if given and not (spec and key in spec.reads):
+    given = {key for key in KEYS if getattr(model, key)}
+    if spec:
+        given |= config.model.model_fields_set & {key for s in ZOO.values() for key in s.reads}
+    for key in (key for key in type(model).model_fields if key in given):
+        if not (spec and key in spec.reads) and getattr(model, key) is not None:
             able = enumerate_names((n for n, s in ZOO.items() if key in s.reads), "or")
             yield Issue(
                 f"model.{key}", f"{model.kind} does not read it; leave it out, or use {able}"
@@ -55,6 +57,20 @@ def something_is_left_to_fine_tune(config: PipelineConfig) -> Iterator[Issue]:
             f"found {after}, but train.epochs is {epochs}, so nothing would be fine-tuned; give "
             f"fewer than {epochs}, or more epochs",
         )
+
+
+def unfreezing_has_its_time(config: PipelineConfig) -> Iterator[Issue]:
+    """What holds from then on means nothing where that is never."""
+    transfer = config.model.transfer
+    if transfer is None or transfer.unfreeze_after:
+        return
+    for key in ("unfreeze_layers", "learning_rate"):
+        if key in transfer.model_fields_set:
+            yield Issue(
+                f"model.transfer.{key}",
+                f"found {getattr(transfer, key)}, but the network is never unfrozen; say when by "
+                "unfreeze_after: 10, or leave it out",
+            )
 
 
 def heads_are_said_once(config: PipelineConfig) -> Iterator[Issue]:
@@ -95,6 +111,7 @@ TRANSFER_RULES = (
     networks_are_there_to_transfer,
     pictures_are_large_enough,
     something_is_left_to_fine_tune,
+    unfreezing_has_its_time,
     heads_are_said_once,
     phases_are_of_our_training,
     weights_are_a_file_of_weights,

@@ -23,7 +23,7 @@ from tfx.utils import json_utils
 
 from components.example_validator.component import check_columns
 from components.schema_gen.files import read_schema
-from pipeline.config.fingerprint import CODE_KEY
+from pipeline.config.fingerprint import CODE_KEY, FILES_KEY
 from pipeline.config.named_columns import all_named_columns
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph import Spans, create_pipeline
@@ -43,6 +43,8 @@ _DONE = (metadata_store_pb2.Execution.COMPLETE, metadata_store_pb2.Execution.CAC
 
 HASHES = {
     CODE_KEY: "the code that it runs",
+    FILES_KEY: "the weights or the vocabulary that it reads",
+    "pictures_revision": "the pictures that the table names",
     "input_fingerprint": "the data",
     "revision": "the schema file",
     "eval_config": "evaluate",

@@ -46,8 +46,8 @@ def edited(schema: schema_pb2.Schema, old: str, new: str) -> schema_pb2.Schema:
     return text_format.Parse(text.replace(old, new), schema_pb2.Schema())
 
 
-def config(**features: dict) -> dict:
-    settings = {"label": "label", "task": Task.BINARY, "features": features}
+def config(model: dict | None = None, **features: dict) -> dict:
+    settings = {"label": "label", "task": Task.BINARY, "features": features, "model": model or {}}
     return TrainerSettings.model_validate(settings).to_custom_config()
 
 
@@ -99,6 +99,16 @@ def test_the_config_wins_over_choices(schema: schema_pb2.Schema) -> None:
         "side": "categorical",
     }
     assert told.features["when"].format == "%d/%m/%Y"
+
+
+@pytest.mark.parametrize(("kind", "tokens"), [("bert", "wordpiece"), ("text_cnn", "characters")])
+def test_bert_reads_pieces_of_words_whatever_is_found(kind: str, tokens: str) -> None:
+    schema = make_schema()
+    found = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": 40}
+    annotate(schema, {"side": Choice(found, "sentences without spaces between words")})
+    told = TrainerSettings.from_custom_config(with_choices(config({"kind": kind}), schema))
+    side = told.features["side"]
+    assert (side.tokens, side.max_tokens, side.is_bag) == (tokens, 40, False)
 
 
 def test_the_label_and_the_weight_are_no_features() -> None:

@@ -114,3 +114,17 @@ def test_pictures_that_change_are_noticed(folder: Path) -> None:
     assert folder_revision([str(folder)]) == before
     Image.new("L", (5, 5)).save(folder / "photos" / "2.png")
     assert folder_revision([str(folder)]) != before
+
+
+def test_what_each_run_writes_beside_a_table_is_no_picture(folder: Path) -> None:
+    output = folder / "output"
+    (output / "runs").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    before = folder_revision([str(folder)], {str(output)})
+    (output / "runs" / "run.log").write_text("It ran.")
+    (folder / ".git" / "index").write_text("Git's.")
+    (folder / "photos" / "gone.png").symlink_to(folder / "nowhere.png")
+    assert folder_revision([str(folder)], {str(output)}) == before
+    (folder / "_more").mkdir()
+    Image.new("L", (5, 5)).save(folder / "_more" / "2.png")
+    assert folder_revision([str(folder)], {str(output)}) != before

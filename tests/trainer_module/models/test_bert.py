@@ -58,6 +58,9 @@ def test_hidden_states_are_those_of_the_reference() -> None:
     np.testing.assert_allclose(pooled, reference["pooled"], atol=1e-4)
 
 
+BFLOAT16 = tf.bfloat16.as_numpy_dtype
+
+
 def rewrite(folder: Path, change: Callable[[dict[str, np.ndarray]], Mapping[str, Any]]) -> None:
     save_file(dict(change(load_file(BERT / WEIGHTS))), folder / WEIGHTS)
 
@@ -83,8 +86,9 @@ def folder(tmp_path: Path) -> Path:
         (old_names, 0),
         (lambda t: {name: value for name, value in t.items() if "pooler" not in name}, 0),
         (lambda t: {name: value.astype(np.float16) for name, value in t.items()}, 1e-2),
+        (lambda t: {name: value.astype(BFLOAT16) for name, value in t.items()}, 1e-2),
     ],
-    ids=["no prefix", "gamma and beta", "no pooler", "float16"],
+    ids=["no prefix", "gamma and beta", "no pooler", "float16", "bfloat16"],
 )
 def test_files_may_name_weights_otherwise(folder: Path, change: Any, tolerance: float) -> None:
     right = read_weights(read_files(str(BERT)))
@@ -152,6 +156,10 @@ def without(part: str) -> Callable[[Path], object]:
             pickle_weights,
             "found pytorch_model.bin, which is pickled: reading it would run whatever code it "
             "holds; use model.safetensors of the same model",
+        ),
+        (
+            lambda f: rewrite(f, lambda t: {n: v.astype(np.int8) for n, v in t.items()}),
+            "embeddings.word_embeddings.weight is of I8, which are no weights without a scale",
         ),
         (without("attention.output.LayerNorm"), "it has no encoder.layer.0.attention.output.Lay"),
         (shutil.rmtree, "there is no such folder; name one with config.json, vocab.txt and model"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import h5py
@@ -134,22 +135,40 @@ def test_weights_of_another_architecture(files: Path) -> None:
         load_weights(network, "vgg16", str(path))
 
 
-def test_weights_of_a_deeper_network_of_the_same_family(tmp_path: Path) -> None:
-    """All layers of the smaller one are in it, with the same shapes."""
-    with h5py.File(tmp_path / "vgg19.h5", "w") as file:
-        network = keras_network("vgg16")
-        layers = {layer.name: layer.get_weights() for layer in network.layers if layer.weights}
-        layers["block3_conv4"] = [np.zeros((3, 3, 256, 256)), np.zeros(256)]
+def write_older_layout(path: Path, layers: Mapping[str, Sequence[np.ndarray]]) -> str:
+    """A file as Keras writes it for save_format="h5"."""
+    with h5py.File(path, "w") as file:
         file.attrs["layer_names"] = [name.encode() for name in layers]
         for name, weights in layers.items():
             group = file.create_group(name)
             group.attrs["weight_names"] = [f"{name}_W_{i}".encode() for i in range(len(weights))]
             for i, weight in enumerate(weights):
                 group[f"{name}_W_{i}"] = weight
+    return str(path)
+
+
+def test_weights_of_a_deeper_network_of_the_same_family(tmp_path: Path) -> None:
+    """All layers of the smaller one are in it, with the same shapes."""
+    network = keras_network("vgg16")
+    layers = {layer.name: layer.get_weights() for layer in network.layers if layer.weights}
+    layers["block3_conv4"] = [np.zeros((3, 3, 256, 256)), np.zeros(256)]
+    path = write_older_layout(tmp_path / "vgg19.h5", layers)
     with pytest.raises(
         TrainingError, match=r"another network than vgg16: block3_conv4 is no layer"
     ):
-        load_weights(network, "vgg16", str(tmp_path / "vgg19.h5"))
+        load_weights(network, "vgg16", path)
+
+
+def test_another_keras_may_have_named_the_layers(small: tf_keras.Model, tmp_path: Path) -> None:
+    """Keras 3 calls Conv/BatchNorm conv_bn; what counts is the order, as to Keras itself."""
+    right = [layer.get_weights() for layer in small.layers if layer.weights]
+    layers = {f"other_{i}": weights for i, weights in enumerate(right)}
+    layers["top"] = [np.zeros((576, 10)), np.zeros(10)]
+    network = keras_network(SMALL)
+    load_weights(network, SMALL, write_older_layout(tmp_path / "other.h5", layers))
+    for layer, weights in zip((x for x in network.layers if x.weights), right, strict=True):
+        for found, expected in zip(layer.get_weights(), weights, strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_a_truncated_file(files: Path, tmp_path: Path) -> None:
@@ -182,6 +201,38 @@ def test_a_pickle_is_refused_unread(tmp_path: Path) -> None:
         message = f"{name} is a pickle, which may run any code when it is read, so it is refused"
         with pytest.raises(TrainingError, match=message), open_weights(str(tmp_path / name)):
             pass
+
+
+def test_a_file_with_a_broken_index(files: Path, tmp_path: Path) -> None:
+    """HDF5 has several errors of its own for what it cannot follow."""
+    content = (files / "small.weights.h5").read_bytes()
+    network, causes = keras_network(SMALL), []
+    message = r"broken.h5 is damaged, .*; fetch it once more"
+    for mark in (b"TREE", b"HEAP", b"SNOD"):
+        (tmp_path / "broken.h5").write_bytes(content.replace(mark, b"????"))
+        with pytest.raises(TrainingError, match=message) as caught:
+            load_weights(network, SMALL, str(tmp_path / "broken.h5"))
+        causes.append(type(caught.value.__cause__))
+    assert RuntimeError in causes
+
+
+def test_an_exported_network_may_be_read_several_times_by_a_process(tmp_path: Path) -> None:
+    """Keras numbers layers that have no name, as the scaling of EfficientNet."""
+
+    def build_one() -> tf_keras.Model:
+        pictures = tf_keras.Input((4, 4, 3))
+        scaled = tf_keras.layers.Normalization()(pictures)
+        return tf_keras.Model(pictures, tf_keras.layers.Conv2D(2, 3, name="conv")(scaled))
+
+    exported = build_one()
+    mean, variance = [0.1, 0.2, 0.3], [1.0, 2.0, 3.0]
+    exported.layers[1].set_weights([np.array(mean), np.array(variance), 0])
+    exported.save(tmp_path / "model", save_format="tf")
+    for _ in range(2):
+        again = build_one()
+        load_weights(again, "efficientnet_b0", str(tmp_path / "model"))
+        np.testing.assert_allclose(again.layers[1].mean.numpy().ravel(), mean)
+        np.testing.assert_array_equal(again.layers[2].kernel, exported.layers[2].kernel)
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:

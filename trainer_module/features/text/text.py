@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 FEWEST_PIECES = 3
 """Those around a text, and one of it."""
+FEWEST_IN_VOCABULARY = 7
+"""Besides those that stand for no text, one that begins a word and one within."""
+MOST_INDICES = 2**24 - 1
+"""A term of a bag is a pair with its weight: float32 tells so many whole numbers apart."""
 WIDER = 4
 """How much longer the vector of a text is than that of a category."""
 
@@ -38,12 +42,12 @@ class TextFeature(BaseFeature):
     """The tokens in their order, or the TF-IDF of the n-grams; default: as the model has it."""
     ngrams: PositiveInt = Field(default=2, le=5)
     """In a bag: up to so many tokens in a row are a term."""
-    vocabulary_size: PositiveInt = 20_000
+    vocabulary_size: PositiveInt = Field(default=20_000, le=MOST_INDICES)
     """At most so many tokens or terms, those of the most texts, get an index of their own."""
     vocabulary: str | None = None
     """wordpiece: a folder with a `vocab.txt` instead, a piece in each line, such as Hugging Face's;
     default: that of the `model.weights`, or learnt from the train split."""
-    hash_buckets: PositiveInt | None = None
+    hash_buckets: PositiveInt | None = Field(default=None, le=MOST_INDICES)
     """Hashes them into this many indices instead, without a vocabulary."""
 
     @model_validator(mode="after")
@@ -56,6 +60,11 @@ class TextFeature(BaseFeature):
             raise ValueError(
                 f"max_tokens: found {self.max_tokens}; wordpiece needs {FEWEST_PIECES}, of which "
                 "the first and the last stand for no text"
+            )
+        if self.tokens == "wordpiece" and self.vocabulary_size < FEWEST_IN_VOCABULARY:
+            raise ValueError(
+                f"vocabulary_size: found {self.vocabulary_size}; wordpiece needs "
+                f"{FEWEST_IN_VOCABULARY}, of which 5 stand for no text"
             )
         if self.vocabulary and self.tokens != "wordpiece":
             raise ValueError("vocabulary: it is for tokens: wordpiece")

@@ -128,7 +128,7 @@ def find_terms(
 ) -> tf.RaggedTensor:
     """[batch, (tokens)], and n-grams of them.
 
-    A function, as `normalization._compose` is; so are those below.
+    A function, as `normalization._replace` is; so are those below.
 
     Args:
       texts: [batch].
@@ -137,7 +137,7 @@ def find_terms(
       length: of more tokens the first ones count.
       ngrams: so many tokens in a row are a term, at most.
     """
-    found = TOKENIZERS[tokens](normalize(texts, lower))[:, :length]
+    found = TOKENIZERS[tokens](normalize(texts, lower), length)
     if ngrams == 1:
         return found
     return tf.strings.ngrams(found, [*range(1, ngrams + 1)], separator=SEPARATORS[tokens])

@@ -69,7 +69,7 @@ def cut_texts(
         for name, text in texts.items()
     }
     counted = tf.concat([column.flat_values for column in words.values()], 0)
-    size = max(feature.vocabulary_size for feature in features.values())
+    size = max(features[name].vocabulary_size for name in texts)
     order = given or LearntPieces(size, enumerate_names(map(repr, words), "and"))
     first = next(iter(words))
     paths = analysis.compute_vocabularies(

@@ -34,6 +34,8 @@ _SIZES = {
     "positions": "max_position_embeddings",
     "token_types": "type_vocab_size",
 }
+_FLOATS = ("F64", "F32", "F16", "BF16")
+"""Types of numbers, as safetensors calls them, that are the weights themselves."""
 _ONLY = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 """Keys of config.json that may have one value alone."""
 
@@ -79,6 +81,7 @@ def read_weights(files: BertFiles) -> dict[str, np.ndarray]:
 
 
 def _as_float32(value: Any) -> np.ndarray:
+    """Also of bfloat16, which NumPy knows where TensorFlow has been imported."""
     return np.asarray(value).astype(np.float32)
 
 
@@ -127,7 +130,9 @@ def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
         raise _no_weights(folder)
     with _open(path) as tensors:
         found = {_modern(name): name for name in tensors.keys()}  # noqa: SIM118 - no mapping
-        shapes = {ours: tuple(tensors.get_slice(name).get_shape()) for ours, name in found.items()}
+        parts = {ours: tensors.get_slice(name) for ours, name in found.items()}
+        shapes = {ours: tuple(part.get_shape()) for ours, part in parts.items()}
+        types = {ours: part.get_dtype() for ours, part in parts.items()}
     wanted, pooler = shape.tensors(), shape.pooler()
     if pooler.keys() <= shapes.keys():
         wanted |= pooler
@@ -139,10 +144,20 @@ def _check_weights(folder: Path, shape: BertShape) -> dict[str, str]:
             raise _error(
                 path, f"{name} is {was}, but {CONFIG} asks for {right}: they are of two models"
             )
+        _check_type(path, name, types[name])
     more = next(_beyond(shapes, shape.layers), None)
     if more:
         raise _error(path, f"it has {more}, but num_hidden_layers in {CONFIG} is {shape.layers}")
     return {name: found[name] for name in wanted}
+
+
+def _check_type(path: Path, name: str, found: str) -> None:
+    if found not in _FLOATS:
+        raise _error(
+            path,
+            f"{name} is of {found}, which are no weights without a scale; use the model as it was "
+            f"before it was made smaller, of {enumerate_names(_FLOATS, 'or')}",
+        )
 
 
 def _modern(name: str) -> str:

@@ -34,8 +34,8 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     _, pooled = encode([inputs[text.name] for text in texts], shape, settings.dropout)
     others = [feature for feature in problem.features if feature.kind != "text"]
     encoded = layers.encode(others, inputs, settings.embedding_size)
-    joined = tf_keras.layers.Dropout(settings.dropout)(layers.concatenate([pooled, *encoded]))
-    model = tf_keras.Model(inputs, problem.make_output_layer()(joined), name="bert")
+    hidden = layers.hidden_layers(layers.concatenate([pooled, *encoded]), settings)
+    model = tf_keras.Model(inputs, problem.make_output_layer()(hidden), name="bert")
     if files:
         load_weights(model, read_weights(files))
     return model

@@ -14,7 +14,7 @@ import h5py
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
-from trainer_module.models.pretrained.formats import WEIGHTS_IN_KERAS, check_format
+from trainer_module.models.pretrained.formats import HDF5, WEIGHTS_IN_KERAS, check_format
 
 
 @contextmanager
@@ -52,8 +52,7 @@ def _local(path: str) -> Iterator[Path]:
 @contextmanager
 def _unpacked(file: Path, path: str) -> Iterator[Any]:
     """What h5py opens: the file itself, or the member of an archive."""
-    check_format(file, path)
-    if not zipfile.is_zipfile(file):
+    if check_format(file, path) == HDF5:
         yield file
         return
     with zipfile.ZipFile(file) as archive:

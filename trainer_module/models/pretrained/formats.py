@@ -22,12 +22,15 @@ RIGHT = (
 )
 
 
-def check_format(file: Path, path: str) -> None:
+def check_format(file: Path, path: str) -> bytes:
     """Looks at the first bytes, and at the names in an archive.
 
     Args:
       file: on this machine.
       path: what the config calls it.
+
+    Returns:
+      What it begins with: `HDF5`, or `ZIP` for a .keras archive.
 
     Raises:
       TrainingError: it cannot be read, or is no HDF5 file and no .keras archive.
@@ -52,3 +55,4 @@ def check_format(file: Path, path: str) -> None:
         raise TrainingError(
             f"model.weights: {path} is no file of weights, it begins with {start!r}; {RIGHT}."
         )
+    return HDF5 if start == HDF5 else ZIP

@@ -47,8 +47,9 @@ def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
             with open_weights(path) as file:
                 is_numbered = "layers" in file  # As Keras writes them since 2.13.
                 stored = _by_position(network, file) if is_numbered else _by_name(layers, file)
+                stored = _renamed(layers, stored)
                 _assign(layers, stored, kind, path)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(
                 f"model.weights: {path} is damaged, {told(error)}; fetch it once more."
             ) from error
@@ -86,10 +87,14 @@ def _of_exported(layers: Mapping[str, list[Weight]], path: str) -> Stored:
         raise TrainingError(
             f"model.weights: the model at {path} cannot be read: {told(error)}."
         ) from error
-    return {
-        layer: [values[weight.name] for weight in weights if weight.name in values]
-        for layer, weights in layers.items()
-    }
+    plain = {_plain_path(name): value for name, value in values.items()}
+    names = {layer: [_plain_path(w.name) for w in weights] for layer, weights in layers.items()}
+    return {layer: [plain[n] for n in within if n in plain] for layer, within in names.items()}
+
+
+def _plain_path(weight: str) -> str:
+    layer, slash, name = weight.rpartition("/")
+    return f"{_plain(layer)}{slash}{name}"
 
 
 def _by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
@@ -154,6 +159,17 @@ def _assign(layers: Mapping[str, list[Weight]], stored: Stored, kind: str, path:
     for layer, weights in layers.items():
         for weight, value in zip(weights, stored[layer], strict=True):
             weight.assign(np.asarray(value))
+
+
+def _renamed(layers: Mapping[str, list[Weight]], stored: Stored) -> Stored:
+    """By the names of the network, where another Keras gave layers others: it goes by their order.
+
+    As they are, where that does not make them fit.
+    """
+    beyond = [*stored.items()][len(layers) :]
+    in_order = {**dict(zip(layers, stored.values(), strict=False)), **dict(beyond)}
+    fits = any(_misfits(layers, stored)) and not any(_misfits(layers, in_order))
+    return in_order if fits else stored
 
 
 def _misfits(layers: Mapping[str, list[Weight]], stored: Stored) -> Iterator[str]:

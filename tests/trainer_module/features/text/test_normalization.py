@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import unicodedata
 
 import tensorflow as tf
@@ -54,7 +55,7 @@ def test_bytes_that_are_no_utf_8_are_replaced_and_nothing_is_lost() -> None:
 
 def test_words_and_characters() -> None:
     def tokens(texts: list[str], take_apart: object) -> list[list[str]]:
-        return [[t.decode() for t in row] for row in take_apart(tf.constant(texts)).to_list()]
+        return [[t.decode() for t in row] for row in take_apart(tf.constant(texts), 9).to_list()]
 
     said = ["don't 'quote' it!!", "5 \u20ac, a-b (c_d) 3.5", "\U0001f600\U0001f600", "... ", ""]
     assert tokens(said, words) == [
@@ -65,3 +66,21 @@ def test_words_and_characters() -> None:
         [],
     ]
     assert tokens([" a \t b\u00a0\u4e2d", "\n"], characters) == [["a", " ", "b", " ", "\u4e2d"], []]
+    assert tokens(["'so' 'called' ''it''"], words) == [["so", "called", "it"]]
+    assert tokens(["\u4e2d" * 100_000, ""], characters) == [["\u4e2d"] * 9, []]
+
+
+def test_neighbours_are_put_together_after_they_are_written_otherwise() -> None:
+    texts = ["\uff76\uff9e\u2026\uff76\uff9e", "\ufb01\u0301\u00a0x", "e\u2026\u0301", "\u00bd"]
+    assert normal(texts) == [unicodedata.normalize("NFKC", text) for text in texts]
+
+
+def test_signs_that_stay_as_they_are_cost_next_to_nothing() -> None:
+    def seconds(text: str) -> float:
+        texts = tf.constant([text * 30_000] * 20)
+        normalize(texts[:1], lower=True)  # Traces.
+        begun = time.process_time()
+        normalize(texts, lower=True)
+        return time.process_time() - begun
+
+    assert seconds("\u201c\u00e9\u201d ") < 10 * seconds("'ee' ")
