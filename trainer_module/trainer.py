@@ -176,8 +176,10 @@ def make_job(
         compile_(model, settings)
     base_model = getattr(fn_args, "base_model", None)
     notes = []
-    if settings.model.transfer and not settings.model.weights and phases is None:
-        notes = ["transfer: all of the network is trained from scratch; give model.weights"]
+    if settings.model.transfer and not settings.model.weights and not base_model:
+        begun = "the network is frozen with random weights"
+        begun = begun if phases else "all of the network is trained from scratch"
+        notes = [f"transfer: {begun}; give model.weights"]
     if base_model:
         tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
         with strategy.scope():

@@ -110,9 +110,9 @@ class _WriteChunk(beam.DoFn):
                 report.files.add(batch.notes)
                 if not batch.rows.num_rows:
                     continue
-                splits = self._assign(chunk, batch, cuts)
+                rows, whole = read_pictures(batch.rows, batch.first, plan.settings, report.files)
+                splits = np.where(whole, self._assign(chunk, batch, cuts), -1)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
-                rows = read_pictures(batch.rows, batch.first, plan.settings.pictures, report.files)
                 examples = np.array(batch.examples or encoder.encode(rows), object)
                 shard = chunk.first_shard + number % chunk.shards
                 name = shard_name(shard, chunk.all_shards)

@@ -59,7 +59,8 @@ class DataSettings(Settings):
     """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
     oldest into train, the newest into the last split; equal values stay together."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
-    """Whether a broken picture ends the run, or is left out and named; for images in folders."""
+    """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
+    or one that a row names by path, with that row."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run, or such rows are left out and counted."""
 

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 import warm
+from tensorflow.core.protobuf import saved_model_pb2
 from trainer_data import Transformed, to_example
 
 from trainer_module.errors import TrainingError
@@ -63,6 +64,18 @@ def test_augmentation_is_exported_from_replicas_and_serves_without_it(
     examples = tf.constant([to_example(row) for row in shades.evaluation])
     first, second = (model.signatures["eval"](examples)["predictions"] for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_an_exported_model_has_its_network_once_and_no_optimizer(shades_model: str) -> None:
+    """All signatures call one function; only checkpoints go on with Adam's moments."""
+    saved = saved_model_pb2.SavedModel.FromString(Path(shades_model, "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    functions = [function.node_def for function in graph.library.function]
+    operations = [node.op for nodes in [graph.node, *functions] for node in nodes]
+    assert operations.count("Conv2D") == 1
+    variables = [name for name, _ in tf.train.list_variables(f"{shades_model}/variables/variables")]
+    assert variables
+    assert not [name for name in variables if "optimizer" in name]
 
 
 def test_model_that_cannot_be_exported_is_not_trained(shades: Transformed, tmp_path: Path) -> None:

@@ -55,8 +55,10 @@ Step = Callable[[Any], Any]
 """From the batches of all replicas to the same with features in place of pictures."""
 
 
-def make_step(pooled: tf_keras.Model, strategy: tf.distribute.Strategy) -> Step:
-    """What computes features, traced once for all splits.
+def make_step(
+    pooled: tf_keras.Model, strategy: tf.distribute.Strategy
+) -> tf.types.experimental.GenericFunction:
+    """A `Step`, traced once for all splits.
 
     Args:
       pooled: what pictures are put through.
@@ -70,7 +72,9 @@ def make_step(pooled: tf_keras.Model, strategy: tf.distribute.Strategy) -> Step:
     return tf.function(lambda batch: strategy.run(compute, (batch,)))
 
 
-def with_features(split: Split, step: Step, strategy: tf.distribute.Strategy) -> Split:
+def with_features(
+    split: Split, step: tf.types.experimental.GenericFunction, strategy: tf.distribute.Strategy
+) -> Split:
     """The same split with features in place of pictures, in memory.
 
     Each worker computes all of them, by all of its replicas, as it holds all examples that fit.
@@ -89,7 +93,9 @@ def with_features(split: Split, step: Step, strategy: tf.distribute.Strategy) ->
             return _in_order(split, local).prefetch(tf.data.AUTOTUNE)
 
     batches = strategy.distribute_datasets_from_function(read)
-    parts = list(_computed(batches, step, strategy))
+    # By the kind of its batches, as splits of other sizes would trace the network once more.
+    traced = step.get_concrete_function(batches.element_spec)
+    parts = list(_computed(batches, traced, strategy))
     with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
         tensors = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
     # What fills up the last step comes after all examples.

@@ -23,7 +23,7 @@ class TransferJob(TrainingJob):
     @classmethod
     def of(cls, job: TrainingJob, phases: Phases) -> TransferJob:
         """The training of a job, in phases."""
-        notes = [*job.notes, *phases.notes]
+        notes = [*phases.notes, *job.notes]
         return cls(**vars(job) | {"notes": notes}, phases=phases, begun=job.start)
 
     @property

@@ -99,7 +99,7 @@ class Phases:
         self.pooled = None if reason else pooled
         """Gives the features to keep; None where they are computed in each epoch."""
         self._compile(self.trained, self._settings)
-        self.notes = [*self._describe(reason, splits)]
+        self.notes = [f"transfer: {self._describe(reason, splits)}"]
         start = backup.restore(self._model, frozen=self.trained)
         if not self.is_one and start.epoch >= self.until:
             self.thaw()
@@ -117,12 +117,7 @@ class Phases:
         train = self._settings.train.model_copy(update=rate)
         self._compile(self._model, self._settings.model_copy(update={"train": train}))
 
-    def _describe(self, reason: str, splits: tuple[Split, ...]) -> list[str]:
+    def _describe(self, reason: str, splits: tuple[Split, ...]) -> str:
         if reason:
-            said = f"the network's features are computed in each epoch, as {reason}"
-        else:
-            said = describe_features(splits, self.pooled)
-        notes = [f"transfer: {said}"]
-        if not self._settings.model.weights:
-            notes.append("transfer: the network is frozen with random weights; give model.weights")
-        return notes
+            return f"the network's features are computed in each epoch, as {reason}"
+        return describe_features(splits, self.pooled)

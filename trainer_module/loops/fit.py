@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import tf_keras
+
 from trainer_module.loops.job import TrainingJob
 
 
 def train_by_fit(job: TrainingJob) -> None:
     """Trains the model of a job, evaluating it after every epoch."""
+    # A list of its own, as `fit` would tell them of the epochs up to `last_epoch` alone.
+    callbacks = tf_keras.callbacks.CallbackList(
+        list(job.callbacks),
+        add_history=True,
+        model=job.model,
+        epochs=job.epochs,
+        steps=job.train.steps,
+        verbose=0,
+    )
     evaluation = None if job.is_asynchronous else job.evaluation.distribute(job.strategy)
     job.model.fit(
         job.train.distribute(job.strategy, job.start_step),
@@ -15,6 +26,6 @@ def train_by_fit(job: TrainingJob) -> None:
         steps_per_epoch=job.train.steps,
         validation_data=evaluation,
         validation_steps=job.evaluation.steps,
-        callbacks=list(job.callbacks),
+        callbacks=callbacks,
         verbose=0,
     )

@@ -80,7 +80,8 @@ def broken_picture_error(name: str, file: str, cell: Cell, reason: str) -> DataE
     """The error for a row whose file is no picture."""
     return DataError(
         f"Column {name!r} names {file} in row {cell.row} of {cell.file}, which cannot be decoded"
-        f" ({reason}): replace it with a complete picture, or remove the row."
+        f" ({reason}): replace it with a complete picture, remove the row, or leave all such rows"
+        " out by data.on_bad_file: skip."
     )
 
 

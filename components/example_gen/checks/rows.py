@@ -74,17 +74,18 @@ class Report:
             self.weighed |= {split_names[index] for index in np.unique(splits[counts])}
         labelled = _has_label(rows, settings.label)
         self._add_unlabelled(labelled, first)
-        splits = splits[splits >= 0]
+        kept = splits >= 0
+        splits, chosen = splits[kept], labelled & kept
         for name, count in zip(
             split_names, np.bincount(splits, minlength=len(split_names)), strict=True
         ):
             self.rows[name] += int(count)
-        if not labelled.any() or len(splits) > labelled.sum():
+        if not chosen.any() or len(splits) > chosen.sum():
             return
         labels = rows.column(settings.label)
-        if not labelled.all():
-            labels = labels.filter(pa.array(labelled))
-        _check_labels(labels, np.flatnonzero(labelled), first, settings)
+        if not chosen.all():
+            labels = labels.filter(pa.array(chosen))
+        _check_labels(labels, np.flatnonzero(chosen), first, settings)
         if settings.task.is_classification:
             self._add_classes(labels.flatten(), splits, split_names)
         else:

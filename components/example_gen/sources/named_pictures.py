@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
@@ -16,6 +17,7 @@ from components.example_gen.checks.named_pictures import (
 )
 from components.example_gen.columns.encoded import Cell, single_values
 from components.example_gen.files.opening import unreadable_error
+from components.example_gen.formats import ExampleGenSettings, OnBadFile
 from components.example_gen.notes import FileNotes
 from components.example_gen.sources.base import Batch
 from components.example_gen.sources.pictures import Picture, make_decodable
@@ -35,31 +37,48 @@ def cut(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def read_pictures(
-    rows: pa.RecordBatch, first: Cell, folders: Mapping[str, str], notes: FileNotes
-) -> pa.RecordBatch:
-    """The rows with pictures for paths.
+    rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings, notes: FileNotes
+) -> tuple[pa.RecordBatch, np.ndarray]:
+    """The rows with pictures for paths, and whether each row has all of its own, [rows] bool.
 
     Args:
       rows: list columns, of one path per row where they are of pictures.
       first: where the rows begin.
-      folders: by column of paths, what these begin in.
+      settings: which columns hold paths, what these begin in, and whether broken files are skipped.
       notes: is told of what has become of the files.
 
     Raises:
       DataError: names the first row whose picture cannot be used.
     """
+    folders, skips = settings.pictures, settings.on_bad_file is OnBadFile.SKIP
+    whole = np.ones(rows.num_rows, bool)
     for name in folders.keys() & set(rows.schema.names):
         files = picture_files(name, rows.column(name), first, folders[name])
         cells = [Cell(first.file, first.row + place) for place in range(len(files))]
         with ThreadPoolExecutor(_THREADS) as pool:
-            pictures = list(pool.map(_read, [name] * len(files), files, cells))
-        notes.converted.update(p.converted_from for p in pictures if p.converted_from)
-        encoded = single_values(pa.array([p.encoded for p in pictures], pa.binary()))
-        rows = rows.set_column(rows.schema.get_field_index(name), name, encoded)
-    return rows
+            found = list(pool.map(_read, [name] * len(files), files, cells))
+        for place, picture in enumerate(found):
+            if isinstance(picture, Broken):
+                if not skips:
+                    raise broken_picture_error(name, files[place], cells[place], picture.reason)
+                notes.add_broken(f"{files[place]} ({picture.reason})")
+                whole[place] = False
+            elif picture.converted_from:
+                notes.converted[picture.converted_from] += 1
+        encoded = [p.encoded if isinstance(p, Picture) else b"" for p in found]
+        column = single_values(pa.array(encoded, pa.binary()))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    return rows, whole
 
 
-def _read(name: str, file: str, cell: Cell) -> Picture:
+@dataclass(frozen=True)
+class Broken:
+    """What a file is that is no complete picture."""
+
+    reason: str
+
+
+def _read(name: str, file: str, cell: Cell) -> Picture | Broken:
     try:
         return make_decodable(tf.io.read_file(file).numpy())
     except tf.errors.NotFoundError:
@@ -67,4 +86,4 @@ def _read(name: str, file: str, cell: Cell) -> Picture:
     except tf.errors.OpError as error:
         raise unreadable_error(file, error) from None
     except DataError as error:
-        raise broken_picture_error(name, file, cell, str(error)) from None
+        return Broken(str(error))

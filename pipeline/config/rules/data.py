@@ -106,13 +106,15 @@ def rows_are_split_in_one_way(config: PipelineConfig) -> Iterator[Issue]:
 
 def files_left_out_are_examples(config: PipelineConfig) -> Iterator[Issue]:
     """A file that holds many rows is mended, as a hole in a table is no accident."""
-    data = config.data
-    if data.on_bad_file is OnBadFile.SKIP and not FORMATS[data.format].has_file_per_example:
+    data, features = config.data, config.features.values()
+    if data.on_bad_file is not OnBadFile.SKIP or FORMATS[data.format].has_file_per_example:
+        return
+    if not any(isinstance(f, ImageFeature) and f.origin == "path" for f in features):
         able = enumerate_names((n for n, f in FORMATS.items() if f.has_file_per_example), "and")
         yield Issue(
             "data.on_bad_file",
             f"found 'skip'; of {data.format} data a broken file ends the run, as it holds many "
-            f"rows; skip is for {able}",
+            f"rows; skip is for {able}, and for pictures that a column names (from: path)",
         )
 
 

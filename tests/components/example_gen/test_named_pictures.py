@@ -100,6 +100,22 @@ def test_a_path_within_the_folder_may_be_absolute(folder: Path) -> None:
     assert look(folder) == {"photo", "age", "y"}
 
 
+def test_rows_of_broken_pictures_may_be_left_out(folder: Path, execute: Callable[..., Any]) -> None:
+    """Not those whose file is missing: the table is wrong then, and no file."""
+    (folder / "photos" / "2.png").write_text("name,age")
+    (folder / "photos" / "5.png").write_bytes(b"")
+    options = {"pictures": {"photo": ""}, "on_bad_file": "skip", **TABLE}
+    artifact = execute(folder, **options)
+    ages = [e.features.feature["age"].float_list.value[0] for e in read(artifact)]
+    assert sorted(ages) == [0, 1, 3, 4, 6, 7, 8, 9, 10, 11]
+    (note,) = (note for note in read_notes(artifact).sentences if "broken" in note)
+    assert note.startswith("2 broken pictures are left out (data.on_bad_file: skip): ")
+    assert "photos/5.png (it is empty" in note
+    (folder / "photos" / "4.png").unlink()
+    with pytest.raises(DataError, match=r"4.png in row 6 of .*, and there is no such file"):
+        execute(folder, **options)
+
+
 def test_a_file_that_is_no_picture_is_named_with_its_row(
     folder: Path, execute: Callable[..., Any]
 ) -> None:

@@ -59,6 +59,17 @@ def prepare(
     problem = Problem(settings.target, "y", CLASSES, (AMOUNT, PHOTO))
     learnt = make_split(problem, 1, replicas, shuffle_seed=1)
     data = TrainingData(problem, learnt, make_split(problem, 2, replicas))
+    return open_on(directory, settings, data, replicas, backup_steps)
+
+
+def open_on(
+    directory: Path,
+    settings: TrainerSettings,
+    data: TrainingData,
+    replicas: int = 1,
+    backup_steps: int | None = None,
+) -> TransferJob:
+    """The training on some data; a `TrainingJob` where nothing is frozen."""
     strategy = open_strategy(settings)
     assert strategy.num_replicas_in_sync == replicas
     runtime = Runtime(backup_directory=str(directory / "backup"), backup_steps=backup_steps)

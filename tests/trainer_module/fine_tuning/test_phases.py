@@ -18,6 +18,7 @@ from trainer_module.fine_tuning import features
 from trainer_module.fine_tuning.job import TransferJob
 from trainer_module.loops.backup import Position
 from trainer_module.models.pretrained.model import batch_norms, network_of
+from trainer_module.progress import PROGRESS_LOGGER
 
 TRANSFER = {
     "freeze": True,
@@ -148,10 +149,15 @@ def test_a_killed_training_goes_on_in_its_phase(
 
 @pytest.mark.e2e
 def test_features_that_do_not_fit_are_computed_each_epoch(
-    expected: dict[str, list[float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    expected: dict[str, list[float]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(features, "MEMORY_SHARE", 0.0)
-    job = run(tmp_path)
+    with caplog.at_level("INFO", PROGRESS_LOGGER):
+        job = run(tmp_path)
+    assert "epoch 1 of 3" in caplog.messages, "those of both phases"
     note = "transfer: the network's features are computed in each epoch, as they take 0.1 MB, and"
     assert job.notes[0].startswith(note)
     np.testing.assert_allclose(job.history["loss"], expected["loss"], rtol=1e-5)
@@ -166,6 +172,9 @@ def test_features_are_those_of_the_pictures_in_order(tmp_path: Path) -> None:
     split: Split = job.train
     step = features.make_step(job.phases.pooled, job.strategy)
     kept = features.with_features(split, step, job.strategy)
+    fewer = replace(split, content=split.content.only(np.arange(split.examples) < 5))
+    assert features.with_features(fewer, step, job.strategy).examples == 5
+    assert step.experimental_get_tracing_count() == 1
     pictures = split.content.tensors["photo"]
     found = job.phases.pooled({"photo": pictures})["photo"]
     np.testing.assert_allclose(kept.content.tensors["photo"], found, rtol=1e-5)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from trainer_data import strategy_settings
 
 from trainer_module.errors import TrainingError
 from trainer_module.models import load_builder
@@ -259,7 +260,26 @@ def test_grey_pictures_of_several_columns_share_the_network() -> None:
     assert hidden.kernel.shape == (512 + 512 + 2, 4)
 
 
-def test_batch_normalisation_is_synchronised_on_request() -> None:
-    norms = batch_norms(network_of(build(SMALL, sync_batch_norm=True), SMALL))
-    assert norms
-    assert all(norm.synchronized and not norm.fused for norm in norms)
+def test_synchronised_statistics_are_those_of_the_joined_batch() -> None:
+    """Of two replicas with halves of a batch, as of one with all of it; in the first few layers."""
+
+    def learn(strategy: tf.distribute.Strategy, parts: list[np.ndarray]) -> np.ndarray:
+        tf_keras.utils.set_random_seed(1)
+        with strategy.scope():
+            network = network_of(build(SMALL, sync_batch_norm=True), SMALL)
+            assert all(norm.synchronized for norm in batch_norms(network))
+            norms = batch_norms(network)[:4]
+            network = tf_keras.Model(network.input, norms[-1].output)
+        values = strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+        )
+        tf.function(lambda: strategy.run(lambda x: network(x, training=True), (values,)))()
+        return np.concatenate([[*n.moving_mean.numpy(), *n.moving_variance.numpy()] for n in norms])
+
+    pictures = 255 * pixels(8) * np.linspace(0.1, 1, 8, dtype=np.float32)[:, None, None, None]
+    expected = learn(tf.distribute.get_strategy(), [pictures])
+    for name in ("mirrored", "central_storage"):
+        built = strategy_settings(name).build()
+        assert built.num_replicas_in_sync == 2
+        found = learn(built, [pictures[:4], pictures[4:]])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6, err_msg=name)
