@@ -11,7 +11,8 @@ from pipeline.config.fingerprint import CODE_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
 from trainer_module.models import ZOO
-from trainer_module.settings import ModelSettings, TrainerSettings
+from trainer_module.settings import SETTINGS_KEY, ModelSettings, TrainerSettings
+from trainer_module.settings.tune import TUNE_KEY
 
 _CODE = (
     "trainer_module",
@@ -42,7 +43,23 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
     settings = config.trainer_settings
-    return _custom_config(settings, settings.own_code.values())
+    if config.tune is None:
+        return _custom_config(settings, settings.own_code.values())
+    # What the search finds is put in where it was left out.
+    told = _custom_config(settings, settings.own_code.values())
+    return {**told, SETTINGS_KEY: config.given_settings}
+
+
+def tuner_config(config: PipelineConfig) -> dict[str, object]:
+    """What Tuner is told."""
+    assert config.tune is not None  # noqa: S101 - else there is no Tuner
+    settings = config.trainer_settings
+    files = [*(ROOT / path for path in (*_CODE, "components/tuner")), *_weights(settings)]
+    return {
+        SETTINGS_KEY: config.given_settings,
+        TUNE_KEY: config.tune.model_dump(mode="json", exclude_unset=True),
+        CODE_KEY: code_fingerprint(files, settings.own_code.values()),
+    }
 
 
 def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ()) -> None:

@@ -28,10 +28,10 @@ from components.resolvers.spans import (
 )
 from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
-from pipeline.cache_keys import add_code, trainer_config, transform_config
+from pipeline.cache_keys import add_code, trainer_config, transform_config, tuner_config
 from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
-from pipeline.config.settings import EVAL_SPLIT
+from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
 from pipeline.ingestion import make_example_gen
@@ -46,6 +46,8 @@ DEFAULT_BEAM_ARGS = (
 )
 """Beam in this process. DirectRunner would try to download another runner for every pipeline, and
 without the name of an image, which nothing here uses, TFX would package its sources for workers."""
+
+_AFTER_TUNER = (ComponentId.TRAINER.value, ComponentId.EVALUATOR.value, ComponentId.PUSHER.value)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,12 @@ def create_pipeline(
         warm_start = _resolve_warm_start(window)
         components.append(warm_start)
 
+    # Searches for better settings, on a part of what is learnt from.
+    tuner = None
+    if config.tune is not None:
+        tuner = _create_tuner(config, transform, schema)
+        components.append(tuner)
+
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
         run_fn=config.train.run_fn or RUN_FN,
@@ -115,6 +123,7 @@ def create_pipeline(
         base_model=warm_start.outputs["model"] if warm_start else None,
         train_args=trainer_pb2.TrainArgs(splits=["train"]),
         eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
         custom_config=trainer_config(config),
         custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
     ).with_id(ComponentId.TRAINER.value)
@@ -162,6 +171,13 @@ def create_pipeline(
         custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
     ).with_id(ComponentId.PUSHER.value)
     return _pipeline(context, [*components, transform, trainer, baseline, evaluator, pusher])
+
+
+def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
+    """The components as far as the search for better values, which the config asks for."""
+    whole = create_pipeline(context, spans)
+    later = {*_AFTER_TUNER, ResolverId.BASELINE.value}
+    return _pipeline(context, [c for c in whole.components if c.id not in later])
 
 
 def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
@@ -249,6 +265,23 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
     return _Data(present, example_gen, examples, schema, example_validator)
+
+
+def _create_tuner(
+    config: PipelineConfig, transform: base_node.BaseNode, schema: types.BaseChannel
+) -> base_node.BaseNode:
+    # It imports what runs without a search do without.
+    from components.tuner.component import Tuner
+
+    others = [split for split in config.data.splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
+    return Tuner(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema,
+        train_split=TRAIN_SPLIT,
+        judged_split=others[0] if others else TRAIN_SPLIT,
+        custom_config=tuner_config(config),
+    ).with_id(ComponentId.TUNER.value)
 
 
 def _resolve_window(spans: Spans, example_gen: base_node.BaseNode) -> Resolver:

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from pipeline.config.key_descriptions import describe_keys
-from pipeline.config.schedule import show_duration
 from pipeline.config.settings import PipelineConfig
+from trainer_module.settings.durations import show_duration
 from trainer_module.tasks import TASKS, task_class
 
 
