@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -161,8 +162,10 @@ class Study:
         if math.isfinite(value) and epoch not in self._known(number).intermediate_values:
             trial.report(value, epoch)
         tune = self._plan.tune
-        prunes = tune.prune or tune.algorithm is Algorithm.HYPERBAND
-        return prunes and number >= len(self._starts) and trial.should_prune()
+        if not tune.prune and tune.algorithm is not Algorithm.HYPERBAND:
+            return False
+        # The others are compared with what the config is by itself, too, which is not given up.
+        return trial.should_prune() and number >= len(self._starts)
 
     def finish(self, number: int, result: TrialResult) -> None:
         """Notes how a trial has ended."""
@@ -225,7 +228,10 @@ class Study:
                 constant_liar=tune.parallel > 1,
             )
         if number < len(self._starts) and (kind := self._starts[number]):
-            return optuna.samplers.PartialFixedSampler({KIND: json.dumps(kind)}, sampler)
+            with warnings.catch_warnings():
+                # Experimental since 2020.
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return optuna.samplers.PartialFixedSampler({KIND: json.dumps(kind)}, sampler)
         return sampler
 
 

@@ -96,6 +96,9 @@ def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
     members = value.get("anyOf") or value.get("oneOf")
     if members:
         return " or ".join(_kind(member, schema) for member in members)
+    if "prefixItems" in value:
+        kinds = [_kind(item, schema) for item in value["prefixItems"]]
+        return f"[{', '.join(kinds)}]"
     if value.get("type") == "array":
         return f"list of {_kind(value['items'], schema)}"
     if isinstance(value.get("additionalProperties"), dict):

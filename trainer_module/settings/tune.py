@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, PositiveInt, model_validator
 
@@ -112,7 +112,8 @@ class TuneSettings(Settings):
     """
     objective: str | None = None
     """What the best trial is best at: `val_loss`, or `val_` and a metric that training measures;
-    default: `val_loss`."""
+    default: `val_auc`, of several classes `val_accuracy`, of numbers `val_rmse`, of counts
+    `val_loss`."""
     trials: PositiveInt | None = None
     """How many at most; default: 20 where there is a `space` and no `timeout`."""
     timeout: SomeTime | None = None
@@ -125,9 +126,6 @@ class TuneSettings(Settings):
     parallel: PositiveInt = 1
     """Trials at a time, each in a process of its own; with 1 the same seed gives the same trials.
     """
-    reuse: bool = False
-    """Whether later runs take the best values of an earlier one, until the config changes or the
-    data has drifted."""
 
     @model_validator(mode="after")
     def _auto_has_no_space(self) -> TuneSettings:
@@ -155,8 +153,11 @@ class TuneSettings(Settings):
         return None if self.timeout is None else self.timeout.total_seconds()
 
 
-AnyTune = Annotated[TuneSettings, BeforeValidator(_as_mapping)]
+AnyTune = Annotated[
+    TuneSettings,
+    BeforeValidator(_as_mapping, json_schema_input_type=Literal["auto"] | TuneSettings),
+]
 """`auto`, or a mapping."""
 
-HOW_LONG = ("trials", "timeout", "parallel", "reuse")
+HOW_LONG = ("trials", "timeout", "parallel")
 """Keys of TuneSettings that say when a search ends, not where it looks."""
