@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.cli import kubeflow as commands
 from pipeline.cli.options import ConfigOption, SetOption, find_modules_here, flag, run_app
-from pipeline.config.schedule import SomeTime
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api import recurring
 from pipeline.kubeflow.api.polling import Polling
@@ -26,6 +25,7 @@ from pipeline.kubeflow.cluster_layout import settings_of
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
+from trainer_module.settings.durations import SomeTime
 
 app = typer.Typer(
     name="scopeline-kubeflow",

@@ -114,6 +114,26 @@ def run(
 
 
 @app.command()
+def tune(
+    config: ConfigOption = DEFAULT_CONFIG,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    verbose: VerboseOption = False,
+) -> None:
+    """Search for better values of `model` and `train`, and print the lines for the YAML.
+
+    Runs the pipeline as far as the search, which goes on where it was interrupted; `run` then
+    trains with what was found. Without a section `tune` it searches by itself for 10 minutes. Exit
+    code: 0 done, 1 the search failed, 2 the config or the data is unusable.
+    """
+    settings = _load(config, overrides)
+    if settings.tune is None:
+        settings = _load(config, [*overrides, "tune=auto"])
+    request = RunRequest(search_only=True)
+    raise typer.Exit(run_pipeline(settings, output, verbose, request))
+
+
+@app.command()
 def plan(
     config: ConfigOption = DEFAULT_CONFIG,
     overrides: SetOption = [],  # noqa: B006

@@ -25,6 +25,7 @@ INSTALL_REQUIRES = [
     "kfp-kubernetes>=2.16,<2.17",
     "kubernetes>=26,<36",
     "numpy>=1.26,<3",
+    "optuna>=5,<6",
     "pillow>=10.1,<13",
     "psutil>=5.9,<8",
     "pyarrow>=14,<25",

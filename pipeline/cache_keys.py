@@ -12,7 +12,8 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.own_modules import ROOT
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.models import ZOO
-from trainer_module.settings import ModelSettings, TextFeature, TrainerSettings
+from trainer_module.settings import SETTINGS_KEY, ModelSettings, TextFeature, TrainerSettings
+from trainer_module.settings.tune import TUNE_KEY
 
 _CODE = (
     "trainer_module",
@@ -45,7 +46,20 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
     settings = config.trainer_settings
-    return _custom_config(settings, settings.own_code.values(), _weights(settings))
+    told = _custom_config(settings, settings.own_code.values(), _weights(settings))
+    # What the search finds is put in where it was left out.
+    return told if config.tune is None else {**told, SETTINGS_KEY: config.given_settings}
+
+
+def tuner_config(config: PipelineConfig) -> dict[str, object]:
+    """What Tuner is told."""
+    assert config.tune is not None  # noqa: S101 - else there is no Tuner
+    settings = config.trainer_settings
+    told = _custom_config(
+        settings, settings.own_code.values(), _weights(settings), (*_CODE, "components/tuner")
+    )
+    tune = config.tune.model_dump(mode="json", exclude_unset=True)
+    return {**told, SETTINGS_KEY: config.given_settings, TUNE_KEY: tune}
 
 
 def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ()) -> None:
@@ -62,12 +76,15 @@ def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ())
 
 
 def _custom_config(
-    settings: TrainerSettings, import_paths: Iterable[str], files: Iterable[Path]
+    settings: TrainerSettings,
+    import_paths: Iterable[str],
+    files: Iterable[Path],
+    code: Iterable[str] = _CODE,
 ) -> dict[str, object]:
-    code = code_fingerprint((ROOT / path for path in _CODE), import_paths)
+    ours = code_fingerprint((ROOT / path for path in code), import_paths)
     read = [*files]
     told = {FILES_KEY: code_fingerprint(read)} if read else {}
-    return {**settings.to_custom_config(), CODE_KEY: code, **told}
+    return {**settings.to_custom_config(), CODE_KEY: ours, **told}
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:

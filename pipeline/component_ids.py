@@ -13,9 +13,15 @@ class ComponentId(StrEnum):
     SCHEMA_GEN = "SchemaGen"
     EXAMPLE_VALIDATOR = "ExampleValidator"
     TRANSFORM = "Transform"
+    TUNER = "Tuner"
+    """Where the config searches for better values."""
     TRAINER = "Trainer"
     EVALUATOR = "Evaluator"
     PUSHER = "Pusher"
+
+
+TRAINING = (ComponentId.TUNER, ComponentId.TRAINER)
+"""Those that train models, in processes of their own."""
 
 
 class ResolverId(StrEnum):

@@ -16,25 +16,22 @@ from components.column_types.transform import Transform
 from components.evaluator.component import Evaluator
 from components.example_validator.component import ExampleValidator
 from components.pusher.executor import AtomicPushExecutor
-from components.resolvers.models import (
-    CANDIDATE_KEY,
-    LatestOtherBlessedModelStrategy,
-    WarmStartModelStrategy,
-)
-from components.resolvers.spans import (
-    OlderAnalyzerCacheStrategy,
-    SpanWindowStrategy,
-    StatisticsOfSpanStrategy,
-)
+from components.resolvers.models import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
 from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
-from pipeline.cache_keys import add_code, trainer_config, transform_config
+from pipeline.cache_keys import add_code, trainer_config, transform_config, tuner_config
 from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
-from pipeline.config.settings import EVAL_SPLIT
+from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
 from pipeline.ingestion import make_example_gen
+from pipeline.resolving import (
+    resolve_analyzer_cache,
+    resolve_statistics,
+    resolve_warm_start,
+    resolve_window,
+)
 from pipeline.run_context import RunContext
 from trainer_module.settings import IgnoredFeature, ImageFeature
 
@@ -73,38 +70,20 @@ def create_pipeline(
       baseline_strategy: how the model to beat is found.
     """
     config = context.config
-    data = _create_data_components(context, spans)
-    examples, schema = data.examples, data.schema
-    components = list(data.components)
-    window, analyzer_cache = examples, None
-    if spans is not None:
-        # All spans of the window; what Transform found in those that it has seen before.
-        window_resolver = _resolve_window(spans, data.example_gen)
-        window = window_resolver.outputs["examples"]
-        cache_resolver = _resolve_analyzer_cache(window)
-        analyzer_cache = cache_resolver.outputs["analyzer_cache"]
-        components += [window_resolver, cache_resolver]
-
-    # Turns columns into model inputs, by a graph that serving uses as well.
-    transform = Transform(
-        examples=window,
-        schema=schema,
-        preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
-        custom_config=transform_config(config),
-        # Statistics of what goes in and comes out would double its time; the cache costs more than
-        # it saves where no span comes up again.
-        disable_statistics=True,
-        disable_analyzer_cache=analyzer_cache is None,
-        analyzer_cache=analyzer_cache,
-    ).with_id(ComponentId.TRANSFORM.value)
-    # Where components run side by side, too.
-    transform.add_upstream_node(data.validator)
+    inputs = _create_inputs(context, spans)
+    transform, examples, schema = inputs.transform, inputs.examples, inputs.schema
+    components = list(inputs.components)
 
     # Finds the model whose weights training begins with.
     warm_start = None
     if config.schedule_or_default.warm_start:
-        warm_start = _resolve_warm_start(window)
+        warm_start = resolve_warm_start(inputs.window)
         components.append(warm_start)
+
+    # Searches for better settings, on a part of what is learnt from.
+    tuner = None
+    if config.tune is not None:
+        tuner = _create_tuner(config, transform, schema)
 
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
@@ -115,6 +94,7 @@ def create_pipeline(
         base_model=warm_start.outputs["model"] if warm_start else None,
         train_args=trainer_pb2.TrainArgs(splits=["train"]),
         eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
         custom_config=trainer_config(config),
         custom_executor_spec=executor_spec.ExecutorClassSpec(ClusterTrainerExecutor),
     ).with_id(ComponentId.TRAINER.value)
@@ -161,12 +141,67 @@ def create_pipeline(
         ),
         custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
     ).with_id(ComponentId.PUSHER.value)
-    return _pipeline(context, [*components, transform, trainer, baseline, evaluator, pusher])
+    searched = [tuner] if tuner else []
+    return _pipeline(
+        context, [*components, transform, *searched, trainer, baseline, evaluator, pusher]
+    )
+
+
+def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
+    """The components as far as the search for better settings, which the config asks for."""
+    inputs = _create_inputs(context, spans)
+    tuner = _create_tuner(context.config, inputs.transform, inputs.schema)
+    return _pipeline(context, [*inputs.components, inputs.transform, tuner])
 
 
 def create_ingestion(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
     """The components that read, count and check one span, or the data, and no more."""
     return _pipeline(context, _create_data_components(context, spans).components)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a training is given, and the components that make it."""
+
+    components: list[base_node.BaseNode]
+    """Those before Transform."""
+    transform: base_node.BaseNode
+    window: types.BaseChannel
+    """The examples that are learnt from, as they are read."""
+    examples: types.BaseChannel
+    """The newest ones."""
+    schema: types.BaseChannel
+
+
+def _create_inputs(context: RunContext, spans: Spans | None) -> _Inputs:
+    config = context.config
+    data = _create_data_components(context, spans)
+    examples, schema = data.examples, data.schema
+    components = list(data.components)
+    window, analyzer_cache = examples, None
+    if spans is not None:
+        # All spans of the window; what Transform found in those that it has seen before.
+        window_resolver = resolve_window(spans.window, data.example_gen)
+        window = window_resolver.outputs["examples"]
+        cache_resolver = resolve_analyzer_cache(window)
+        analyzer_cache = cache_resolver.outputs["analyzer_cache"]
+        components += [window_resolver, cache_resolver]
+
+    # Turns columns into model inputs, by a graph that serving uses as well.
+    transform = Transform(
+        examples=window,
+        schema=schema,
+        preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
+        custom_config=transform_config(config),
+        # Statistics of what goes in and comes out would double its time; the cache costs more than
+        # it saves where no span comes up again.
+        disable_statistics=True,
+        disable_analyzer_cache=analyzer_cache is None,
+        analyzer_cache=analyzer_cache,
+    ).with_id(ComponentId.TRANSFORM.value)
+    # Where components run side by side, too.
+    transform.add_upstream_node(data.validator)
+    return _Inputs(components, transform, window, examples, schema)
 
 
 @dataclass(frozen=True)
@@ -220,7 +255,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     # Finds what the data looked like before.
     previous, compared_with = None, ""
     if spans is not None and spans.compared_with is not None and config.drift.columns:
-        previous = _resolve_statistics(spans.compared_with, example_gen, statistics_gen)
+        previous = resolve_statistics(spans.compared_with, example_gen, statistics_gen)
         compared_with = f"span {show_span(spans.compared_with, is_dated(config.data))}"
 
     # Compares; stops the run before a model learns from broken data.
@@ -251,48 +286,21 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     return _Data(present, example_gen, examples, schema, example_validator)
 
 
-def _resolve_window(spans: Spans, example_gen: base_node.BaseNode) -> Resolver:
-    resolver = Resolver(
-        strategy_class=SpanWindowStrategy,
-        config={"spans": list(spans.window)},
-        examples=types.Channel(
-            type=standard_artifacts.Examples, producer_component_id=example_gen.id
-        ),
-    ).with_id(ResolverId.WINDOW.value)
-    resolver.add_upstream_node(example_gen)
-    return resolver
+def _create_tuner(
+    config: PipelineConfig, transform: base_node.BaseNode, schema: types.BaseChannel
+) -> base_node.BaseNode:
+    # It imports what runs without a search do without.
+    from components.tuner.component import Tuner
 
-
-def _resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
-    return Resolver(
-        strategy_class=OlderAnalyzerCacheStrategy,
-        examples=window,
-        analyzer_cache=types.Channel(type=standard_artifacts.TransformCache),
-    ).with_id(ResolverId.ANALYZER_CACHE.value)
-
-
-def _resolve_statistics(
-    span: int, example_gen: base_node.BaseNode, statistics_gen: base_node.BaseNode
-) -> Resolver:
-    return Resolver(
-        strategy_class=StatisticsOfSpanStrategy,
-        config={"span": span},
-        examples=types.Channel(
-            type=standard_artifacts.Examples, producer_component_id=example_gen.id
-        ),
-        statistics=types.Channel(
-            type=standard_artifacts.ExampleStatistics, producer_component_id=statistics_gen.id
-        ),
-    ).with_id(ResolverId.PREVIOUS_STATISTICS.value)
-
-
-def _resolve_warm_start(window: types.BaseChannel) -> Resolver:
-    return Resolver(
-        strategy_class=WarmStartModelStrategy,
-        examples=window,
-        model=types.Channel(type=standard_artifacts.Model),
-        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id(ResolverId.WARM_START.value)
+    others = [split for split in config.data.splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
+    return Tuner(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=schema,
+        train_split=TRAIN_SPLIT,
+        judged_split=others[0] if others else TRAIN_SPLIT,
+        custom_config=tuner_config(config),
+    ).with_id(ComponentId.TUNER.value)
 
 
 def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:

@@ -29,6 +29,8 @@ class RunRequest:
     """The span that the window ends at, a date or a number; default: the newest."""
     validate_only: bool = False
     """Whether to read and check the newest span, and go no further."""
+    search_only: bool = False
+    """Whether to search for better values, and train nothing with them."""
     through_name: str = "--through"
     """What `through` was given as, for messages."""
 

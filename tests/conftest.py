@@ -54,6 +54,7 @@ LONG = (
     "test_preprocessing",
     "test_registries",
     "test_schedule_processes",
+    "test_study",
     "test_supervisor",
     "test_tabular",
     "test_trainer",

@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -134,10 +135,21 @@ def open_job(
     strategy: tf.distribute.Strategy,
     data: TrainingData,
     prefix: str = "",
+    watchers: Sequence[tf_keras.callbacks.Callback] = (),
 ) -> Job:
-    """The training of the model that the settings name; `prefix` begins what it says of itself."""
+    """The training of the model that the settings name.
+
+    Args:
+      fn_args: as of `run_fn`.
+      settings: of the model and its training.
+      runtime: of this process.
+      strategy: that the model is trained under.
+      data: what is to be learnt, and the examples.
+      prefix: begins what it says of itself.
+      watchers: callbacks that see each epoch of a network; what is grown has none.
+    """
     if not is_grown(settings.model.kind):
-        return make_job(fn_args, settings, runtime, strategy, data, prefix)
+        return make_job(fn_args, settings, runtime, strategy, data, prefix, watchers)
     from trainer_module.trees.job import ForestJob
 
     directory = fn_args.model_run_dir
@@ -153,6 +165,7 @@ def make_job(
     strategy: tf.distribute.Strategy,
     data: TrainingData,
     prefix: str = "",
+    watchers: Sequence[tf_keras.callbacks.Callback] = (),
 ) -> TrainingJob:
     """The network in the state of its latest backup, or with the base model's weights, if any.
 
@@ -194,7 +207,7 @@ def make_job(
         runtime.backup_steps,
         runtime.writes_backup,
         f"{prefix}epoch",
-        make_callbacks(settings),
+        [*make_callbacks(settings), *watchers],
         phases.patient_from if phases else 0,
     )
     start = phases.begin(backup, data.train, data.evaluation) if phases else backup.restore(model)

@@ -23,6 +23,7 @@ from components.trainer.backups import (
     remove_backup,
     steps_key,
 )
+from components.trainer.best_values import add_best
 from components.trainer.cluster.failures import StartTimeoutError
 from components.trainer.cluster.launcher import Launcher, TaskSpec
 from components.trainer.cluster.local.fork_server import current_server
@@ -76,7 +77,7 @@ class ClusterTrainerExecutor(GenericExecutor):
           TrainingError: there is no model at the end, or a process did not start in time.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        exec_properties = add_choices(input_dict, exec_properties)
+        exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
         fn_args = self._GetFnArgs(input_dict, output_dict, exec_properties)
         options = TrainerOptions.from_environment()
         backup = backup_directory(

@@ -29,7 +29,6 @@ from pipeline.cli.options import (
 from pipeline.cli.tables import plain_table, wide_console
 from pipeline.clock import system_clock
 from pipeline.config.loading import load_config
-from pipeline.config.schedule import show_duration
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
@@ -40,6 +39,7 @@ from pipeline.schedule.process_lock import is_held
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.versions.hold import read_hold
 from trainer_module.errors import ConfigError
+from trainer_module.settings.durations import show_duration
 
 NEXT_FIRINGS = 3
 """How many firings to come are shown of each pipeline."""

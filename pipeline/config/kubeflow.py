@@ -17,8 +17,8 @@ from components.trainer.cluster.kubernetes.pod_settings import (
     VariableName,
     Volume,
 )
-from pipeline.config.schedule import SomeTime
 from trainer_module.settings import Settings
+from trainer_module.settings.durations import SomeTime
 
 DEFAULT_RESOURCES = "default"
 """The key of `resources` for whatever has no key of its own."""

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from pipeline.config.key_descriptions import describe_keys
-from pipeline.config.schedule import show_duration
 from pipeline.config.settings import PipelineConfig
+from trainer_module.settings.durations import show_duration
 from trainer_module.tasks import TASKS, task_class
 
 
@@ -96,6 +96,9 @@ def _kind(value: dict[str, Any], schema: dict[str, Any]) -> str:
     members = value.get("anyOf") or value.get("oneOf")
     if members:
         return " or ".join(_kind(member, schema) for member in members)
+    if "prefixItems" in value:
+        kinds = [_kind(item, schema) for item in value["prefixItems"]]
+        return f"[{', '.join(kinds)}]"
     if value.get("type") == "array":
         return f"list of {_kind(value['items'], schema)}"
     if isinstance(value.get("additionalProperties"), dict):

@@ -3,76 +3,28 @@
 from __future__ import annotations
 
 import difflib
-import re
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     NonNegativeInt,
-    PlainSerializer,
     PositiveInt,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from trainer_module.settings import Settings
+from trainer_module.settings.durations import Duration, SomeTime
 
 CRON_FIELDS = 5
 CRON_HELP = (
     "right are five: minute, hour, day of month, month and day of week, such as `0 3 * * *` for "
     "3 o'clock every night"
 )
-
-_LONGEST = timedelta(days=366)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _parse_duration(value: Any) -> timedelta:
-    found = re.fullmatch(r"(\d+)\s*([smhd])", str(value))
-    if isinstance(value, timedelta):
-        return value
-    if found is None:
-        raise ValueError("a duration is a whole number with a unit, such as 30s, 5m, 4h or 1d")
-    if int(found[1]) > _LONGEST.total_seconds():
-        raise ValueError(f"a duration is at most {show_duration(_LONGEST)}")
-    duration = timedelta(**{_UNITS[found[2]]: int(found[1])})
-    if duration > _LONGEST:
-        raise ValueError(f"a duration is at most {show_duration(_LONGEST)}")
-    return duration
-
-
-def _is_some(value: timedelta) -> timedelta:
-    if not value:
-        raise ValueError("it has to be at least 1s")
-    return value
-
-
-def show_duration(value: timedelta) -> str:
-    """A duration as a config writes it: `5m`."""
-    seconds = int(value.total_seconds())
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_parse_duration),
-    PlainSerializer(show_duration, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": r"^\d+\s*[smhd]$"}),
-]
-
-
-SomeTime = Annotated[Duration, AfterValidator(_is_some)]
-"""A duration that is not zero."""
 
 
 class MissingSpan(StrEnum):

@@ -15,7 +15,7 @@ from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
-from pipeline.config.schedule import DriftSettings, ScheduleSettings, SomeTime
+from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     CrossValidation,
@@ -27,6 +27,9 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.durations import SomeTime
+from trainer_module.settings.train import NOT_IN_CACHE_KEY
+from trainer_module.settings.tune import AnyTune
 
 TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
@@ -256,6 +259,8 @@ class PipelineConfig(Settings):
     curated schema's bounds stops the run."""
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
+    tune: AnyTune | None = None
+    """Search for better values of `model` and `train` before the training; default: no search."""
     evaluate: EvaluateSettings = EvaluateSettings()
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
@@ -287,6 +292,23 @@ class PipelineConfig(Settings):
         """Import paths of the user's code, by the key that names each."""
         preprocessing = {"preprocessing": self.preprocessing} if self.preprocessing else {}
         return preprocessing | self.trainer_settings.own_code | self.evaluate.own_code
+
+    @property
+    def given_settings(self) -> dict[str, Any]:
+        """The same part without what the file leaves out, which follows from the model's kind."""
+
+        def dump(section: Settings, **excluded: Any) -> dict[str, Any]:
+            return section.model_dump(mode="json", exclude_unset=True, **excluded)
+
+        return {
+            "label": self.data.label,
+            "weight": self.data.weight,
+            "task": dump(self.target),
+            "features": {name: dump(feature) for name, feature in self.features.items()},
+            "model": dump(self.model),
+            "train": dump(self.train, exclude=NOT_IN_CACHE_KEY),
+            "evaluate": {"folds": self.evaluate.folds},
+        }
 
     @property
     def trainer_settings(self) -> TrainerSettings:

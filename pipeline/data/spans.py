@@ -16,13 +16,14 @@ from pathlib import Path
 
 from components.example_gen.paths import is_remote
 from pipeline.clock import is_future
-from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings, show_duration
+from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
 from pipeline.data.location import DataLocation
 from pipeline.data.rows import are_empty
 from pipeline.data.span_files import File, keyed, list_empty_folders, list_files, span_folder
 from trainer_module.errors import DataError
+from trainer_module.settings.durations import show_duration
 
 _SHOWN = 5
 """So many spans are named in a message."""

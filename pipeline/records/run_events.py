@@ -19,7 +19,7 @@ from pipeline.records.span_records import SpanRecords
 from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
 ENDED_WELL = (
-    *(Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED),
+    *(Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED, Status.TUNED),
     *(Status.HELD, Status.WAITS),
 )
 

@@ -37,6 +37,8 @@ class Status(StrEnum):
     PUSHED = "pushed"
     VALIDATED = "validated"
     """The data was read and checked; no more was asked for."""
+    TUNED = "tuned"
+    """Better values were searched for; no more was asked for."""
     NOT_BLESSED = "not_blessed"
     HELD = "held"
     """The model was blessed; a hold kept it from being pushed."""
@@ -52,6 +54,7 @@ class Status(StrEnum):
         return {
             Status.PUSHED: EXIT_PUSHED,
             Status.VALIDATED: EXIT_PUSHED,
+            Status.TUNED: EXIT_PUSHED,
             Status.NOT_BLESSED: EXIT_NOT_BLESSED,
             Status.HELD: EXIT_NOT_PUSHED,
             Status.WAITS: EXIT_NOT_PUSHED,
@@ -159,6 +162,8 @@ class RunSummary(BaseModel):
     anomalies: list[str] = []
     drift: list[str] = []
     notes: list[str] = []
+    tuning: dict[str, Any] = {}
+    """What the search found: `values` of the best trial, and all `trials`, the best first."""
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}

@@ -17,4 +17,6 @@ def trainings(event_log: EventLog, newest: int | None = None) -> list[LoggedEven
       Their events, oldest first.
     """
     ends = event_log.events(EventKind.FINISHED, newest=newest)
-    return [event for event in ends if event.details["status"] != Status.VALIDATED]
+    return [
+        event for event in ends if event.details["status"] not in (Status.VALIDATED, Status.TUNED)
+    ]

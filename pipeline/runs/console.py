@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from pipeline.records.summary import RunSummary, State, Status
+from pipeline.runs.trials import describe_trial, show_values, trials_table
 
 QUIET_SECONDS = 20
 """Where there is no terminal to draw a bar in, progress is a line at most this often."""
@@ -82,6 +83,10 @@ class RunConsole(logging.Handler):
         if getattr(record, "notice", False):
             self._terminal.print(f"  {self._component:<16}  {escape(record.getMessage())}")
             return
+        if (trial := getattr(record, "trial", None)) is not None:
+            # Above the bar, where there is one.
+            self._terminal.print(f"  {self._component:<16}  {escape(describe_trial(trial))}")
+            return
         done, total = getattr(record, "done", None), getattr(record, "total", None)
         detail = f"{record.getMessage()}  {getattr(record, 'detail', '')}".rstrip()
         if self._bar is not None:
@@ -110,6 +115,9 @@ class RunConsole(logging.Handler):
     def conclude(self, summary: RunSummary, hints: list[str]) -> None:
         """Shows the metrics, the decision, where the model went, and what to look at next."""
         self.stop()
+        if summary.tuning:
+            self._terminal.print()
+            self._terminal.print(trials_table(summary.tuning))
         if summary.metrics:
             self._terminal.print()
             self._terminal.print(_metrics_table(summary))
@@ -196,6 +204,9 @@ def _decision(summary: RunSummary) -> str:
         return f"[green]blessed[/green]: {reason}\n[green]pushed[/green] to {pushed}"
     if summary.status is Status.VALIDATED:
         return "[green]validated[/green]: the data was read and checked"
+    if summary.status is Status.TUNED:
+        lines = escape(show_values(summary.tuning["values"]))
+        return f"[green]tuned[/green]; a run trains with these, and so does this config:\n{lines}"
     if summary.waiting is not None and summary.error is None:
         waits = f"as version {summary.waiting.version}: {escape(summary.waiting.reason)}"
         return f"[green]blessed[/green]: {reason}\n[yellow]not pushed[/yellow], {waits}"

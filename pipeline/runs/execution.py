@@ -12,7 +12,7 @@ from components.example_validator.verdict import ACCEPT
 from components.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
-from pipeline.graph import create_ingestion, create_pipeline
+from pipeline.graph import create_ingestion, create_pipeline, create_search
 from pipeline.layout import Layout, RunLayout
 from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
@@ -104,7 +104,8 @@ def _run_components(
         spans = make_spans(usable, config, event_log)
         if not request.validate_only:
             observer.summary.notes += left_out(window, usable, event_log)
-    create = create_ingestion if request.validate_only else create_pipeline
+    create = create_search if request.search_only else create_pipeline
+    create = create_ingestion if request.validate_only else create
     # Without arguments Beam works in this process, and programs of others are left alone.
     with shared_module_path() if config.beam.args else nullcontext():
         gate = PushGate(context, results, observer.summary)

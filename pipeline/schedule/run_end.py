@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 
-from pipeline.config.schedule import show_duration
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -20,6 +19,7 @@ from pipeline.records.notify import notify
 from pipeline.schedule.decisions.decision import is_run_under_way
 from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.run_process import ProcessResult
+from trainer_module.settings.durations import show_duration
 
 
 def settle_run(

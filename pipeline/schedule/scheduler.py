@@ -19,7 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from pipeline.clock import system_clock
-from pipeline.config.schedule import ScheduleSettings, show_duration
+from pipeline.config.schedule import ScheduleSettings
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
 from pipeline.layout import Layout
 from pipeline.own_modules import LOCAL_RUNNER
@@ -30,6 +30,7 @@ from pipeline.schedule.health import Health
 from pipeline.schedule.process_lock import only_scheduler
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
+from trainer_module.settings.durations import show_duration
 
 _POLL_SECONDS = 0.2
 """How often a scheduler that waits checks whether it is to stop, and whether the clock was set."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from pipeline.clock import is_future
-from pipeline.config.schedule import show_duration
 from pipeline.config.settings import Occasion, PipelineConfig
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
 from pipeline.schedule.cron import show_time
+from trainer_module.settings.durations import show_duration
 
 _REASONS = (
     EventKind.FAILED,

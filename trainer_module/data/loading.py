@@ -33,14 +33,27 @@ class TrainingData:
     evaluation: Split
 
 
+Known = dict[Any, tuple[Reader, Content]]
+"""What has been read, by its files and tensors: the trials of a search read the same again."""
+
+
 def load_data(
     fn_args: Any,
     tft_output: tft.TFTransformOutput,
     settings: TrainerSettings,
     strategy: tf.distribute.Strategy,
     workers: int,
+    known: Known | None = None,
 ) -> TrainingData:
     """The train split, shuffled every epoch, and the eval split, in order.
+
+    Args:
+      fn_args: TFX's FnArgs, or an object with the same attributes.
+      tft_output: what Transform gave.
+      settings: of the model and its training.
+      strategy: whose replicas share each step.
+      workers: processes that read the same files.
+      known: what need not be read again; grows.
 
     Raises:
       TrainingError: if a split has nothing to learn from.
@@ -55,7 +68,15 @@ def load_data(
 
     replicas = strategy.num_replicas_in_sync
 
+    known = {} if known is None else known
+
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
+        key = (*files, *sorted(spec))
+        if key not in known:
+            known[key] = read_anew(name, files)
+        return known[key]
+
+    def read_anew(name: str, files: list[str]) -> tuple[Reader, Content]:
         reader = Reader(files, spec, problem)
         content = reader.read(name, processes=workers)
         if in_step > 1 and not agree(strategy, content.tensors is not None):

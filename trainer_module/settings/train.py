@@ -28,6 +28,9 @@ NOT_IN_CACHE_KEY: dict[str, Any] = {
 }
 """Keys of TrainSettings that say how a training is looked after, not what comes out of it."""
 
+READ_WITHOUT_STEPS = ("class_weights", "early_stopping", "retries", "run_fn", "seed", "strategy")
+"""Keys of TrainSettings that mean something where nothing is trained in steps, as with trees."""
+
 
 class Loop(StrEnum):
     """Who runs the steps."""

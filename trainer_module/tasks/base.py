@@ -63,6 +63,13 @@ class BaseTask(Settings):
     """Tasks for labels that are not what it needs."""
     needs_activation: ClassVar[bool] = False
     """Whether a model's output cannot be any number."""
+    shown_metrics: ClassVar[tuple[str, ...]] = ()
+    """The names of what `make_metrics` makes, the one that says most first."""
+
+    @property
+    def usual_objective(self) -> str:
+        """What a search for better settings looks for, as the history of a training has it."""
+        return f"val_{self.shown_metrics[0]}"
 
     @property
     def needs(self) -> str:

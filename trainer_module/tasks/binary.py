@@ -22,6 +22,7 @@ class BinaryTask(ClassTask):
 
     kind: Literal["binary"]
     family: ClassVar[Task] = Task.BINARY
+    shown_metrics: ClassVar[tuple[str, ...]] = ("auc", "accuracy")
 
     def metrics(self) -> Mapping[str, Metric]:
         """Of two classes."""

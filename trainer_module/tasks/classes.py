@@ -20,6 +20,7 @@ class ClassTask(BaseTask):
     """Base of the tasks whose label is a class, of which a model gives probabilities."""
 
     needs_activation: ClassVar[bool] = True
+    shown_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
         """The index among the train split's classes: numbers sort as numbers, text bytewise."""

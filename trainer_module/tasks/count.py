@@ -24,6 +24,11 @@ class CountTask(NumberTask):
     needs_activation: ClassVar[bool] = True
 
     @property
+    def usual_objective(self) -> str:
+        """The deviance, but for a constant."""
+        return "val_loss"
+
+    @property
     def needs(self) -> str:
         """What can be counted."""
         return "a whole number that is not negative"

@@ -29,6 +29,7 @@ class NumberTask(BaseTask):
     """Base of the tasks whose label is a number."""
 
     family: ClassVar[Task] = Task.REGRESSION
+    shown_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")
     otherwise: ClassVar[str] = "binary or multiclass"
 
     @property

@@ -22,6 +22,7 @@ from pipeline.config.rules.model import MODEL_RULES
 from pipeline.config.rules.schedule import SCHEDULE_RULES
 from pipeline.config.rules.train import TRAIN_RULES
 from pipeline.config.rules.transfer import TRANSFER_RULES, weights_are_a_file_of_weights
+from pipeline.config.rules.tune import TUNE_RULES
 from pipeline.config.settings import PipelineConfig
 
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     *AUGMENT_RULES,
     *EVALUATE_RULES,
     *SCHEDULE_RULES,
+    *TUNE_RULES,
 )
 """Every rule, in the order in which problems are reported."""
 LOOK_AT_FILES = (

@@ -10,6 +10,7 @@ from trainer_module.errors import enumerate_names
 from trainer_module.models import is_grown
 from trainer_module.settings import EarlyStopping, Precision, Strategy, Task, TrainSettings
 from trainer_module.settings.loss import LOSSES, losses_for
+from trainer_module.settings.train import READ_WITHOUT_STEPS
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
 
@@ -123,9 +124,6 @@ def servers_are_backed_up_by_epoch(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
-READ_BY_TREES = ("class_weights", "early_stopping", "retries", "run_fn", "seed", "strategy")
-"""Keys of `train` that mean something where nothing is trained in steps."""
-
 ONE_DEVICE = (Strategy.DEFAULT, Strategy.ONE_DEVICE, Strategy.AUTO)
 """What trees are grown under."""
 
@@ -151,11 +149,11 @@ def trees_take_no_steps(config: PipelineConfig) -> Iterator[Issue]:
     if not _grows(config):
         return
     for key, field in TrainSettings.model_fields.items():
-        if key not in READ_BY_TREES and getattr(config.train, key) != field.default:
+        if key not in READ_WITHOUT_STEPS and getattr(config.train, key) != field.default:
             yield Issue(
                 f"train.{key}",
                 f"{config.model.kind} are not trained in steps, and do not read it; leave it out. "
-                f"They read {enumerate_names(READ_BY_TREES, 'and')}",
+                f"They read {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
             )
     stopping = config.train.early_stopping
     if isinstance(stopping, EarlyStopping) and stopping.min_delta:

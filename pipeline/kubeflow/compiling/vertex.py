@@ -22,7 +22,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 )
 
 from components.trainer.cluster.kubernetes.pod_settings import Resources
-from pipeline.component_ids import ComponentId
+from pipeline.component_ids import TRAINING
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph import create_pipeline
 from pipeline.kubeflow.cluster_layout import cluster_layout, settings_of
@@ -77,7 +77,7 @@ def _complete_specification(spec: dict[str, Any], config: PipelineConfig) -> Non
         task["retryPolicy"] = {"maxRetryCount": kubeflow.retries}
         container = executor["container"]
         variables = kubeflow.environment | (
-            trainer_options(config.train).to_environment() if name == ComponentId.TRAINER else {}
+            trainer_options(config.train).to_environment() if name in TRAINING else {}
         )
         if variables:
             container["env"] = [{"name": k, "value": v} for k, v in sorted(variables.items())]

@@ -9,7 +9,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from components.stopping import check_stop
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
-from pipeline.component_ids import ComponentId
+from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
 from pipeline.kubeflow.compiled import Found, StepReport
@@ -65,7 +65,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
         ) from None
     (node,) = compiled_nodes(single, run_id, connection=context.connection)
     console.started(name)
-    if name == ComponentId.TRAINER:
+    if name in TRAINING:
         scope = "" if record.is_alone else run_id
         for note in prepare_training(record.config.train, _pod_settings(record.config), scope):
             console.write(f"note: {note}")

@@ -21,6 +21,7 @@ from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.schema_reader import read_schema_artifact
+from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
@@ -146,6 +147,12 @@ class ArtifactReader:
             for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
             for sentence in show_findings(read_findings(artifact))
         ]
+
+    def tuning(self) -> dict[str, Any]:
+        """What Tuner found: the best values, and all trials."""
+        for artifact in self.outputs(ComponentId.TUNER, "tuner_results"):
+            return read_leaderboard(artifact.uri)
+        return {}
 
     def training(self) -> dict[str, Any]:
         """What Trainer wrote about its work: strategy, replicas, epochs, history."""

@@ -90,6 +90,7 @@ class SummaryBuilder:
             ComponentId.STATISTICS_GEN: self._read_statistics,
             ComponentId.SCHEMA_GEN: self._read_columns,
             ComponentId.EXAMPLE_VALIDATOR: self._read_anomalies,
+            ComponentId.TUNER: self._read_tuning,
             ComponentId.TRAINER: self._read_training,
             ComponentId.EVALUATOR: self._read_evaluation,
             ComponentId.PUSHER: self._read_push,
@@ -123,6 +124,14 @@ class SummaryBuilder:
         findings = self._reader.column_findings()
         self._summary.notes += findings
         return gist([str(anomaly) for anomaly in anomalies])
+
+    def _read_tuning(self) -> str:
+        tuning = self._summary.tuning = self._reader.tuning()
+        if not tuning:
+            return ""
+        best, count = tuning["trials"][0], len(tuning["trials"])
+        of = "1 trial" if count == 1 else f"{count} trials"
+        return f"{of}; best {tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
 
     def _read_training(self) -> str:
         training = self._summary.training = self._reader.training()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from components.column_types.handing_on import complete
+from components.trainer.best_values import with_best
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.layout import Layout
@@ -43,14 +44,15 @@ def find_last_training(config: PipelineConfig, layout: Layout) -> LastTraining:
         raise ConfigError(f"no training of {config.name} has ended in {layout.root}; run it first.")
     uris = last.uris
     examples = uris["examples"]
+    told = complete(json.loads(last.properties["custom_config"].string_value), uris["schema"][0])
+    if tuned := uris.get("hyperparameters"):
+        told = with_best(told, tuned[0])
     return LastTraining(
         model_run_dir=uris["model_run"][0],
         transform_graph_path=uris["transform_graph"][0],
         train_files=[f"{uri}/Split-{TRAIN_SPLIT}/*" for uri in examples],
         eval_files=[f"{uri}/Split-{EVAL_SPLIT}/*" for uri in examples],
-        custom_config=complete(
-            json.loads(last.properties["custom_config"].string_value), uris["schema"][0]
-        ),
+        custom_config=told,
     )
 
 

@@ -170,6 +170,8 @@ class RunObserver:
                 self.summary.notes.append(note)
 
     def _status(self) -> Status:
+        if self._current == ComponentId.TUNER:
+            return Status.TUNED
         if self._current != ComponentId.PUSHER:
             return Status.VALIDATED
         if self.summary.waiting is not None:

@@ -1,0 +1,53 @@
+"""The values that a search has found to be the best: from Tuner to Trainer."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import types
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY, HYPERPARAMETERS_KEY
+
+from trainer_module.settings import SETTINGS_KEY
+from trainer_module.tuning.space import candidate
+
+BEST_FILE = "best_hyperparameters.txt"
+"""In the artifact of the best values; TFX's own Tuner calls it so."""
+
+VALUES_KEY = "values"
+
+
+def write_best(folder: str, values: Mapping[str, Any]) -> None:
+    """Writes the best values into the folder of their artifact."""
+    with fileio.open(posixpath.join(folder, BEST_FILE), "w") as file:
+        file.write(json.dumps({VALUES_KEY: dict(values)}))
+
+
+def read_best(folder: str) -> dict[str, Any]:
+    """The values in the folder of an artifact, by key."""
+    with fileio.open(posixpath.join(folder, BEST_FILE), "r") as file:
+        return dict(json.loads(file.read())[VALUES_KEY])
+
+
+def add_best(
+    input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The execution properties of a training, with the best values of a search in its settings.
+
+    As they are where nothing was searched for.
+    """
+    if not input_dict.get(HYPERPARAMETERS_KEY):
+        return dict(exec_properties)
+    folder = artifact_utils.get_single_uri(input_dict[HYPERPARAMETERS_KEY])
+    told = with_best(json.loads(exec_properties[CUSTOM_CONFIG_KEY]), folder)
+    return {**exec_properties, CUSTOM_CONFIG_KEY: json.dumps(told)}
+
+
+def with_best(custom_config: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """A `custom_config` with the best values in the folder of an artifact."""
+    changed = candidate(custom_config[SETTINGS_KEY], read_best(folder))
+    return {**custom_config, SETTINGS_KEY: changed}

@@ -1,0 +1,1 @@
+"""The Tuner: searches before the training, by Optuna, in processes that train as Trainer does."""

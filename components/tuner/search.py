@@ -1,0 +1,211 @@
+"""Runs the processes of a search: starts them, watches them, and says how far it has come."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.stopping import deferred
+from components.trainer.cluster.failures import Failure
+from components.trainer.cluster.launcher import ClusterTask, Launcher, RunningTask, TaskSpec
+from components.tuner.records import TrialRecord, TrialState, best_of
+from components.tuner.study import Study
+from components.tuner.worker import HOPELESS
+from trainer_module.errors import TrainingError
+from trainer_module.progress import report_notice, report_search, report_trial
+from trainer_module.settings.durations import show_seconds
+from trainer_module.tuning.plan import SearchPlan
+
+logger = logging.getLogger(__name__)
+
+MODULE = "components.tuner.worker"
+_POLL_SECONDS = 0.05
+
+EARLY_DEATHS = 3
+"""So many processes in a row that end without a trial are no accident."""
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """What the processes of a search are told, and where it is kept."""
+
+    plan: SearchPlan
+    folder: str
+    """Of the study and its trials; the same for a search that goes on after a kill."""
+    arguments: Mapping[str, Any]
+    """The plain values of TFX's FnArgs."""
+    runtime: Mapping[str, Any]
+    has_own_split: bool
+    """Whether candidates are measured on a split of their own, and not on a part of train's."""
+
+
+@dataclass
+class _Member:
+    """A process under way."""
+
+    name: str
+    task: RunningTask
+    has_begun: bool = False
+    """Whether it came to a trial."""
+    is_done: bool = False
+    error: Failure | None = None
+    epochs: dict[int, int] = field(default_factory=dict)
+
+
+class Search:
+    """One search, to its end."""
+
+    def __init__(self, launcher: Launcher, job: SearchJob) -> None:
+        """Opens the study.
+
+        Raises:
+          ConfigError: the study in the folder is of another space.
+        """
+        self._launcher = launcher
+        self._job = job
+        self._tune = job.plan.tune
+        self._objective = job.plan.objective
+        self._study = Study(job.folder, job.plan)
+        self._members: list[_Member] = []
+        self._started = 0
+        self._early_deaths = 0
+        self._told: set[int] = set()
+        self._deadline: float | None = None
+
+    def run(self) -> list[TrialRecord]:
+        """Runs trials until there are enough, or the time is over; no process is left then.
+
+        Returns:
+          All trials, with those of the searches that this one goes on from.
+
+        Raises:
+          TrainingError: no trial came to its end; says why the first one did not.
+          ScopelineError: a process could not begin to try.
+        """
+        before = self._study.trials()
+        self._told = {trial.number for trial in before if trial.has_ended}
+        if (limit := self._tune.most_seconds) is not None:
+            # A search that was killed has used up some of its time.
+            used = sum(trial.seconds for trial in before) / self._tune.parallel
+            self._deadline = time.time() + limit - used
+        if self._told:
+            report_notice(f"goes on after {len(self._told)} trials")
+        try:
+            self._start_all(self._study.interrupted())
+            while self._members:
+                self._look()
+                if self._deadline is not None and time.time() > self._deadline:
+                    break
+                time.sleep(_POLL_SECONDS)
+        finally:
+            with deferred():
+                self._launcher.stop_all()
+        for number in self._study.interrupted():
+            self._study.stop(number)
+        return self._conclude()
+
+    def _start_all(self, interrupted: list[int]) -> None:
+        count = self._tune.parallel
+        if count > 1:
+            self._launcher.allocate([ClusterTask("worker", i) for i in range(count)])
+        for index in range(count):
+            self._start(interrupted[index::count])
+
+    def _start(self, interrupted: list[int]) -> None:
+        self._started += 1
+        # Another search has processes of the same number.
+        name = f"{os.getpid()}-{time.time_ns()}-{self._started}"
+        payload = {
+            "name": name,
+            "plan": self._job.plan.model_dump(mode="json", exclude_unset=True),
+            "folder": self._job.folder,
+            "arguments": dict(self._job.arguments),
+            "runtime": dict(self._job.runtime),
+            "has_own_split": self._job.has_own_split,
+            "interrupted": interrupted,
+            "deadline": self._deadline,
+        }
+        label = "the search" if self._tune.parallel == 1 else f"search {self._started}"
+        task = ClusterTask("worker", self._started - 1, label=label)
+        handle = self._launcher.start(TaskSpec(task, MODULE, payload))
+        self._members.append(_Member(name, handle))
+
+    def _look(self) -> None:
+        for member in list(self._members):
+            # Whoever is found to have ended has said all.
+            status = member.task.poll()
+            for event in member.task.events():
+                self._hear(member, event.kind, event.values)
+            if status is None and not member.is_done:
+                continue
+            self._members.remove(member)
+            if not member.is_done:
+                self._lose(member, status or 0)
+
+    def _hear(self, member: _Member, kind: str, values: Mapping[str, Any]) -> None:
+        if kind == "done":
+            member.is_done = True
+        elif kind == "error":
+            member.error = Failure.of_error("the search", values)
+        elif kind == "begun":
+            member.has_begun = True
+            self._report(values["number"], 0)
+        elif kind == "epoch":
+            self._report(values["number"], values["epoch"])
+        elif kind == "ended":
+            self._report(None, 0)
+
+    def _lose(self, member: _Member, status: int) -> None:
+        """A process ended before its time: so did its trial, and the search goes on."""
+        if member.error is not None:
+            raise member.error.to_exception(member.task.log_tail())
+        failure = Failure.of_exit("it", status, member.task.remark())
+        for number in self._study.running(member.name):
+            self._study.fail(number, failure.sentence.removeprefix("it "))
+            report_notice(f"trial {number} {failure.sentence.removeprefix('it ')}; others go on")
+        self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
+        if self._early_deaths >= EARLY_DEATHS:
+            raise failure.to_exception(member.task.log_tail())
+        if not self._is_hopeless():
+            self._start([])
+
+    def _is_hopeless(self) -> bool:
+        trials = self._study.trials()
+        return len(trials) >= HOPELESS and all(trial.cause for trial in trials)
+
+    def _report(self, current: int | None, epoch: int) -> None:
+        """Tells whoever watches: of each trial that has ended once."""
+        trials = self._study.trials()
+        best = best_of(trials, self._objective)
+        ended = [trial for trial in trials if trial.has_ended]
+        left = None if self._deadline is None else max(0.0, self._deadline - time.time())
+        for trial in ended:
+            if trial.number not in self._told:
+                self._told.add(trial.number)
+                told = {"objective": self._objective.name, "is_best": trial == best}
+                report_trial({**trial.model_dump(mode="json"), **told})
+        said = [] if current is None else [f"trial {current}"]
+        said += [f"epoch {epoch}"] if epoch else []
+        if best is not None:
+            said.append(f"best {self._objective.name} {best.value:.4g} (trial {best.number})")
+        if left is not None:
+            said.append(f"{show_seconds(left)} left")
+        report_search(len(ended), self._tune.most_trials, ", ".join(said))
+
+    def _conclude(self) -> list[TrialRecord]:
+        trials = self._study.trials()
+        if best_of(trials, self._objective) is not None:
+            return trials
+        failed = [trial for trial in trials if trial.state is TrialState.FAILED]
+        if failed and len(failed) == len([t for t in trials if t.state is not TrialState.STOPPED]):
+            count = "the only trial" if len(failed) == 1 else f"all {len(failed)} trials"
+            raise TrainingError(f"{count} failed, the first one as follows: {failed[0].cause}")
+        limit = show_seconds(self._tune.most_seconds or 0)
+        raise TrainingError(
+            f"tune.timeout: {limit} passed before the first trial was done; allow more time, or "
+            "make trials shorter, as by train.epochs."
+        )

@@ -1,0 +1,332 @@
+"""A study: which trials there were, and what the next one tries. Optuna is used here alone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from filelock import FileLock
+
+from components.tuner.journal import LOCK_SUFFIX, open_journal
+from components.tuner.records import TrialRecord, TrialState
+from trainer_module.errors import ConfigError
+from trainer_module.models import AUTO
+from trainer_module.settings import AUTO as FOLLOWS
+from trainer_module.settings import TrainerSettings
+from trainer_module.settings.tune import Algorithm, Range
+from trainer_module.tuning.plan import SearchPlan
+from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values
+
+JOURNAL = "journal.log"
+"""The study, in the folder of a search."""
+
+REDUCTION = 2
+"""Of the trials that come to a rung of successive halving, one of so many goes on to the next."""
+
+FIRST_RUNG = 8
+"""Trials are compared first after one of so many parts of their epochs."""
+
+USUAL_EPOCHS = 24
+"""Where they follow from the data, how many a rung goes by."""
+
+ATTEMPTS = 5
+"""How often a trial is begun, at most: one that ends the whole search each time has failed."""
+
+_NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
+_WORKER, _STOPPED, _ATTEMPTS = "worker", "stopped", "attempts"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial to run."""
+
+    number: int
+    values: dict[str, Any]
+
+
+class Study:
+    """The trials of one search; several processes may have one each of the same folder."""
+
+    def __init__(self, folder: str, plan: SearchPlan) -> None:
+        """Opens the study of a folder, or begins it.
+
+        Args:
+          folder: exists.
+          plan: of the search.
+
+        Raises:
+          ConfigError: the study in the folder is of another space.
+        """
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self._plan = plan
+        self._settings = plan.untuned
+        self._dimensions = plan.dimensions
+        self._starts = _starts(plan, self._dimensions)
+        self._grid = _grid(plan, self._dimensions)
+        self._live: dict[int, optuna.Trial] = {}
+        path = os.path.join(folder, JOURNAL)
+        self._asking = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
+        with self._asking:
+            self._storage = open_journal(path)
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=_NAME,
+                direction=plan.objective.direction,
+                pruner=_make_pruner(plan, self._settings),
+                load_if_exists=True,
+            )
+            self._check_space(folder)
+
+    def _check_space(self, folder: str) -> None:
+        space = describe_space(self._plan)
+        known = self._study.user_attrs.get(_SPACE)
+        if known is None:
+            self._study.set_user_attr(_SPACE, space)
+        elif known != space:
+            different = sorted(
+                k for k in known.keys() | space.keys() if known.get(k) != space.get(k)
+            )
+            raise ConfigError(
+                f"{folder} holds a study of another space, which differs in "
+                f"{', '.join(different)}; delete that folder, or search in another one."
+            )
+
+    def interrupted(self) -> list[int]:
+        """The numbers of the trials that are under way, or were when the search was killed."""
+        return [trial.number for trial in self.trials() if not trial.has_ended]
+
+    def ask(self, worker: str) -> Proposal | None:
+        """The next trial; None if there are as many as there may be.
+
+        Args:
+          worker: who runs it.
+        """
+        with self._asking:
+            number = len(self._study.get_trials(deepcopy=False))
+            most = self._plan.tune.most_trials
+            if most is not None and number >= most:
+                return None
+            if self._grid is not None and number >= len(self._grid):
+                return None
+            self._study.sampler = self._make_sampler(number)
+            trial = self._study.ask()
+        return self._propose(trial, worker)
+
+    def reopen(self, number: int, worker: str) -> Proposal | None:
+        """A trial that was interrupted, to go on with; None if that has happened too often."""
+        known = self._known(number)
+        attempts = known.user_attrs.get(_ATTEMPTS, 1)
+        if attempts >= ATTEMPTS:
+            self.fail(number, f"it ended the search {attempts} times")
+            return None
+        self._study.sampler = self._make_sampler(number)
+        trial = optuna.trial.Trial(self._study, known._trial_id)
+        trial.set_user_attr(_ATTEMPTS, attempts + 1)
+        return self._propose(trial, worker)
+
+    def _propose(self, trial: optuna.Trial, worker: str) -> Proposal:
+        self._live[trial.number] = trial
+        trial.set_user_attr(_WORKER, worker)
+        values = trial.user_attrs.get(_VALUES)
+        if values is None:
+            values = self._choose(trial)
+            trial.set_user_attr(_VALUES, values)
+        return Proposal(trial.number, values)
+
+    def _choose(self, trial: optuna.Trial) -> dict[str, Any]:
+        if self._grid is not None:
+            return dict(self._grid[trial.number])
+        chosen: dict[str, Any] = {}
+        for dimension in self._dimensions:
+            if trial.number < len(self._starts) and dimension.path != KIND:
+                continue
+            if dimension.is_of(*self._decided(chosen)):
+                chosen[dimension.path] = _suggest(trial, dimension)
+        # What a config says as it stands is no value of a search.
+        return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
+
+    def _decided(self, chosen: Values) -> tuple[str, str | None]:
+        return _decided(self._settings, chosen)
+
+    def report(self, number: int, epoch: int, value: float) -> bool:
+        """Notes what an epoch came to; whether the trial is not worth going on with."""
+        trial = self._live[number]
+        if math.isfinite(value) and epoch not in self._known(number).intermediate_values:
+            trial.report(value, epoch)
+        tune = self._plan.tune
+        if not tune.prune and tune.algorithm is not Algorithm.HYPERBAND:
+            return False
+        # The others are compared with what the config is by itself, too, which is not given up.
+        return trial.should_prune() and number >= len(self._starts)
+
+    def finish(self, number: int, result: TrialResult) -> None:
+        """Notes how a trial has ended."""
+        self._note(
+            number,
+            _RESULT,
+            {
+                "metrics": dict(result.metrics),
+                "epochs": result.epochs,
+                "best_epoch": result.best_epoch,
+                "seconds": round(result.seconds, 3),
+            },
+        )
+        if result.was_pruned:
+            self._study.tell(number, state=optuna.trial.TrialState.PRUNED)
+        else:
+            self._study.tell(number, result.value)
+
+    def fail(self, number: int, cause: str) -> None:
+        """Notes that a trial has failed, and why."""
+        self._note(number, _CAUSE, cause)
+        self._study.tell(number, state=optuna.trial.TrialState.FAIL)
+
+    def stop(self, number: int) -> None:
+        """Notes that a trial was ended with the search."""
+        self._note(number, _STOPPED, True)
+        self._study.tell(number, state=optuna.trial.TrialState.FAIL)
+
+    def _note(self, number: int, key: str, value: Any) -> None:
+        self._storage.set_trial_user_attr(self._known(number)._trial_id, key, value)
+
+    def _known(self, number: int) -> optuna.trial.FrozenTrial:
+        return self._study.get_trials(deepcopy=False)[number]
+
+    def running(self, worker: str) -> list[int]:
+        """The numbers of the trials that a worker has not ended."""
+        return [
+            trial.number
+            for trial in self._study.get_trials(deepcopy=False)
+            if not trial.state.is_finished() and trial.user_attrs.get(_WORKER, worker) == worker
+        ]
+
+    def trials(self) -> list[TrialRecord]:
+        """All trials, in the order of their numbers."""
+        return [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        """A sampler of one trial alone: what it proposes follows from those before and the seed.
+
+        So a search that was killed goes on as it would have gone on.
+        """
+        seed = (self._settings.train.seed * 1_000_003 + number) % 2**32
+        tune = self._plan.tune
+        if tune.algorithm in (Algorithm.RANDOM, Algorithm.GRID):
+            sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
+        else:
+            sampler = optuna.samplers.TPESampler(
+                seed=seed,
+                n_startup_trials=min(10, max(4, (tune.most_trials or 40) // 4)),
+                constant_liar=tune.parallel > 1,
+            )
+        if number < len(self._starts) and (kind := self._starts[number]):
+            with warnings.catch_warnings():
+                # Experimental since 2020.
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return optuna.samplers.PartialFixedSampler({KIND: json.dumps(kind)}, sampler)
+        return sampler
+
+
+def describe_space(plan: SearchPlan) -> dict[str, Any]:
+    """What a study's trials have to have in common, by name, as JSON."""
+    ranges = {d.name: d.range.model_dump(mode="json", exclude_unset=True) for d in plan.dimensions}
+    return {
+        **ranges,
+        "tune.objective": plan.objective.name,
+        "tune.algorithm": plan.tune.algorithm.value,
+        "train.seed": plan.untuned.train.seed,
+    }
+
+
+def _starts(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
+    """The kinds of the first trials of a search by itself: each as it is by default.
+
+    The first is the config's, as it stands.
+    """
+    if not plan.tune.is_automatic:
+        return []
+    kinds = next((d.range.extremes for d in dimensions if d.path == KIND), [])
+    own = plan.untuned.model.kind
+    return [own if kinds else "", *(kind for kind in kinds if kind != own)]
+
+
+def _grid(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[dict[str, Any]] | None:
+    """Every combination of choices, each once: what does not count for a kind makes no other."""
+    if plan.tune.algorithm is not Algorithm.GRID:
+        return None
+    settings = plan.untuned
+    found: dict[str, dict[str, Any]] = {}
+    for combination in itertools.product(*(_steps(d.range) for d in dimensions)):
+        values: dict[str, Any] = {}
+        for dimension, value in zip(dimensions, combination, strict=True):
+            if dimension.is_of(*_decided(settings, values)):
+                values[dimension.path] = value
+        found.setdefault(json.dumps(values, sort_keys=True), values)
+    return list(found.values())
+
+
+def _steps(values: Range) -> list[Any]:
+    if values.integers is not None:
+        low, high = values.integers
+        return list(range(low, high + 1))
+    return values.extremes
+
+
+def _decided(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]:
+    """The kind of a candidate's model and its optimizer, which say what else counts."""
+    kind = chosen.get(KIND, settings.model.kind)
+    optimizer = chosen.get(OPTIMIZER, chosen.get(f"{OPTIMIZER}.kind"))
+    if isinstance(optimizer, Mapping):
+        optimizer = optimizer.get("kind")
+    return (
+        settings.model.kind if kind == AUTO else kind
+    ), optimizer or settings.train.optimizer.kind
+
+
+def _suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
+    name, values = dimension.name, dimension.range
+    if values.choice is not None:
+        if len(values.choice) == 1:
+            return values.choice[0]
+        # Choices may be lists, which Optuna does not take.
+        return json.loads(trial.suggest_categorical(name, list(map(json.dumps, values.choice))))
+    if values.integers is not None:
+        return trial.suggest_int(name, *values.integers)
+    if values.log is not None:
+        return trial.suggest_float(name, *values.log, log=True)
+    assert values.numbers is not None  # noqa: S101 - one of the four is set
+    return trial.suggest_float(name, *values.numbers)
+
+
+def _make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
+    epochs = settings.train.epochs
+    known = USUAL_EPOCHS if epochs == FOLLOWS else epochs
+    first = max(1, known // FIRST_RUNG)
+    if plan.tune.algorithm is Algorithm.HYPERBAND:
+        return optuna.pruners.HyperbandPruner(first, max(known, first + 1), reduction_factor=3)
+    return optuna.pruners.SuccessiveHalvingPruner(first, REDUCTION)
+
+
+def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:
+    states = optuna.trial.TrialState
+    state = {
+        states.COMPLETE: TrialState.DONE,
+        states.PRUNED: TrialState.PRUNED,
+        states.FAIL: TrialState.STOPPED if trial.user_attrs.get(_STOPPED) else TrialState.FAILED,
+    }.get(trial.state, TrialState.RUNNING)
+    return TrialRecord(
+        number=trial.number,
+        state=state,
+        values=trial.user_attrs.get(_VALUES, {}),
+        value=trial.value if trial.state.is_finished() and trial.values else None,
+        cause=trial.user_attrs.get(_CAUSE, ""),
+        **trial.user_attrs.get(_RESULT, {}),
+    )

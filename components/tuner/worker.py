@@ -1,0 +1,102 @@
+"""One process of a search, which runs trials until there are enough: see `Search`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from components.trainer.cluster.child import Channel
+from components.trainer.cluster.failures import Failure, describe
+from components.tuner.study import Proposal, Study
+from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.runtime import Runtime
+from trainer_module.tuning.plan import SearchPlan
+from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
+
+TRIALS_FOLDER = "trials"
+"""In the folder of a search: that which has one for each trial, with its curves."""
+
+HOPELESS = 5
+"""So many trials that have failed are enough to say that all will, where none has not."""
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+logger = logging.getLogger(__name__)
+
+
+def main(payload: dict[str, Any], channel: Channel) -> None:
+    """Runs trials: first those that were interrupted, then new ones."""
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
+    # The search tells of trials; epochs are theirs.
+    logging.getLogger(PROGRESS_LOGGER).propagate = False
+    plan = SearchPlan.model_validate(payload["plan"])
+    runner = TrialRunner(
+        SimpleNamespace(**payload["arguments"]),
+        Runtime.model_validate(payload["runtime"]),
+        plan.objective,
+        payload["has_own_split"],
+    )
+    worker = _Worker(plan, Study(payload["folder"], plan), runner, payload, channel)
+    worker.run(payload["interrupted"], payload["deadline"])
+
+
+class _Worker:
+    """One after the other."""
+
+    def __init__(
+        self,
+        plan: SearchPlan,
+        study: Study,
+        runner: TrialRunner,
+        payload: dict[str, Any],
+        channel: Channel,
+    ) -> None:
+        self._plan = plan
+        self._study = study
+        self._runner = runner
+        self._name = payload["name"]
+        self._folder = payload["folder"]
+        self._channel = channel
+
+    def run(self, interrupted: list[int], deadline: float | None) -> None:
+        """Until there are enough trials, or the time is over."""
+        for number in interrupted:
+            if (proposal := self._study.reopen(number, self._name)) is not None:
+                self._try(proposal)
+        while deadline is None or time.time() < deadline:
+            proposal = None if self._is_hopeless() else self._study.ask(self._name)
+            if proposal is None:
+                return
+            self._try(proposal)
+
+    def _try(self, proposal: Proposal) -> None:
+        number = proposal.number
+        self._channel.send("begun", number=number)
+        folder = os.path.join(self._folder, TRIALS_FOLDER, f"{number:04d}")
+        os.makedirs(folder, exist_ok=True)
+        logger.info("trial %d: %s", number, proposal.values)
+
+        def report(epoch: int, value: float) -> bool:
+            self._channel.send("epoch", number=number, epoch=epoch, value=value)
+            return self._study.report(number, epoch, value)
+
+        try:
+            settings = self._plan.settings(proposal.values)
+            result = self._runner.run(settings, proposal.values, folder, report)
+        except Exception as error:  # One candidate may be beyond this machine; others are not.
+            logger.exception("trial %d failed", number)
+            cause = Failure.of_error(f"trial {number}", describe(error))
+            self._study.fail(number, cause.message if cause.user_error else cause.summary)
+        else:
+            self._study.finish(number, result)
+        shutil.rmtree(os.path.join(folder, BACKUP_FOLDER), ignore_errors=True)
+        self._channel.send("ended", number=number)
+
+    def _is_hopeless(self) -> bool:
+        ended = [trial for trial in self._study.trials() if trial.has_ended]
+        return len(ended) >= HOPELESS and all(trial.cause for trial in ended)

@@ -1,0 +1,221 @@
+"""What has to hold between a search, its space and the config that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.config.issues import Issue, from_validation, near_match, show_value
+from pipeline.config.rules.model import MODEL_RULES
+from pipeline.config.rules.train import TRAIN_RULES
+from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import enumerate_names
+from trainer_module.models import AUTO, ZOO
+from trainer_module.settings import ModelSettings, Settings, TrainSettings
+from trainer_module.settings.optimizer import READERS
+from trainer_module.settings.tune import Algorithm
+from trainer_module.strategies.base import Processes
+from trainer_module.tuning.objective import LOSS, objectives_of
+from trainer_module.tuning.space import KIND, OPTIMIZER, candidate, reads
+
+SECTIONS: dict[str, type[Settings]] = {"model": ModelSettings, "train": TrainSettings}
+"""What is searched in, by name."""
+
+NOT_SEARCHED = (
+    "model.weights",
+    "train.backup_steps",
+    "train.callbacks",
+    "train.checkpoints",
+    "train.cluster",
+    "train.retries",
+    "train.run_fn",
+    "train.seed",
+    "train.strategy",
+)
+"""Keys that say where and how training runs, or that Transform goes by."""
+
+
+def searched_keys_are_known(config: PipelineConfig) -> Iterator[Issue]:
+    """A search changes what the Trainer reads; for all else the steps before it would run again."""
+    for path in _space(config):
+        section, _, key = path.partition(".")
+        where = f"tune.space.{path}"
+        if section == "features":
+            yield Issue(
+                where,
+                "Transform, which reads features, would have to run again for each trial; search "
+                "keys of model and train, and compare this one by runs with --set",
+            )
+        elif section not in SECTIONS or not key:
+            yield Issue(
+                where,
+                f"a search changes keys of {enumerate_names(SECTIONS, 'and')} alone, such as "
+                "train.learning_rate",
+            )
+        elif (known := key.split(".")[0]) not in SECTIONS[section].model_fields:
+            hint = near_match(known, SECTIONS[section].model_fields)
+            yield Issue(where, f"unknown key; {hint}")
+        elif ".".join(path.split(".")[:2]) in NOT_SEARCHED:
+            yield Issue(where, "no trial can have a value of its own for this; leave it out")
+
+
+def searched_values_fit(config: PipelineConfig) -> Iterator[Issue]:
+    """Each value that a trial may have is one that the config could have."""
+    space = _space(config)
+    if any(True for _ in searched_keys_are_known(config)):
+        return
+    given = _given(config)
+    kinds = space[KIND].extremes if KIND in space else [config.trainer_settings.model.kind]
+    for path, values in space.items():
+        readers = [kind for kind in kinds if reads(str(kind), path)]
+        if not readers:
+            able = [kind for kind in ZOO if reads(kind, path)]
+            yield Issue(
+                f"tune.space.{path}",
+                f"{enumerate_names(map(str, kinds), 'and')} would not read it; leave it out, or "
+                f"search {enumerate_names(able, 'or')} too, by model.kind",
+            )
+            continue
+        others = {KIND: readers[0]} if KIND in space else {}
+        others |= _reader_of_option(config, path)
+        for value in values.probes:
+            yield from _problems_of(given, path, value, others)
+
+
+def _reader_of_option(config: PipelineConfig, path: str) -> dict[str, Any]:
+    """The optimizer with which an option of one is to be tried."""
+    readers = READERS.get(path.removeprefix(f"{OPTIMIZER}."))
+    space = _space(config)
+    choices = [v for p in (OPTIMIZER, f"{OPTIMIZER}.kind") if p in space for v in space[p].extremes]
+    able = [choice for choice in choices if readers and choice in readers]
+    return {f"{OPTIMIZER}.kind": able[0]} if able else {}
+
+
+def _problems_of(
+    given: dict[str, Any], path: str, value: Any, others: dict[str, Any]
+) -> Iterator[Issue]:
+    """What speaks against one value of a key, beside what speaks against the config."""
+    tried = {**others, path: value}
+    raw = candidate(given, tried)
+    where = f"tune.space.{path}"
+    try:
+        config = PipelineConfig.model_validate(raw)
+    except ValidationError as error:
+        for issue in from_validation(error, raw, PipelineConfig):
+            below = issue.path.removeprefix(path).strip(".")
+            yield Issue(where, f"{below}: {issue.message}" if below else issue.message)
+        return
+    known = {str(issue) for issue in _issues(candidate(given, others))}
+    for issue in _issues(raw, config):
+        if str(issue) not in known:
+            shown = show_value(path.split("."), value)
+            yield Issue(where, f"with {shown}: {issue}")
+
+
+def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[Issue]:
+    """What the rules of models and their training find."""
+    try:
+        config = config or PipelineConfig.model_validate(raw)
+    except ValidationError:
+        return []
+    return [issue for rule in (*MODEL_RULES, *TRAIN_RULES) for issue in rule(config)]
+
+
+def objectives_are_measured(config: PipelineConfig) -> Iterator[Issue]:
+    """What a trial is judged by is what a training measures after each epoch."""
+    tune = config.tune
+    if tune is None or tune.objective is None:
+        return
+    known = objectives_of(config.target)
+    if tune.objective not in known:
+        yield Issue(
+            "tune.objective",
+            f"found {tune.objective!r}, which no training of a {config.target.kind} task measures; "
+            f"{near_match(tune.objective, known)} Right is one of {', '.join(known)}",
+        )
+
+
+def searched_losses_are_compared(config: PipelineConfig) -> Iterator[Issue]:
+    """Values of different losses say nothing of each other."""
+    tune = config.tune
+    objective = None if tune is None else tune.objective or config.target.usual_objective
+    losses = [path for path in _space(config) if path.split(".")[:2] == ["train", "loss"]]
+    if objective == LOSS and losses:
+        others = [name for name in objectives_of(config.target) if name != LOSS]
+        yield Issue(
+            f"tune.space.{losses[0]}",
+            f"trials of different losses cannot be compared by {LOSS}; give tune.objective: "
+            f"{enumerate_names(others, 'or')}",
+        )
+
+
+def searches_are_of_our_training(config: PipelineConfig) -> Iterator[Issue]:
+    """Whoever trains otherwise searches otherwise."""
+    if config.tune is not None and config.train.run_fn:
+        yield Issue("tune", f"{config.train.run_fn} trains in its own way; leave `tune` out")
+
+
+def trials_are_processes_of_this_machine(config: PipelineConfig) -> Iterator[Issue]:
+    """A trial is one process: there is no cluster to start for each."""
+    strategy = config.train.strategy
+    if config.tune is not None and strategy.processes is not Processes.ONE:
+        yield Issue(
+            "tune",
+            f"each trial is trained by one process, and strategy {strategy.kind} takes several; "
+            "search under mirrored, and train with the values that `local_runner.py tune` shows",
+        )
+
+
+def searched_models_read_the_same(config: PipelineConfig) -> Iterator[Issue]:
+    """Transform has run once, for the config's own model."""
+    space = _space(config)
+    own = config.trainer_settings.model.kind
+    for kind in space[KIND].extremes if KIND in space else ():
+        if kind in ZOO and own in ZOO and ZOO[kind].features != ZOO[own].features:
+            yield Issue(
+                f"tune.space.{KIND}",
+                f"{kind} reads features in another form than {own}, the config's own model, so "
+                "that Transform would have to run again; search them in runs of their own",
+            )
+        elif kind == AUTO:
+            yield Issue(f"tune.space.{KIND}", f"{AUTO} is no kind to try; it stands for {own} here")
+
+
+def grids_have_steps(config: PipelineConfig) -> Iterator[Issue]:
+    """Between two numbers there are too many to try them all."""
+    tune = config.tune
+    if tune is None or tune.algorithm is not Algorithm.GRID:
+        return
+    if tune.is_automatic:
+        yield Issue("tune.algorithm", "a grid needs a `space` of choices; give one, or use tpe")
+    for path, values in tune.space.items():
+        if values.choice is None and values.integers is None:
+            yield Issue(
+                f"tune.space.{path}",
+                "a grid tries every value, of which a range of numbers has no end; give a choice, "
+                "or use the algorithm tpe",
+            )
+
+
+def _space(config: PipelineConfig) -> dict[str, Any]:
+    return {} if config.tune is None else config.tune.space
+
+
+def _given(config: PipelineConfig) -> dict[str, Any]:
+    """The config as its file has it, without the search."""
+    return config.model_dump(mode="json", exclude_unset=True, exclude={"tune"})
+
+
+TUNE_RULES = (
+    searched_keys_are_known,
+    searched_values_fit,
+    objectives_are_measured,
+    searched_losses_are_compared,
+    searches_are_of_our_training,
+    trials_are_processes_of_this_machine,
+    searched_models_read_the_same,
+    grids_have_steps,
+)
+"""All rules of this module."""

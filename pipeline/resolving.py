@@ -1,0 +1,71 @@
+"""The resolvers of a pipeline: what it takes from earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfx import types
+from tfx.dsl.components.base import base_node
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.types import standard_artifacts
+
+from components.resolvers.models import WarmStartModelStrategy
+from components.resolvers.spans import (
+    OlderAnalyzerCacheStrategy,
+    SpanWindowStrategy,
+    StatisticsOfSpanStrategy,
+)
+from pipeline.component_ids import ResolverId
+
+
+def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Resolver:
+    """The examples of all spans of the window.
+
+    Args:
+      window: the spans by number.
+      example_gen: has read them, in this run or an earlier one.
+    """
+    resolver = Resolver(
+        strategy_class=SpanWindowStrategy,
+        config={"spans": list(window)},
+        examples=types.Channel(
+            type=standard_artifacts.Examples, producer_component_id=example_gen.id
+        ),
+    ).with_id(ResolverId.WINDOW.value)
+    resolver.add_upstream_node(example_gen)
+    return resolver
+
+
+def resolve_analyzer_cache(window: types.BaseChannel) -> Resolver:
+    """What Transform found in those spans of the window that it has seen before."""
+    return Resolver(
+        strategy_class=OlderAnalyzerCacheStrategy,
+        examples=window,
+        analyzer_cache=types.Channel(type=standard_artifacts.TransformCache),
+    ).with_id(ResolverId.ANALYZER_CACHE.value)
+
+
+def resolve_statistics(
+    span: int, example_gen: base_node.BaseNode, statistics_gen: base_node.BaseNode
+) -> Resolver:
+    """The statistics of an older span."""
+    return Resolver(
+        strategy_class=StatisticsOfSpanStrategy,
+        config={"span": span},
+        examples=types.Channel(
+            type=standard_artifacts.Examples, producer_component_id=example_gen.id
+        ),
+        statistics=types.Channel(
+            type=standard_artifacts.ExampleStatistics, producer_component_id=statistics_gen.id
+        ),
+    ).with_id(ResolverId.PREVIOUS_STATISTICS.value)
+
+
+def resolve_warm_start(window: types.BaseChannel) -> Resolver:
+    """The model whose weights training begins with."""
+    return Resolver(
+        strategy_class=WarmStartModelStrategy,
+        examples=window,
+        model=types.Channel(type=standard_artifacts.Model),
+        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id(ResolverId.WARM_START.value)

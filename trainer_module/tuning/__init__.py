@@ -1,0 +1,1 @@
+"""One search for better values of a config: the space, a candidate, a trial of it."""

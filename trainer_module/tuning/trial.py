@@ -1,0 +1,154 @@
+"""One trial of a search: a candidate is trained as the model itself will be, and measured."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+from tensorboard.plugins.hparams import api as hparams
+
+from trainer_module.data.loading import Known, TrainingData, load_data
+from trainer_module.errors import TrainingError
+from trainer_module.evaluation.folds import deal, make_fold
+from trainer_module.loops import Job
+from trainer_module.runtime import Runtime
+from trainer_module.settings import TrainerSettings
+from trainer_module.trainer import open_job, open_strategy
+from trainer_module.tuning.objective import Objective
+from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.space import Values
+
+BACKUP_FOLDER = "backup"
+"""In the folder of a trial, while it is under way."""
+
+HELD_OUT = 5
+"""Every so many-th example of the train split is what candidates are measured on."""
+
+Report = Callable[[int, float], bool]
+"""Is told an epoch, counted from 1, and what it came to; says whether to give the trial up."""
+
+
+class TrialWatcher(tf_keras.callbacks.Callback):
+    """Reports each epoch's objective, and ends a trial that is not worth going on with."""
+
+    def __init__(self, objective: Objective, report: Report) -> None:
+        super().__init__()
+        self._objective = objective
+        self._report = report
+        self.has_pruned = False
+        """Whether the report said to give it up."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Whether the trial was given up: one that goes on after a kill is so, too."""
+        return {"has_pruned": self.has_pruned}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what it knew."""
+        self.has_pruned = state["has_pruned"]
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Must come after the callbacks that add to the logs."""
+        value = float((logs or {})[self._objective.name])
+        if self._report(epoch + 1, value) and not self.model.stop_training:
+            self.has_pruned = self.model.stop_training = True
+
+
+class TrialRunner:
+    """Trains one candidate after the other in this process, and reads the examples once."""
+
+    def __init__(
+        self, fn_args: Any, runtime: Runtime, objective: Objective, has_own_split: bool
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+          fn_args: TFX's arguments of a training, as plain attributes. `eval_files` are those of a
+              split that is there for the search, or else those of the train split, of which a part
+              is held out.
+          runtime: of this process.
+          objective: what is looked for.
+          has_own_split: which of the two.
+        """
+        self._fn_args = fn_args
+        self._runtime = runtime
+        self._objective = objective
+        self._has_own_split = has_own_split
+        self._known: Known = {}
+
+    def run(
+        self, settings: TrainerSettings, values: Values, folder: str, report: Report
+    ) -> TrialResult:
+        """Trains a candidate, or goes on where it was interrupted.
+
+        Args:
+          settings: of the candidate.
+          values: what it has in place of what the config says, for TensorBoard.
+          folder: of the trial; logs and backups are kept there.
+          report: is told of each epoch.
+
+        Raises:
+          TrainingError: the model cannot be built or the data not be used, or training diverges.
+        """
+        start = time.monotonic()
+        watcher = TrialWatcher(self._objective, report)
+        try:
+            job = self._open(settings, folder, watcher)
+            job.run()
+            result = self._result(job, watcher, time.monotonic() - start)
+        finally:
+            # The next trial's layers have the names that a new process would give them.
+            tf_keras.backend.clear_session()
+            gc.collect()  # Keras's models refer to themselves.
+        _write_hparams(folder, values, self._objective.name, result.value)
+        return result
+
+    def _open(self, settings: TrainerSettings, folder: str, watcher: TrialWatcher) -> Job:
+        if self._runtime.choice is not None:
+            settings = settings.with_strategy(self._runtime.choice.strategy)
+        arguments = copy.copy(self._fn_args)
+        arguments.model_run_dir, arguments.base_model = folder, None
+        backup = os.path.join(folder, BACKUP_FOLDER)
+        runtime = self._runtime.model_copy(update={"backup_directory": backup})
+        strategy = open_strategy(settings)
+        data = self._load(settings, strategy)
+        tf_keras.utils.set_random_seed(settings.train.seed)
+        return open_job(arguments, settings, runtime, strategy, data, watchers=[watcher])
+
+    def _load(self, settings: TrainerSettings, strategy: tf.distribute.Strategy) -> TrainingData:
+        tft_output = tft.TFTransformOutput(self._fn_args.transform_graph_path)
+        data = load_data(self._fn_args, tft_output, settings, strategy, 1, self._known)
+        if self._has_own_split:
+            return data
+        train, held_out = make_fold(data.train, data.evaluation, deal(data.train, HELD_OUT), 0)
+        return replace(data, train=train, evaluation=held_out)
+
+    def _result(self, job: Job, watcher: TrialWatcher, seconds: float) -> TrialResult:
+        measured = dict(job.measured)
+        value = measured[self._objective.metric]
+        if not math.isfinite(value):
+            raise TrainingError(f"{self._objective.name} came to {value}, which is no number.")
+        return TrialResult(
+            value=value,
+            metrics=measured,
+            epochs=len(job.history["loss"]),
+            best_epoch=job.best_epoch,
+            was_pruned=watcher.has_pruned,
+            seconds=seconds,
+        )
+
+
+def _write_hparams(folder: str, values: Values, name: str, value: float) -> None:
+    """What TensorBoard's tab HParams shows of a trial."""
+    shown = {path: v if isinstance(v, bool | int | float) else str(v) for path, v in values.items()}
+    with tf.summary.create_file_writer(folder).as_default():
+        hparams.hparams(shown, trial_id=os.path.basename(folder))
+        tf.summary.scalar(name, value, step=0)
