@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.settings import Task
-from trainer_module.tasks.units import show_as
+from trainer_module.tasks.units import WrappedLoss, show_as
 
 register = tf_keras.saving.register_keras_serializable("scopeline")
 
@@ -200,31 +200,29 @@ class MembersMean(tf_keras.layers.Layer):
 
 
 @register
-class MembersLoss(tf_keras.losses.Loss):
-    """A loss of the members' mean, and how far they are apart: weighed together by example."""
+class MembersLoss(WrappedLoss):
+    """A loss of the members' mean, and how far they are apart: weighed together by example.
+
+    No layer is part of what is saved of it.
+    """
 
     def __init__(
         self,
-        loss: tf_keras.losses.Loss | dict[str, Any],
+        loss: Any,
         layers: Sequence[MembersMean] = (),
         name: str = "members_loss",
         **options: Any,
     ) -> None:
         """Takes the loss of the mean, and the layers that it is the loss of."""
-        super().__init__(name=name, **options)
-        self._loss = tf_keras.losses.deserialize(loss) if isinstance(loss, dict) else loss
+        super().__init__(loss, name, **options)
         self._layers = tuple(layers)
 
     @tf.autograph.experimental.do_not_convert
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Losses [batch]."""
-        losses = self._loss.call(y_true, y_pred)
+        losses = self.wrapped(y_true, y_pred)
         told = [layer.take_distance() for layer in self._layers]
         return tf.add_n([losses, *(distance for distance in told if distance is not None)])
-
-    def get_config(self) -> dict[str, Any]:
-        """What Keras makes the loss of the mean of again; no layer is part of it."""
-        return {**super().get_config(), "loss": tf_keras.losses.serialize(self._loss)}
 
 
 def with_members(loss: Any, model: tf_keras.Model) -> Any:

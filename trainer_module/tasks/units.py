@@ -1,4 +1,4 @@
-"""Losses in units of their own, and in those that they are shown in."""
+"""Losses made of other losses: in units of their own, and in those that they are shown in."""
 
 from __future__ import annotations
 
@@ -26,27 +26,37 @@ def bounded_exponential(numbers: tf.Tensor) -> tf.Tensor:
     return tf.exp(tf.minimum(numbers, FARTHEST))
 
 
+class WrappedLoss(tf_keras.losses.Loss):
+    """A loss that makes something of another one, which is saved with it."""
+
+    def __init__(self, loss: Any, name: str, **options: Any) -> None:
+        """Takes the other loss: of Keras's classes, a function, or its configuration."""
+        super().__init__(name=name, **options)
+        self._loss = tf_keras.losses.get(loss)
+
+    def wrapped(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """The losses of the other one, [batch]."""
+        is_class = isinstance(self._loss, tf_keras.losses.Loss)
+        return (self._loss.call if is_class else self._loss)(y_true, y_pred)
+
+    def get_config(self) -> dict[str, Any]:
+        """What Keras makes it of again."""
+        return {**super().get_config(), "loss": tf_keras.losses.serialize(self._loss)}
+
+
 @tf_keras.saving.register_keras_serializable("scopeline")
-class ShownLoss(tf_keras.losses.Loss):
+class ShownLoss(WrappedLoss):
     """A loss in the units of what it is given, with gradients as if it were divided by `factor`."""
 
-    def __init__(
-        self,
-        loss: tf_keras.losses.Loss | dict[str, Any],
-        factor: float,
-        name: str = "shown_loss",
-        **options: Any,
-    ) -> None:
+    def __init__(self, loss: Any, factor: float, name: str = "shown_loss", **options: Any) -> None:
         """Takes what is computed, and how many of its units the loss learnt by has."""
-        super().__init__(name=name, **options)
-        self._loss = tf_keras.losses.deserialize(loss) if isinstance(loss, dict) else loss
+        super().__init__(loss, name, **options)
         self._factor = factor
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Losses [batch], as those of `loss`."""
-        return show_as(self._loss.call(y_true, y_pred) / self._factor, self._factor)
+        return show_as(self.wrapped(y_true, y_pred) / self._factor, self._factor)
 
     def get_config(self) -> dict[str, Any]:
         """What Keras makes it of again."""
-        own = {"loss": tf_keras.losses.serialize(self._loss), "factor": self._factor}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), "factor": self._factor}

@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.tasks.units import WrappedLoss
+
 Examples = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor | None]
 
 
@@ -52,26 +54,19 @@ def _is_mixed(label: tf.Tensor) -> bool:
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
-class MixedLoss(tf_keras.losses.Loss):
+class MixedLoss(WrappedLoss):
     """The loss of labels, mixed or not, by a loss of labels that are not."""
 
     def __init__(self, loss: Any, name: str = "mixed_loss", **options: Any) -> None:
-        """Takes the loss of one label: of Keras's classes, a function, or its configuration."""
-        super().__init__(name=name, **options)
-        self._loss = tf_keras.losses.get(loss)
+        """Takes the loss of one label."""
+        super().__init__(loss, name, **options)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
         """Losses [batch]."""
-        is_class = isinstance(self._loss, tf_keras.losses.Loss)
-        of_one = self._loss.call if is_class else self._loss
         if not _is_mixed(y_true):
-            return of_one(y_true, y_pred)
-        share = y_true[:, 2]
-        return share * of_one(y_true[:, :1], y_pred) + (1 - share) * of_one(y_true[:, 1:2], y_pred)
-
-    def get_config(self) -> dict[str, Any]:
-        """What Keras makes the loss of one label of again."""
-        return {**super().get_config(), "loss": tf_keras.losses.serialize(self._loss)}
+            return self.wrapped(y_true, y_pred)
+        share, first, second = y_true[:, 2], y_true[:, :1], y_true[:, 1:2]
+        return share * self.wrapped(first, y_pred) + (1 - share) * self.wrapped(second, y_pred)
 
 
 def of_larger_share(metric: tf_keras.metrics.Metric) -> tf_keras.metrics.Metric:

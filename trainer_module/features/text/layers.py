@@ -13,20 +13,12 @@ if TYPE_CHECKING:
 register = tf_keras.saving.register_keras_serializable("scopeline")
 
 
-@register
-class TermIndices(tf_keras.layers.Layer):
-    """[batch, terms, 2] to the indices of the terms, [batch, terms] int32."""
-
-    keeps_indices = True
-    """What comes out counts in the vocabulary of what goes in."""
+class Float32Layer(tf_keras.layers.Layer):
+    """A layer that computes in float32 whatever `train.precision` is."""
 
     def __init__(self, **options: Any) -> None:
-        """Takes the options of a layer; an index has more digits than half precision has."""
-        super().__init__(**{**options, "dtype": tf.float32, "autocast": False})
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """The first of each pair."""
-        return tf.cast(inputs[:, :, 0], tf.int32)
+        """Takes the options of a layer, but for its dtype."""
+        super().__init__(**{**options, "dtype": tf.float32})
 
     def get_config(self) -> dict[str, Any]:
         """What Keras makes it of again."""
@@ -34,8 +26,27 @@ class TermIndices(tf_keras.layers.Layer):
 
 
 @register
-class WeightedSum(tf_keras.layers.Layer):
-    """The vectors of terms, [batch, terms, n], by the weights in [batch, terms, 2]: [batch, n]."""
+class TermIndices(Float32Layer):
+    """[batch, terms, 2] to the indices of the terms, [batch, terms] int32."""
+
+    keeps_indices = True
+    """What comes out counts in the vocabulary of what goes in."""
+
+    def __init__(self, **options: Any) -> None:
+        """Takes the options of a layer; an index has more digits than half precision has."""
+        super().__init__(**{**options, "autocast": False})
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """The first of each pair."""
+        return tf.cast(inputs[:, :, 0], tf.int32)
+
+
+@register
+class WeightedSum(Float32Layer):
+    """The vectors of terms, [batch, terms, n], by the weights in [batch, terms, 2]: [batch, n].
+
+    Sums of many terms need the digits.
+    """
 
     SCALE = 6.0
     """Of the sum: a term is in few rows, and its weight has to go further in a step than others.
@@ -44,18 +55,10 @@ class WeightedSum(tf_keras.layers.Layer):
     terms as well as logistic regression does, on reviews of 19 and of 214 words.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """Takes the options of a layer; sums of many terms are made in float32."""
-        super().__init__(**{**options, "dtype": tf.float32})
-
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
         """Takes the vectors and the terms."""
         vectors, terms = inputs
         return tf.einsum("bt,btn->bn", self.SCALE * terms[:, :, 1], vectors)
-
-    def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
-        return {k: v for k, v in super().get_config().items() if k != "dtype"}
 
 
 @register
@@ -95,15 +98,11 @@ def sum_of_terms(
 
 
 @register
-class TokensMean(tf_keras.layers.Layer):
+class TokensMean(Float32Layer):
     """The vectors of tokens, [batch, tokens, n], and their indices, to the mean: [batch, n].
 
     That of a text without a token is 0.
     """
-
-    def __init__(self, **options: Any) -> None:
-        """Takes the options of a layer; sums of many tokens are made in float32."""
-        super().__init__(**{**options, "dtype": tf.float32})
 
     def call(self, inputs: list[tf.Tensor]) -> tf.Tensor:
         """Takes the vectors and the indices, of which 0 is none."""
@@ -111,10 +110,6 @@ class TokensMean(tf_keras.layers.Layer):
         is_token = tf.cast(indices > 0, tf.float32)
         count = tf.maximum(tf.reduce_sum(is_token, 1, keepdims=True), 1.0)
         return tf.einsum("bt,btn->bn", is_token / count, vectors)
-
-    def get_config(self) -> dict[str, Any]:
-        """What Keras makes it of again."""
-        return {k: v for k, v in super().get_config().items() if k != "dtype"}
 
 
 def mean_of_tokens(
