@@ -68,10 +68,27 @@ def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
     if all(choice.is_ignored for choice in choices.values()):
         for facts in columns:
             if facts.distinct > 1:
-                kept = _by_dtype(facts)
+                kept = _spelling(facts) or _by_dtype(facts)
                 reason = f"{choices[facts.name].reason}, but no other column is left"
                 choices[facts.name] = replace(kept, reason=reason)
+    left = [facts for facts in columns if not choices[facts.name].is_ignored]
+    if len(left) == 1 and choices[left[0].name].type == "categorical":
+        choices |= {facts.name: choice for facts in left if (choice := _spelling(facts))}
     return choices
+
+
+def _spelling(facts: Facts) -> Choice | None:
+    """Of names that are all there is, another in most rows: as categories they would tell nothing.
+
+    What they have in common is how they are spelt.
+    """
+    is_named = facts.is_text and not facts.longest and facts.known >= _ENOUGH_ROWS
+    if not is_named or facts.own_values <= _MOSTLY or are_codes(facts.examples):
+        return None
+    length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
+    settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
+    why = f"names, taken character by character ({_counted(facts)})"
+    return Choice(settings, f"{why}, as no other column is left")
 
 
 def _choose(facts: Facts) -> Choice:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pipeline.config.settings import PipelineConfig
+from trainer_module.settings import Feature, ImageFeature
 
 
 def named_columns(config: PipelineConfig) -> dict[str, str]:
     """Those that the model or its evaluation uses."""
     features = {
-        f"features.{name}" + ("" if column == name else f" ({column})"): column
+        _key(name, column, feature): column
         for name, feature in config.features.items()
         for column in feature.columns_of(name)
     }
@@ -28,3 +29,10 @@ def all_named_columns(config: PipelineConfig) -> dict[str, str]:
     split_by = {key: name for key, name in by.items() if name}
     drift = {f"drift.columns.{name}": name for name in config.drift.columns}
     return named_columns(config) | split_by | drift
+
+
+def _key(name: str, column: str, feature: Feature) -> str:
+    """Of a column that a feature reads; `from: path` is easily read as the column's name."""
+    if isinstance(feature, ImageFeature) and feature.origin == "path":
+        return f"features.{name}, a feature that is called as the column of its paths"
+    return f"features.{name}" + ("" if column == name else f" ({column})")

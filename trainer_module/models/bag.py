@@ -10,6 +10,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.features.text.layers import sum_of_terms
+from trainer_module.features.text.text import WIDER
 from trainer_module.models import layers, undemanding_models
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
@@ -28,13 +29,15 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
         )
     inputs = problem.make_inputs()
     bags = [feature for feature in problem.features if feature.is_bag]
-    deep = bool(settings.hidden_units)
-    others = problem.features if deep else [f for f in problem.features if not f.is_bag]
+    others = [feature for feature in problem.features if not feature.is_bag]
     logits = [
         sum_of_terms(bag, inputs[bag.name], problem.output_units, "wide", "zeros") for bag in bags
     ]
-    if others:
+    if others or settings.hidden_units:
         encoded = layers.encode(others, inputs, settings.embedding_size)
+        if settings.hidden_units:
+            size = WIDER * settings.embedding_size
+            encoded += [sum_of_terms(bag, inputs[bag.name], size, "embedding") for bag in bags]
         hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
         logits.append(tf_keras.layers.Dense(problem.output_units, name="deep")(hidden))
     total = tf_keras.layers.Add()(logits) if len(logits) > 1 else logits[0]

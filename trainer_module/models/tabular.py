@@ -19,6 +19,9 @@ from trainer_module.settings.loss import is_usual
 USUAL_QUARTILES = np.array([[-3.0], [-0.6745], [0.0], [0.6745], [3.0]])
 """Of z-scores, where the train split has not been measured."""
 
+TEXT_DROPOUT = 0.5
+"""Of the vector of a text, which has many more weights behind it than other columns have."""
+
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     """The uncompiled model: `members` of `hidden_units` dense layers each, and their mean."""
@@ -50,6 +53,11 @@ def _encode(
     numbers = problem.of_kind("numeric")
     others = [feature for feature in problem.features if feature.kind != "numeric"]
     encoded = layers.encode(others, inputs, settings.embedding_size)
+    if settings.dropout:
+        encoded = [
+            tf_keras.layers.Dropout(TEXT_DROPOUT)(vector) if feature.is_bag else vector
+            for feature, vector in zip(others, encoded, strict=True)
+        ]
     if not numbers:
         return encoded
     flat = layers.encode(numbers, inputs, settings.embedding_size)

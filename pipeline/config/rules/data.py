@@ -185,7 +185,10 @@ def picture_folders_exist(config: PipelineConfig) -> Iterator[Issue]:
     for name, feature in config.features.items():
         folder = feature.folder if isinstance(feature, ImageFeature) else None
         if folder and not is_remote(folder) and not Path(folder).is_dir():
-            yield Issue(f"features.{name}.folder", f"found {folder!r}; there is no such folder")
+            beside = Path(config.data.path).parent / folder
+            hint = f"; did you mean {str(beside)!r}?" if beside.is_dir() else f" in {Path.cwd()}"
+            found = f"found {folder!r}; there is no such folder{hint}"
+            yield Issue(f"features.{name}.folder", found)
 
 
 def image_folders_hold_classes(config: PipelineConfig) -> Iterator[Issue]:

@@ -217,6 +217,21 @@ def test_what_counts_the_rows_is_kept_where_nothing_else_is_left() -> None:
     assert choices["none"].is_ignored
 
 
+@pytest.mark.parametrize("repeated", [0, 100])
+def test_names_that_are_all_there_is_are_read_by_how_they_are_spelt(repeated: int) -> None:
+    """As categories, or ignored as identifiers are, they would leave nothing to learn from."""
+    letters = "abcdefghij"
+    names = [f"{letters[i % 10]}o{letters[i // 10 % 10]} {letters[i // 100]}u" for i in range(ROWS)]
+    names[:repeated] = names[-repeated or ROWS :]
+    (choice,) = choose_types(look_at({"name": arrow(names)}, {})).values()
+    assert choice.settings == {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": 8}
+    assert "no other column is left" in choice.reason
+    assert choose(name=names)["name"].type == ("categorical" if repeated else "ignore")
+    codes = [f"T{i:04}" for i in range(ROWS)]
+    (choice,) = choose_types(look_at({"booking": arrow(codes)}, {})).values()
+    assert choice.type == "categorical"
+
+
 LISTS = {
     "text": ([[b"a", b"b"], [b"b"]], {"type": "categorical", "many": True, "max_values": 2}),
     "integers": ([[1, 2, 3], [], [7]], {"type": "categorical", "many": True, "max_values": 3}),

@@ -21,7 +21,7 @@ from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import resolve_run
 from pipeline.runs.planning.first_look import look_at_new_data
-from trainer_module.errors import DataError
+from trainer_module.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[3]
 ROWS = "size,side,label\n" + "".join(f"{n}.5,{'ns'[n % 2]},{n // 2 % 2}\n" for n in range(12))
@@ -156,3 +156,25 @@ def test_files_that_a_run_has_read_are_not_looked_at_again(tmp_path: Path) -> No
     os.utime(file)
     with pytest.raises(DataError, match="no label column 'label'"):
         look_at_new_data(resolve_run(config, layout))
+
+
+def test_pictures_named_by_a_column_of_another_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,label\na.png,1\nb.png,0\n")
+    photo = {"type": "image", "from": "path", "height": 8, "width": 8}
+    said = refused(tmp_path, features={"photo": photo})
+    key = "features.photo, a feature that is called as the column of its paths"
+    assert said.startswith(f"{key}: the data has no column `photo`; it has")
+
+
+def test_folder_of_pictures_beside_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "photos").mkdir(parents=True)
+    (tmp_path / "data" / "a.csv").write_text("photo,label\na.png,1\n")
+    photo = {"type": "image", "from": "path", "height": 8, "width": 8, "folder": "photos"}
+    config = write_config(tmp_path, "data/a.csv", features={"photo": photo})
+    with pytest.raises(ConfigError) as caught:
+        load_config(config)
+    there = tmp_path / "data" / "photos"
+    assert f"found 'photos'; there is no such folder; did you mean '{there}'?" in str(caught.value)

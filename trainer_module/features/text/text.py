@@ -118,7 +118,10 @@ class TextFeature(BaseFeature):
         cls, feature: TransformedFeature, values: tf.Tensor, embedding_size: int
     ) -> tf.Tensor:
         """[batch, size] float32: of the vectors of tokens their mean, of terms the weighted sum."""
-        from trainer_module.features.text.layers import mean_of_tokens, sum_of_terms
+        from trainer_module.features.text.layers import WeightedSum, mean_of_tokens, sum_of_terms
 
-        encode = sum_of_terms if feature.is_bag else mean_of_tokens
-        return encode(feature, values, WIDER * embedding_size, "embedding")
+        size = WIDER * embedding_size
+        if not feature.is_bag:
+            return mean_of_tokens(feature, values, size, "embedding")
+        scale = WeightedSum.SCALE_FOR_ADAM
+        return sum_of_terms(feature, values, size, "embedding", scale=scale)
