@@ -14,6 +14,7 @@ except ModuleNotFoundError:
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
 from pipeline.cli.evaluate import show_evaluation
+from pipeline.cli.evaluate_rows import show_metrics_of_rows
 from pipeline.cli.options import (
     OUTPUT,
     ConfigOption,
@@ -25,6 +26,7 @@ from pipeline.cli.options import (
     hand_on_options,
     run_app,
 )
+from pipeline.cli.predict import asked_model, write_predictions
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
@@ -63,6 +65,16 @@ app.command()(history)
 
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")
+]
+OutputFolderOption = Annotated[
+    Path,
+    typer.Option("--output-folder", metavar="DIR", help="Where the pipeline has written."),
+]
+ModelOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="A pushed version, without any config.")
+]
+VersionOption = Annotated[
+    int | None, typer.Option(metavar="VERSION", help="As `models` lists it; else the newest.")
 ]
 
 
@@ -154,12 +166,61 @@ def evaluate(
         str,
         typer.Option(metavar="latest|EPOCH", help="Which of the checkpoints that were kept."),
     ] = "latest",
+    given: Annotated[
+        str | None,
+        typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="Labelled rows, of files."),
+    ] = None,
+    model: ModelOption = None,
+    version: VersionOption = None,
 ) -> None:
-    """Restore a checkpoint of the last training, and evaluate it on the eval split.
+    """Evaluate a pushed version on labelled rows, or a checkpoint on the eval split.
 
-    Needs `train.checkpoints`. Exit code: 0 done, 2 there is no such checkpoint.
+    With --input: the config's metrics and slices of a version on rows that are read as in training.
+    Without: a checkpoint of the last training is restored, which needs `train.checkpoints`. Exit
+    code: 0 done, 2 there is no such version or checkpoint, or the rows cannot be used.
     """
-    show_evaluation(_load(config, overrides), output, checkpoint, verbose)
+    loaded = _load(config, overrides)
+    if given is None:
+        show_evaluation(loaded, output, checkpoint, verbose)
+    else:
+        asked = asked_model(loaded, output, model, version)
+        show_metrics_of_rows(loaded, asked, given, verbose)
+
+
+@app.command()
+def predict(
+    given: Annotated[
+        str, typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict.")
+    ],
+    to: Annotated[
+        Path,
+        typer.Option("--output", metavar="FILE", help="For the answers: .csv, .jsonl, .parquet."),
+    ],
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
+    ] = None,
+    overrides: SetOption = [],  # noqa: B006
+    folder: OutputFolderOption = OUTPUT,
+    model: ModelOption = None,
+    version: VersionOption = None,
+    columns: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Columns that go along, such as an id.")
+    ] = "",
+    batch_rows: Annotated[
+        int, typer.Option("--batch-size", metavar="ROWS", min=1, help="Rows asked at once.")
+    ] = 4096,
+    verbose: VerboseOption = False,
+) -> None:
+    """Ask a pushed model for the rows of files, in their order.
+
+    CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
+    command goes on where it was. Exit code: 0 done, 2 the rows cannot be used, and what was done
+    before is kept.
+    """
+    chosen = config or (None if model else DEFAULT_CONFIG)
+    loaded = _load(chosen, overrides) if chosen else None
+    asked = asked_model(loaded, folder, model, version)
+    write_predictions(asked, given, to, columns, batch_rows, verbose)
 
 
 @app.command()

@@ -35,6 +35,7 @@ LONG = (
     "test_analyzer_cache",
     "test_artifact_reader",
     "test_base_models",
+    "test_batch",
     "test_clusters",
     "test_evaluation_report",
     "test_every_model",

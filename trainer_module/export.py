@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import keyword
+import math
+import os
 import re
 import tempfile
 import zlib
@@ -14,6 +16,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.features.base import BaseFeature
+from trainer_module.interface import INTERFACE_FILE, ModelInterface, RawColumn
 from trainer_module.problem import Problem
 from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
@@ -56,7 +59,8 @@ def export_model(
 ) -> None:
     """Saves the model with its signatures; the transform graph becomes a part of it.
 
-    Beside them lies what its weights stand for, so that another training can go on from them.
+    Beside them lies what its weights stand for, so that another training can go on from them, and
+    what its inputs are, for who predicts and serves.
     """
     description = describe_model(model, problem, tft_output, settings.model.kind)
     # As an attribute of the model, the layer has its vocabularies saved with the model.
@@ -77,6 +81,7 @@ def export_model(
     finally:
         del model.tft_layer  # It is no part of what a checkpoint of the model holds.
     write_description(description, directory)
+    _write_interface(describe_inputs(tft_output, problem, settings), directory)
 
 
 def try_export(
@@ -128,7 +133,7 @@ def build_signatures(
           for.
     """
     labelled_spec = _used_spec(tft_output, settings)
-    spec = {name: value for name, value in labelled_spec.items() if name != problem.label}
+    spec = _without_label(labelled_spec, problem)
     names, target = [feature.name for feature in problem.features], problem.target
 
     # A function of its own, which the signatures share: a network of 200 layers takes seconds to
@@ -172,6 +177,40 @@ def build_signatures(
         EVAL_SIGNATURE: evaluate,
         EVAL_LABEL_SIGNATURE: eval_label,
     }
+
+
+def describe_inputs(
+    tft_output: tft.TFTransformOutput, problem: Problem, settings: TrainerSettings
+) -> ModelInterface:
+    """What the signatures that serve ask for, by column."""
+    labelled_spec = _used_spec(tft_output, settings)
+    spec = _without_label(labelled_spec, problem)
+    tensors = raw_tensor_specs(spec, settings)
+    columns = []
+    for (name, column), (request, tensor) in zip(spec.items(), tensors.items(), strict=True):
+        feature = settings.features.get(name)
+        is_fixed = isinstance(column, tf.io.FixedLenFeature)
+        is_list = feature is not None and feature.is_list and not is_fixed
+        columns.append(
+            RawColumn(
+                name,
+                request,
+                tensor.dtype.name,
+                column.dtype.is_integer,
+                None if is_list else math.prod(column.shape) if is_fixed else 1,
+                feature.origin if isinstance(feature, ImageFeature) else "",
+            )
+        )
+    label = labelled_spec[problem.label].dtype.name
+    kind = problem.target.kind
+    return ModelInterface(tuple(columns), problem.label, label, kind, settings.weight)
+
+
+def _write_interface(interface: ModelInterface, directory: str) -> None:
+    path = os.path.join(directory, INTERFACE_FILE)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write(interface.to_json())
 
 
 def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, tf.TensorSpec]:
@@ -222,6 +261,10 @@ def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> 
         for name, column in tft_output.raw_feature_spec().items()
         if settings.is_asked_for(name)
     }
+
+
+def _without_label(spec: FeatureSpec, problem: Problem) -> FeatureSpec:
+    return {name: value for name, value in spec.items() if name != problem.label}
 
 
 def _may_be_missing(column: object) -> bool:

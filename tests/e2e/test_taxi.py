@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import sys
+from pathlib import Path
+
 import pytest
-from e2e.conftest import ROOT, Project
+import warm
+from e2e.conftest import ROOT, RUNNER, Project
+
+from components.example_gen.builtin import BUILTIN_DATA
 
 TAXI = ROOT / "configs" / "taxi.yaml"
 
@@ -61,6 +68,36 @@ def test_row_request_is_answered(trained: Project) -> None:
     answer = serve(**row)
     assert answer["classes"].numpy().tolist() == [[b"0", b"1"]]
     assert float(tf.reduce_sum(answer["scores"])) == pytest.approx(1.0)
+
+
+def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_path: Path) -> None:
+    table, answers = BUILTIN_DATA["taxi"].locate(tmp_path), tmp_path / "answers.csv"
+    options = {
+        "--config": TAXI,
+        "--output-folder": trained.output,
+        "--input": table,
+        "--output": answers,
+        "--columns": "big_tipper",
+    }
+    given = [str(word) for option in options.items() for word in option]
+    done = warm.run(
+        [sys.executable, str(RUNNER), "predict", *given],
+        cwd=trained.folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(csv.DictReader(answers.open()))
+    right = sum(row["big_tipper"] == row["class"] for row in rows) / len(rows)
+
+    measured = trained.scopeline("evaluate", "--config", TAXI, "--input", table)
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    assert "on 15,002 rows" in measured.stdout
+    header, whole, *slices = measured.stdout.splitlines()[1:]
+    found = dict(zip(header.split()[1:], whole.split()[1:], strict=True))
+    assert float(found["accuracy"]) == pytest.approx(right, abs=1e-4)
+    assert sum(line.startswith("payment_type=") for line in slices) >= 4
 
 
 def test_mnist_reads_idx_files(project: Project) -> None:

@@ -81,6 +81,17 @@ class Source(abc.ABC):
         del files
         return Survey()
 
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """The columns at the beginning of a group of files, and of what kind they are there.
+
+        None for formats that say so of each row alone.
+
+        Raises:
+          DataError: a file cannot be read.
+        """
+        del files
+        return {}
+
     @abc.abstractmethod
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields a group's rows in batches of bounded size, converted to the columns' kinds.

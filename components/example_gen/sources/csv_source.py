@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.seen import Column, encode_text, survey_text
+from components.example_gen.columns.encoded import Cell, ColumnKind, shown
+from components.example_gen.columns.seen import Column, encode_text, parse_numbers, survey_text
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import reason_of, unreadable_error
@@ -84,17 +84,40 @@ class CsvSource(Source):
         names, row = table.header.names, table.header.first_row
         missing = list(missing_numbers(table.settings).values())
         for batch in _parse(table):
+            first = Cell(table.file, row)
             columns = [
-                encode_text(clean_cells(values, table.settings), kinds[name], missing)
+                _encode(name, clean_cells(values, table.settings), kinds[name], missing, first)
                 for name, values in zip(names, batch.columns, strict=True)
             ]
-            yield Batch(pa.record_batch(columns, names), Cell(table.file, row))
+            yield Batch(pa.record_batch(columns, names), first)
             row += batch.num_rows
+
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """The columns of the header, as text."""
+        return dict.fromkeys(self._look_at(files[0]).header.names, ColumnKind.BYTES)
 
     def _look_at(self, file: str) -> _Table:
         check_is_text(file, "CSV")
         dialect = find_dialect(file, self._settings)
         return _Table(file, dialect, read_header(file, dialect, self._settings), self._settings.csv)
+
+
+def _encode(
+    name: str, cells: pa.BinaryArray, kind: ColumnKind, missing: list[float], first: Cell
+) -> pa.LargeListArray:
+    try:
+        return encode_text(cells, kind, missing)
+    except pa.ArrowInvalid:
+        place = next(
+            i
+            for i, cell in enumerate(cells)
+            if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
+        )
+        right = "a whole number" if kind is ColumnKind.INT else "a number"
+        raise DataError(
+            f"Column {name!r} holds {shown(cells[place].as_py())!r} in row {first.row + place} of"
+            f" {first.file}, expected {right}, or an empty cell where it is missing."
+        ) from None
 
 
 def _notes(table: _Table, columns: dict[str, Column], trimmed: Counter[str]) -> Iterator[str]:

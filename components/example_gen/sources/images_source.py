@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import tensorflow as tf
-from tfx.dsl.io import fileio
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, single_values
 from components.example_gen.files.images import (
@@ -46,6 +45,8 @@ class ImagesSource(Source):
 
     def look_over(self, pattern: str, files: Sequence[str]) -> list[str]:
         """Notes on files that are no pictures, folders within folders and classes without one."""
+        from tfx.dsl.io import fileio
+
         others = [file for file in files if not is_picture(file) and not is_left_behind(file)]
         folders = [file for file in others if fileio.isdir(file)]
         filled = {posixpath.dirname(file) for file in files if is_picture(file)}

@@ -69,6 +69,16 @@ class JsonlSource(Source):
             raise DataError(f"A key in {files[0]} is empty: give each column a name.")
         return Survey(files[0], columns)
 
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """The keys of the first lines."""
+        check_is_text(files[0], "JSON lines")
+        for block, table in _read(files[0]):
+            return {
+                name: _survey(name, values, block).kind
+                for name, values in zip(table.column_names, table.columns, strict=True)
+            }
+        raise DataError(f"{files[0]} holds no object: write one a line, or leave the file out.")
+
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file, a block at a time."""
         file = files[0]

@@ -46,6 +46,10 @@ class ParquetSource(Source):
                 },
             )
 
+    def glance(self, files: Files) -> dict[str, ColumnKind]:
+        """The columns of the footer."""
+        return {name: column.kind for name, column in self.survey(files).columns.items()}
+
     def read(self, files: Files, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
         """Yields the rows of one file."""
         file, row = files[0], 1

@@ -54,7 +54,7 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
       config: of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
-    by_slice = _candidate_and_baseline(uri)
+    by_slice = metrics_by_slice(uri)
     values = by_slice.pop("", {})
     failed = _failed_metrics(uri)
     constant = read_constant_prediction(uri) if constant_metric(config) else None
@@ -88,7 +88,7 @@ def _is_compared(name: str, config: PipelineConfig) -> bool:
     return find_metric(config.target, name, has_maximum=False).is_compared
 
 
-def _candidate_and_baseline(uri: str) -> dict[str, dict[str, dict[str, float]]]:
+def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
     """Slice -> model -> metric -> value; the whole split is the slice with an empty name."""
     values: dict[str, dict[str, dict[str, float]]] = {}
     for of_slice in tfma.load_metrics(uri):

@@ -1,0 +1,104 @@
+"""`local_runner.py predict`: a pushed version's answers to the rows of files."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from components.example_gen.csv_settings import CsvSettings
+from pipeline.cli.options import quiet_console
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.ingestion import reading_settings
+from pipeline.layout import Layout
+from pipeline.serving.versions import check_model, find_version
+from trainer_module.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The model of a command, and how files are read for it."""
+
+    folder: Path
+    """Of the version."""
+    usual_format: str | None = None
+    csv: CsvSettings = field(default_factory=CsvSettings)
+    pictures: dict[str, str] = field(default_factory=dict)
+
+
+def asked_model(
+    config: PipelineConfig | None, output: Path, model: Path | None, version: int | None
+) -> Asked:
+    """The version that the options of a command name.
+
+    Args:
+      config: checked, if there is one; says how files are written.
+      output: the output folder.
+      model: the folder of a version; else it is one that the config's pipeline has pushed.
+      version: its number; else the newest.
+
+    Raises:
+      ConfigError: there is no such version.
+    """
+    if model is not None and version is not None:
+        raise ConfigError("--version is of a config's pipeline: give it or --model, not both.")
+    if config is None:
+        if model is None:
+            raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
+        return Asked(check_model(model), None)
+    layout = Layout.of(config, output)
+    reading = reading_settings(config, layout)
+    folder = check_model(model) if model else find_version(layout.serving, version)
+    return Asked(folder, config.data.format, reading.csv, reading.pictures)
+
+
+def write_predictions(
+    asked: Asked, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
+) -> None:
+    """Answers all rows of files.
+
+    Args:
+      asked: the model.
+      pattern: the path, folder or glob of the rows.
+      output: the file for the answers.
+      columns: those that go along, with commas between them.
+      batch_rows: rows that the model is asked for at once.
+      verbose: whether what libraries print is shown as well.
+
+    Raises:
+      ScopelineError: something cannot be read or written.
+    """
+    from pipeline.serving.batch.reading import Input, find_files
+    from pipeline.serving.batch.writing import check_output
+
+    check_output(output)
+    files, data_format = find_files(pattern, asked.usual_format)
+    kept = tuple(name.strip() for name in columns.split(",") if name.strip())
+    given = Input(files, data_format, asked.csv, asked.pictures, kept)
+    with quiet_console(verbose) as console:
+        from pipeline.serving.batch.job import Job, predict
+        from pipeline.serving.model import load_model
+
+        job = Job(load_model(asked.folder), given, output, batch_rows)
+        began = time.monotonic()
+        with _progress(console) as bar:
+            task = bar.add_task("predict", total=None)
+            done = predict(job, lambda rows: bar.update(task, completed=rows))
+        seconds = max(time.monotonic() - began, 1e-9)
+        rate = f"{(done.rows - done.kept) / seconds:,.0f} rows a second"
+        earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
+        console.print(f"{done.rows:,} rows{earlier}, version {asked.folder.name}, {rate}: {output}")
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.completed:,.0f} rows"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

@@ -1,0 +1,1 @@
+"""What asks and serves pushed models; imports neither TFX nor Beam."""

@@ -1,0 +1,1 @@
+"""Predictions for the rows of files."""

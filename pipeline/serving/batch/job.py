@@ -1,0 +1,180 @@
+"""Predictions for all rows of files: read, asked, written, in order and in constant memory."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from components.disk import disk_full, says_full
+from pipeline.serving.batch.answers import check_names, to_columns
+from pipeline.serving.batch.blocks import Block
+from pipeline.serving.batch.parts import Part, Parts
+from pipeline.serving.batch.reading import Input, read_blocks
+from pipeline.serving.model import Model
+from pipeline.serving.requests import to_request
+from pipeline.serving.versions import SAVED_MODEL
+from trainer_module.errors import ScopelineError
+
+BATCH_ROWS = 4096
+"""Rows that a model is asked for at once."""
+_AHEAD = 2
+"""Blocks that are asked for while an earlier one is written."""
+
+_Asked = tuple[Block, list["Future[pa.Table]"]]
+"""A block, and the answers to its slices."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be predicted."""
+
+    model: Model
+    given: Input
+    output: Path
+    batch_rows: int = BATCH_ROWS
+
+    def identity(self) -> list[object]:
+        """Equal for a command that goes on with what this one leaves."""
+        graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
+        given = self.given
+        return [str(self.model.folder.resolve()), graph, given.format, given.files, given.kept]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of it."""
+
+    rows: int
+    kept: int
+    """Rows that an earlier command had done."""
+
+
+def predict(job: Job, tell: Callable[[int], None]) -> Done:
+    """Writes a line of answers for each row.
+
+    Args:
+      job: what to predict.
+      tell: is told how many rows are done, again and again.
+
+    Raises:
+      ScopelineError: rows cannot be read, or not be written; says how many are kept.
+    """
+    parts = Parts(job.output, job.identity())
+    blocks = _skip_done(job, parts)
+    kept = parts.rows
+    tell(kept)
+    try:
+        _predict_blocks(job, blocks, parts, tell)
+        parts.join()
+    except (ScopelineError, OSError) as error:
+        with suppress(OSError):  # The disk may be full.
+            parts.complete()
+        raise _with_kept(error, job, parts) from error
+    except BaseException:
+        parts.complete()
+        raise
+    return Done(sum(part.rows for part in parts.done), kept)
+
+
+def _with_kept(error: ScopelineError | OSError, job: Job, parts: Parts) -> Exception:
+    if isinstance(error, OSError):
+        if not says_full(error):
+            return error
+        error = disk_full(job.output)
+    if not parts.rows:
+        return error
+    return type(error)(
+        f"{error} The {parts.rows:,} rows before are kept in {parts.folder}: the same command goes"
+        " on from there."
+    )
+
+
+def _skip_done(job: Job, parts: Parts) -> Iterator[Block]:
+    """The blocks that no part has; parts of other rows than are read now are forgotten."""
+    while True:
+        blocks = read_blocks(job.given, job.model.interface)
+        wrong = next((i for i, part in enumerate(parts.done) if not _holds(blocks, part)), None)
+        if wrong is None:
+            return blocks
+        parts.keep(wrong)
+
+
+def _holds(blocks: Iterator[Block], part: Part) -> bool:
+    """Whether the next blocks are those of a part."""
+    rows, checksum = 0, 0
+    while rows < part.rows:
+        block = next(blocks, None)
+        if block is None:
+            return False
+        rows, checksum = rows + block.count, block.checksum(checksum)
+    return (rows, checksum) == (part.rows, part.checksum)
+
+
+def _predict_blocks(
+    job: Job, blocks: Iterator[Block], parts: Parts, tell: Callable[[int], None]
+) -> None:
+    waiting: deque[_Asked] = deque()
+    readable, checksum = _Readable(blocks), 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            for block in readable:
+                starts = range(0, block.count, job.batch_rows)
+                waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
+                if len(waiting) > _AHEAD:
+                    checksum = _write_next(waiting.popleft(), parts, checksum)
+                    tell(parts.rows_until_now)
+            while waiting:
+                checksum = _write_next(waiting.popleft(), parts, checksum)
+            tell(parts.rows_until_now)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    if readable.error is not None:
+        raise readable.error
+
+
+class _Readable:
+    """The blocks up to one that cannot be read, as what comes before it is written first."""
+
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
+        self.error: ScopelineError | None = None
+
+    def __iter__(self) -> Iterator[Block]:
+        try:
+            yield from self._blocks
+        except ScopelineError as error:
+            self.error = error
+
+
+def _write_next(asked: _Asked, parts: Parts, checksum: int) -> int:
+    """Writes the answers to a block; the checksum of the part that is being written."""
+    block, futures = asked
+    table = pa.concat_tables([future.result() for future in futures])
+    checksum = block.checksum(checksum)
+    parts.write(table, checksum)
+    if not parts.is_full:
+        return checksum
+    parts.complete()
+    return 0
+
+
+def _answer(job: Job, block: Block, start: int) -> pa.Table:
+    """The answers to a slice of a block, with the columns that go along."""
+    stop, size = start + job.batch_rows, job.batch_rows
+    if block.rows is None:
+        answers = job.model.predict_examples((block.examples or [])[start:stop])
+    else:
+        first = replace(block.first, row=block.first.row + start)
+        asked = to_request(block.rows.slice(start, size), first, job.model.interface)
+        answers = job.model.predict(asked)
+    columns = to_columns(answers)
+    check_names(list(block.kept), columns)
+    return pa.table({name: v.slice(start, size) for name, v in block.kept.items()} | columns)

@@ -1,0 +1,210 @@
+"""The rows of files, read as ExampleGen reads them, but in one pass: the model knows the types."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from components.example_gen.columns.encoded import (
+    Cell,
+    ColumnKind,
+    first_values,
+    list_lengths,
+)
+from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.files.images import is_picture
+from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
+from components.example_gen.notes import FileNotes
+from components.example_gen.paths import is_hidden, no_file_error, resolve_input
+from components.example_gen.sources import make_source
+from components.example_gen.sources.base import Source
+from components.named_columns import check_named_columns
+from pipeline.serving.batch.answers import text_column
+from pipeline.serving.batch.blocks import Block
+from pipeline.serving.requests import kind_of_column
+from trainer_module.errors import ConfigError, DataError, enumerate_names
+from trainer_module.interface import ModelInterface
+
+_PICTURES = 128
+"""Files that are held in memory at a time."""
+FILE_COLUMN = "file"
+"""What pictures that are files of their own are told apart by."""
+_ENDINGS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """Files of rows, and how they are written."""
+
+    files: tuple[str, ...]
+    format: str
+    csv: CsvSettings = field(default_factory=CsvSettings)
+    pictures: dict[str, str] = field(default_factory=dict)
+    """The folders that paths of pictures begin in, by column."""
+    kept: tuple[str, ...] = ()
+    """Columns that go along to the answers."""
+    also: dict[str, ColumnKind] = field(default_factory=dict)
+    """Columns that are read beside those that the model asks for, such as the label; of no known
+    kind are those whose kind the file tells."""
+
+
+def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...], str]:
+    """The files of a path, folder or glob, in the order of their names, and their format.
+
+    Args:
+      pattern: as the user wrote it.
+      usual: the format of files whose name does not tell it.
+
+    Raises:
+      DataError: there is no such file.
+      ConfigError: the format is not known, or there are several.
+    """
+    path = Path(pattern)
+    if path.is_dir():
+        found = [str(p) for p in sorted(path.rglob("*")) if p.is_file()]
+    elif path.exists():
+        found = [pattern]
+    else:
+        base, glob = resolve_input(pattern, usual or "csv")
+        found = [str(p) for p in sorted(Path(base).glob(glob)) if p.is_file()]
+    found = [file for file in found if not is_hidden(file)]
+    if not found:
+        raise no_file_error(pattern)
+    formats = {_format_of(file) or usual or "" for file in found}
+    if "images" in formats:
+        found, formats = [file for file in found if is_picture(file)], {"images"}
+    if len(formats) > 1 or "" in formats:
+        shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
+        raise ConfigError(
+            f"--input {pattern} holds {shown}: right are files of one kind, pictures or"
+            f" {', '.join(_ENDINGS)}."
+        )
+    return tuple(found), formats.pop()
+
+
+def _format_of(file: str) -> str | None:
+    name = file.lower().removesuffix(".gz")
+    return "images" if is_picture(file) else _ENDINGS.get(posixpath.splitext(name)[1])
+
+
+def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
+    """The rows of all files, in order.
+
+    Raises:
+      DataError: names the file, and the row or column, that cannot be read.
+      ConfigError: a column that is to go along is not there.
+    """
+    if given.format == "images":
+        yield from _read_pictures(given, interface)
+    elif given.format == "tfrecord":
+        from pipeline.serving.batch.records import read_records
+
+        yield from read_records(given.files, given.kept)
+    else:
+        source = make_source(_settings(given, interface))
+        for file in given.files:
+            yield from _read_table(source, file, given, interface)
+
+
+def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
+    return ExampleGenSettings(
+        format=given.format, label=interface.label, task=interface.task, csv=given.csv
+    )
+
+
+class _Kinds(dict[str, ColumnKind]):
+    """Columns that nobody asks for are not converted."""
+
+    def __missing__(self, name: str) -> ColumnKind:
+        return ColumnKind.UNKNOWN
+
+
+def _read_table(
+    source: Source, file: str, given: Input, interface: ModelInterface
+) -> Iterator[Block]:
+    seen = source.glance((file,))
+    kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
+    kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
+    kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
+    _check_columns(file, seen, given, interface)
+    batches = source.read((file,), _Kinds(kinds))
+    paths = _picture_paths(given, interface)
+    if paths:
+        from components.example_gen.sources.named_pictures import cut, read_pictures
+
+        batches = cut(batches)
+    for batch in batches:
+        rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
+        if paths:
+            rows = read_pictures(rows, batch.first, paths, FileNotes())
+        asked = dict.fromkeys([*(column.name for column in interface.columns), *given.also])
+        yield Block(rows.num_rows, batch.first, rows.select(list(asked)), kept=kept)
+
+
+def _check_columns(
+    file: str,
+    seen: dict[str, ColumnKind],
+    given: Input,
+    interface: ModelInterface,
+) -> None:
+    asked = [*(column.name for column in interface.columns), *given.also]
+    named = {f"column {name!r}, which is needed": name for name in asked}
+    named |= {f"--columns {name}": name for name in given.kept}
+    check_named_columns(named, seen, f"input {file}")
+    for column in interface.columns:
+        is_text = seen[column.name] is ColumnKind.BYTES
+        if given.format != "csv" and is_text and column.dtype != "string":
+            raise DataError(
+                f"Column {column.name!r} of {file} holds text, where the model takes numbers."
+            )
+
+
+def _picture_paths(given: Input, interface: ModelInterface) -> dict[str, str]:
+    """The folders of columns of paths; such a column may hold pictures in Parquet alone."""
+    return {
+        c.name: given.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
+    }
+
+
+def _kept(rows: pa.RecordBatch, name: str) -> pa.Array:
+    column = rows.column(name)
+    if list_lengths(column).max(initial=0) > 1:
+        raise ConfigError(f"--columns {name}: it holds lists, which do not go along; leave it out.")
+    values = first_values(column)
+    return text_column(values) if pa.types.is_binary(values.type) else values
+
+
+def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
+    asked = [column.name for column in interface.columns]
+    if len(asked) != 1 or not interface.columns[0].picture:
+        raise ConfigError(
+            f"--input holds pictures, and the model takes {enumerate_names(asked, 'and')}: give"
+            " it a table with these columns."
+        )
+    if unknown := [name for name in given.kept if name != FILE_COLUMN]:
+        raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
+    source = make_source(ExampleGenSettings(format="images", label="class", task=interface.task))
+    for start in range(0, len(given.files), _PICTURES):
+        files = given.files[start : start + _PICTURES]
+        for batch in source.read(files, {}):
+            names = [IMAGE_FEATURE, *given.also]
+            rows = batch.rows.rename_columns([IMAGE_FEATURE, interface.label]).select(names)
+            rows = rows.rename_columns([*asked, *given.also])
+            yield Block(
+                rows.num_rows,
+                Cell(files[0], start + 1),
+                rows,
+                kept={FILE_COLUMN: pa.array(files, pa.string())},
+            )

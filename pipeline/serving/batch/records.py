@@ -1,0 +1,58 @@
+"""TFRecords of tf.Examples, which go to the model as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import tensorflow as tf
+
+from components.example_gen.columns.encoded import Cell
+from components.example_gen.files.opening import is_gzip
+from pipeline.serving.batch.blocks import Block
+from trainer_module.errors import ConfigError, DataError
+
+_RECORDS = 4096
+"""That are read at once."""
+
+
+def read_records(files: Sequence[str], kept: Sequence[str]) -> Iterator[Block]:
+    """The records of files, in order.
+
+    Raises:
+      DataError: a file is damaged, or holds something else.
+    """
+    for file in files:
+        row = 1
+        dataset = tf.data.TFRecordDataset(file, "GZIP" if is_gzip(file) else "")
+        try:
+            for records in dataset.batch(_RECORDS).as_numpy_iterator():
+                first, examples = Cell(file, row), records.tolist()
+                columns = {name: _column(name, examples, first) for name in kept}
+                yield Block(len(examples), first, None, examples, columns)
+                row += len(examples)
+        except tf.errors.OpError as error:
+            raise DataError(
+                f"{file} is damaged or cut off after about {row - 1} records: copy or write it"
+                " again (a gzipped file's name must end in .gz)."
+            ) from error
+
+
+def _column(name: str, examples: Sequence[bytes], first: Cell) -> pa.Array:
+    """A feature of one value a record, null where a record lacks it."""
+    return pa.array([_value(name, text, first, place) for place, text in enumerate(examples)])
+
+
+def _value(name: str, serialised: bytes, first: Cell, place: int) -> str | float | None:
+    feature = tf.train.Example.FromString(serialised).features.feature
+    kind = feature[name].WhichOneof("kind") if name in feature else None
+    found = list(getattr(feature[name], kind).value) if kind else []
+    if len(found) > 1:
+        raise ConfigError(
+            f"--columns {name}: record {first.row + place} of {first.file} has {len(found)}"
+            " values of it; leave it out."
+        )
+    if not found:
+        return None
+    value: bytes | float = found[0]
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

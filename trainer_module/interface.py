@@ -1,0 +1,78 @@
+"""What an exported model asks for and answers, written beside it: read without TensorFlow.
+
+The signatures alone do not tell: they call columns by names that TensorFlow allows, and give no
+rank for most of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainer_module.errors import DataError
+
+INTERFACE_FILE = "assets.extra/inputs.json"
+"""In a SavedModel: servers leave the folder alone, and copies keep it."""
+
+RawDtype = Literal["float32", "float64", "int64", "string"]
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """A column of the raw data that a request has to bring."""
+
+    name: str
+    request: str
+    """What the signature `serving_raw` calls it."""
+    dtype: RawDtype
+    """What this signature takes: float64 of whole numbers that may be missing."""
+    is_whole: bool
+    """Whether its numbers are whole."""
+    width: int | None
+    """Values of a row; None where rows have different numbers of them."""
+    picture: Literal["", "bytes", "path"] = ""
+    """What the training data held, of a column of encoded pictures."""
+
+
+@dataclass(frozen=True)
+class ModelInterface:
+    """What a model asks for."""
+
+    columns: tuple[RawColumn, ...]
+    label: str
+    label_dtype: RawDtype
+    task: str
+    """Its kind, as in the config."""
+    weight: str | None = None
+
+    def column(self, name: str) -> RawColumn | None:
+        """The column of a name, if the model asks for it."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    def to_json(self) -> str:
+        """What `read_interface` reads."""
+        return json.dumps(asdict(self))
+
+
+def read_interface(version: Path) -> ModelInterface:
+    """What a version's folder says of its model's inputs.
+
+    Raises:
+      DataError: it says nothing, as it was exported by other code, or nothing that can be read.
+    """
+    path = version / INTERFACE_FILE
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+        columns = tuple(RawColumn(**column) for column in content.pop("columns"))
+        return ModelInterface(columns, **content)
+    except FileNotFoundError:
+        raise DataError(
+            f"{version} lacks {INTERFACE_FILE}, which says what its columns are: it is no version"
+            " that this release of Scopeline has pushed; run the pipeline again."
+        ) from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}: {error}): push the version again."
+        ) from None
