@@ -30,6 +30,7 @@ from pipeline.cli.predict import asked_model, write_predictions
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
+from pipeline.cli.serve import serve_model, served_model
 from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import (
     approve_model,
@@ -44,6 +45,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
+from pipeline.serving.server.options import ServeOptions
 from pipeline.versions.approval import ApprovalRequest
 from pipeline.versions.rollback import RollbackRequest
 
@@ -221,6 +223,41 @@ def predict(
     loaded = _load(chosen, overrides) if chosen else None
     asked = asked_model(loaded, folder, model, version)
     write_predictions(asked, given, to, columns, batch_rows, verbose)
+
+
+@app.command()
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushes the model.")
+    ] = None,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Pushed versions, without any config.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
+    insecure: Annotated[
+        bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM, for https.")
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM.")
+    ] = None,
+) -> None:
+    """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
+
+    New versions are taken up as they are pushed, and rollbacks alike. Clients give the key in
+    SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it cannot be served.
+    """
+    chosen = config or (None if model else DEFAULT_CONFIG)
+    loaded = _load(chosen, overrides) if chosen else None
+    title, folder = served_model(loaded, output, model, name)
+    options = ServeOptions(title, folder, host, port, "", certificate, private_key)
+    serve_model(options, insecure)
 
 
 @app.command()

@@ -55,6 +55,8 @@ LONG = (
     "test_preprocessing",
     "test_registries",
     "test_schedule_processes",
+    "test_served_versions",
+    "test_server",
     "test_study",
     "test_supervisor",
     "test_tabular",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,32 +17,48 @@ Arrays = dict[str, np.ndarray]
 
 RAW, EXAMPLES = "serving_raw", "serving_default"
 """The signatures that serve: of a tensor per column, and of serialised tf.Examples."""
+EXAMPLES_INPUT = "examples"
+"""The one input of the latter."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A version that answers; may be asked by several threads at once."""
+    """A version that answers; may be asked by several threads at once.
+
+    What it is asked for raises DataError where the model refuses it, such as a damaged picture.
+    """
 
     folder: Path
     interface: ModelInterface
     _loaded: Any
     """Holds the variables that the signatures use."""
 
+    @property
+    def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+        """The dtype and the shape of what it answers, by name."""
+        specs = self._loaded.signatures[RAW].structured_outputs
+        return {name: (spec.dtype.name, tuple(spec.shape)) for name, spec in specs.items()}
+
     def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """Answers by name for tensors by the names of requests, [batch, ...] each."""
         import tensorflow as tf
 
-        tensors = {name: tf.constant(values) for name, values in columns.items()}
-        return self._ask(RAW, tensors)
+        return self._ask(RAW, {n: tf.constant(values) for n, values in columns.items()})
 
-    def predict_examples(self, examples: Sequence[bytes]) -> Arrays:
-        """Answers by name for serialised tf.Examples."""
+    def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
+        """The same for serialised tf.Examples, which are the one column there is."""
         import tensorflow as tf
 
-        return self._ask(EXAMPLES, {"examples": tf.constant(list(examples), tf.string)})
+        return self._ask(EXAMPLES, {n: tf.constant(v, tf.string) for n, v in columns.items()})
 
     def _ask(self, signature: str, tensors: Mapping[str, Any]) -> Arrays:
-        answers = self._loaded.signatures[signature](**tensors)
+        import tensorflow as tf
+
+        try:
+            answers = self._loaded.signatures[signature](**tensors)
+        except tf.errors.InvalidArgumentError as error:
+            said = str(error.message).strip().splitlines()[0][:300]
+            raise DataError(f"the model cannot take the rows: {said}") from error
         return {name: tensor.numpy() for name, tensor in answers.items()}
 
 
@@ -55,11 +71,9 @@ def load_model(folder: Path) -> Model:
     interface = read_interface(folder)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
-
     try:
         return Model(folder, interface, _load(folder))
-    except (OSError, ValueError, KeyError, AttributeError, tf.errors.OpError) as error:
+    except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
         said = " ".join(str(error).split())[:300]
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"

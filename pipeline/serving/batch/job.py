@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from components.disk import disk_full, says_full
@@ -18,7 +19,7 @@ from pipeline.serving.batch.answers import check_names, to_columns
 from pipeline.serving.batch.blocks import Block
 from pipeline.serving.batch.parts import Part, Parts
 from pipeline.serving.batch.reading import Input, read_blocks
-from pipeline.serving.model import Model
+from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import to_request
 from pipeline.serving.versions import SAVED_MODEL
 from trainer_module.errors import ScopelineError
@@ -170,7 +171,8 @@ def _answer(job: Job, block: Block, start: int) -> pa.Table:
     """The answers to a slice of a block, with the columns that go along."""
     stop, size = start + job.batch_rows, job.batch_rows
     if block.rows is None:
-        answers = job.model.predict_examples((block.examples or [])[start:stop])
+        examples = np.array((block.examples or [])[start:stop], object)
+        answers = job.model.predict_examples({EXAMPLES_INPUT: examples})
     else:
         first = replace(block.first, row=block.first.row + start)
         asked = to_request(block.rows.slice(start, size), first, job.model.interface)

@@ -120,7 +120,11 @@ def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
 
 def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
     return ExampleGenSettings(
-        format=given.format, label=interface.label, task=interface.task, csv=given.csv
+        format=given.format,
+        label=interface.label,
+        task=interface.task,
+        csv=given.csv,
+        pictures=_picture_paths(given, interface),
     )
 
 
@@ -140,15 +144,15 @@ def _read_table(
     kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
     _check_columns(file, seen, given, interface)
     batches = source.read((file,), _Kinds(kinds))
-    paths = _picture_paths(given, interface)
-    if paths:
+    settings = _settings(given, interface)
+    if settings.pictures:
         from components.example_gen.sources.named_pictures import cut, read_pictures
 
         batches = cut(batches)
     for batch in batches:
         rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
-        if paths:
-            rows = read_pictures(rows, batch.first, paths, FileNotes())
+        if settings.pictures:
+            rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
         asked = dict.fromkeys([*(column.name for column in interface.columns), *given.also])
         yield Block(rows.num_rows, batch.first, rows.select(list(asked)), kept=kept)
 

@@ -6,9 +6,12 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_data import Row, run_transform
+import numpy as np
+import tensorflow as tf
+from trainer_data import Row, run_transform, to_example
 
 from components.pusher.versions import list_versions, push_new_version
+from pipeline.serving.model import Model
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import run_fn
 
@@ -64,3 +67,10 @@ def push(root: Path) -> None:
     fn_args = data.fn_args(root)
     run_fn(fn_args)
     push_new_version(Path(fn_args.serving_model_dir), root / "trips")
+
+
+def expected(model: Model, rows: list[Row]) -> np.ndarray:
+    """The probability of the second class, by serialised tf.Examples."""
+    asked = tf.constant([to_example(row) for row in rows])
+    loaded = tf.saved_model.load(str(model.folder))
+    return loaded.signatures["serving_default"](examples=asked)["scores"].numpy()[:, 1]

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
-from served_trips import ROOT, Pushed
+from served_trips import ROOT, Pushed, expected
 from trainer_data import to_example, write_examples
 
 from pipeline.cli.predict import Asked, asked_model, write_predictions
@@ -27,13 +26,6 @@ from pipeline.serving.model import Model, load_model
 from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]
-
-
-def expected(model: Model, rows: Rows) -> np.ndarray:
-    """The probability of the second class, by serialised tf.Examples."""
-    asked = tf.constant([to_example(row) for row in rows])
-    loaded = tf.saved_model.load(str(model.folder))
-    return loaded.signatures["serving_default"](examples=asked)["scores"].numpy()[:, 1]
 
 
 def write_jsonl(path: Path, rows: Rows) -> Path:

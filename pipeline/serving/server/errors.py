@@ -1,0 +1,22 @@
+"""What a request is refused with: a status, and a sentence that says what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RequestError(Exception):
+    """A request that is not answered; `status` is the HTTP status of the answer."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
+    """The error for a name that the model does not know."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}."
+    return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")

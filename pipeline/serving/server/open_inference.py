@@ -1,0 +1,266 @@
+"""The Open Inference Protocol v2, as KServe and Triton speak it, with its binary extension.
+
+https://github.com/kserve/open-inference-protocol, and for tensors as bytes behind the JSON
+https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW, Model
+from pipeline.serving.server.columns import Arrays, from_columns
+from pipeline.serving.server.errors import RequestError, unknown_name
+from trainer_module.interface import ModelInterface, RawColumn
+
+HEADER_LENGTH = "inference-header-content-length"
+"""The header that says how long the JSON is, where tensors follow it."""
+_DATATYPES = {
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+}
+_BYTES = "BYTES"
+_OF_DTYPE = {name: datatype for datatype, name in _DATATYPES.items()} | {"string": _BYTES}
+_LENGTH = struct.Struct("<I")
+
+
+def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
+    """What a request for `infer` asks: the signature, and its tensors.
+
+    Args:
+      body: the JSON, parsed.
+      tail: the tensors that follow it.
+      interface: of the model.
+
+    Raises:
+      RequestError: it is no such request.
+    """
+    inputs = body.get("inputs") if isinstance(body, dict) else None
+    if not isinstance(inputs, list) or not inputs:
+        raise RequestError("the body needs `inputs`, a list of tensors.")
+    tensors, place = {}, 0
+    for given in inputs:
+        name, size = _name_and_size(given)
+        if size is not None and place + size > len(tail):
+            raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size says.")
+        data = given.get("data") if size is None else tail[place : place + size]
+        place += size or 0
+        tensors[name] = _to_tensor(name, given, data)
+    if place != len(tail):
+        raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
+    if tensors.keys() == {EXAMPLES_INPUT}:
+        return EXAMPLES, {EXAMPLES_INPUT: tensors[EXAMPLES_INPUT].reshape(-1)}
+    return RAW, _to_columns(tensors, interface)
+
+
+def _name_and_size(given: Any) -> tuple[str, int | None]:
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise RequestError("an input is no object with a `name`.")
+    parameters = given.get("parameters") or {}
+    size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    if size is not None and (not isinstance(size, int) or size < 0):
+        raise RequestError(f"binary_data_size of input {given['name']!r} is no size.")
+    return given["name"], size
+
+
+def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
+    shape, datatype = given.get("shape"), given.get("datatype")
+    if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
+        raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
+    if not shape or len(shape) > 2 or not shape[0]:
+        raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
+    values = _from_bytes(name, datatype, data) if isinstance(data, bytes) else None
+    if values is None:
+        values = _from_list(name, datatype, data)
+    if values.size != math.prod(shape):
+        raise RequestError(
+            f"input {name!r} has {values.size} values, expected {math.prod(shape)} for {shape}."
+        )
+    return values.reshape(shape)
+
+
+def _from_bytes(name: str, datatype: Any, data: bytes) -> np.ndarray:
+    if datatype == _BYTES:
+        return np.array(_split_bytes(name, data), object)
+    dtype = np.dtype(_dtype_of(name, datatype)).newbyteorder("<")
+    if len(data) % dtype.itemsize:
+        raise RequestError(f"input {name!r} has {len(data)} bytes, which are no {datatype}.")
+    return np.frombuffer(data, dtype)
+
+
+def _split_bytes(name: str, data: bytes) -> list[bytes]:
+    values, place = [], 0
+    while place < len(data):
+        if place + _LENGTH.size > len(data):
+            break
+        (length,) = _LENGTH.unpack_from(data, place)
+        place += _LENGTH.size
+        if place + length > len(data):
+            break
+        values.append(data[place : place + length])
+        place += length
+    else:
+        return values
+    raise RequestError(f"the bytes of input {name!r} end within a value.")
+
+
+def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
+    if not isinstance(data, list):
+        raise RequestError(f"input {name!r} has neither `data` nor a binary_data_size.")
+    flat = _flat(data)
+    if datatype == _BYTES:
+        if not all(isinstance(value, str) for value in flat):
+            raise RequestError(f"`data` of input {name!r} is not all text, as BYTES are.")
+        return np.array([v.encode(errors="replace") for v in flat], object)
+    dtype = _dtype_of(name, datatype)
+    if not all(type(value) in (int, float, bool) for value in flat):
+        raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
+    try:
+        return np.array(flat, dtype)
+    except (OverflowError, ValueError) as error:
+        raise RequestError(f"`data` of input {name!r} is no {datatype}: {error}.") from None
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    while data and all(isinstance(value, list) for value in data):
+        data = [item for value in data for item in value]
+    return data
+
+
+def _dtype_of(name: str, datatype: Any) -> str:
+    dtype = _DATATYPES.get(datatype) if isinstance(datatype, str) else None
+    if dtype is None:
+        raise RequestError(
+            f"input {name!r} is of datatype {datatype!r}: right is one of"
+            f" {', '.join([*_DATATYPES, _BYTES])}."
+        )
+    return dtype
+
+
+def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) -> Arrays:
+    """Tensors by column as `serving_raw` takes them."""
+    known = {column.request: column for column in interface.columns}
+    for name in tensors:
+        if name not in known:
+            raise unknown_name("inputs", name, known)
+    rows = {len(tensor) for tensor in tensors.values()}
+    if len(rows) > 1:
+        raise RequestError(f"the inputs have different numbers of rows: {sorted(rows)}.")
+    if tensors.keys() != known.keys():
+        return from_columns({name: [] for name in tensors}, interface)  # Says which are missing.
+    return {name: _as_column(tensors[name], column) for name, column in known.items()}
+
+
+def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
+    is_text = tensor.dtype == object
+    if is_text != (column.dtype == "string"):
+        right = _OF_DTYPE[column.dtype]
+        raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
+    if not is_text and tensor.dtype.kind == "f" and np.isinf(tensor).any():
+        raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
+    if column.is_whole and not is_text and not _are_whole(tensor):
+        raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
+    width = 1 if tensor.ndim == 1 else tensor.shape[1]
+    if column.width is not None and width != column.width:
+        raise RequestError(
+            f"input {column.request!r} has {width} values a row, expected {column.width}."
+        )
+    shape = [len(tensor)] if column.width == 1 else [len(tensor), width]
+    return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
+
+
+def _are_whole(tensor: np.ndarray) -> bool:
+    """Whether all that is there is a whole number that 64 bits hold."""
+    if tensor.dtype.kind != "f":
+        return True
+    known = tensor[~np.isnan(tensor)]
+    return bool(((known == np.floor(known)) & (np.abs(known) < 2.0**63)).all())
+
+
+def to_response(
+    body: Mapping[str, Any], answers: Arrays, name: str, number: int
+) -> tuple[bytes, int | None]:
+    """The answer to `infer`, and how long its JSON is if tensors follow it.
+
+    Raises:
+      RequestError: it asks for an output that there is not.
+    """
+    parameters = body.get("parameters")
+    default = isinstance(parameters, dict) and bool(parameters.get("binary_data_output"))
+    asked = body.get("outputs") or [{"name": output} for output in answers]
+    if not isinstance(asked, list):
+        raise RequestError("`outputs` is no list of objects with a `name`.")
+    outputs, tail = [], []
+    for wanted in asked:
+        title = wanted.get("name") if isinstance(wanted, dict) else None
+        if title not in answers:
+            raise unknown_name("outputs", str(title), answers)
+        own = wanted.get("parameters")
+        is_binary = own.get("binary_data", default) if isinstance(own, dict) else default
+        output, data = _to_output(title, answers[title], bool(is_binary))
+        outputs.append(output)
+        tail.append(data)
+    head = {"model_name": name, "model_version": str(number), "outputs": outputs}
+    if "id" in body:
+        head["id"] = str(body["id"])
+    text = orjson.dumps(head)
+    has_tail = any("parameters" in output for output in outputs)
+    return b"".join([text, *tail]), len(text) if has_tail else None
+
+
+def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:
+    is_text = values.dtype == object
+    output: dict[str, Any] = {
+        "name": name,
+        "datatype": _BYTES if is_text else _OF_DTYPE[values.dtype.name],
+        "shape": list(values.shape),
+    }
+    flat = values.ravel().tolist()
+    if not is_binary:
+        data = [value.decode(errors="replace") for value in flat] if is_text else flat
+        return output | {"data": data}, b""
+    tail = values.tobytes()
+    if is_text:
+        tail = b"".join(_LENGTH.pack(len(value)) + value for value in flat)
+    return output | {"parameters": {"binary_data_size": len(tail)}}, tail
+
+
+def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
+    """The answer to a question for what a model takes."""
+    return {
+        "name": name,
+        "versions": [str(number)],
+        "platform": "tensorflow_savedmodel",
+        "inputs": [
+            {
+                "name": column.request,
+                "datatype": _OF_DTYPE[column.dtype],
+                "shape": [-1] if column.width == 1 else [-1, column.width or -1],
+            }
+            for column in model.interface.columns
+        ],
+        "outputs": [
+            {
+                "name": output,
+                "datatype": _OF_DTYPE[dtype],
+                "shape": [-1 if size is None else size for size in shape],
+            }
+            for output, (dtype, shape) in model.outputs.items()
+        ],
+    }

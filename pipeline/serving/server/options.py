@@ -1,0 +1,56 @@
+"""How a model is served: what the command line says, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_module.errors import ConfigError
+
+KEY_VARIABLE = "SCOPELINE_API_KEY"
+"""The environment variable with the key that clients have to give."""
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What a server is told."""
+
+    name: str
+    """Of the model, in paths of requests."""
+    folder: Path
+    """Of its versions."""
+    host: str = "127.0.0.1"
+    port: int = 8501
+    key: str = ""
+    """That clients have to give; empty where none is asked for."""
+    certificate: Path | None = None
+    private_key: Path | None = None
+    max_bytes: int = 64 << 20
+    """Of a request."""
+    body_seconds: float = 20.0
+    """In which the whole of a request has to come."""
+    answer_seconds: float = 30.0
+    """In which it is answered, or given up."""
+
+
+def read_key(environment: Mapping[str, str] = os.environ) -> str:
+    """The key of the environment; empty if there is none."""
+    return environment.get(KEY_VARIABLE, "")
+
+
+def check_options(options: ServeOptions, is_insecure: bool) -> None:
+    """Raises ConfigError for a server that anybody could ask, or files that are not there."""
+    if options.host not in _LOCAL and not options.key and not is_insecure:
+        raise ConfigError(
+            f"--host {options.host} would let anybody ask the model: set {KEY_VARIABLE}, or say"
+            " --insecure where something before it keeps them out."
+        )
+    files = {"--tls-cert": options.certificate, "--tls-key": options.private_key}
+    for option, path in files.items():
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{option} {path}: there is no such file.")
+    if (options.certificate is None) != (options.private_key is None):
+        raise ConfigError("--tls-cert and --tls-key go together: give both.")

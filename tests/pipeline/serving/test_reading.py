@@ -1,0 +1,60 @@
+"""Pictures are read for a model as they are for its training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pipeline.serving.batch.reading import Input, find_files, read_blocks
+from trainer_module.errors import ConfigError, DataError
+from trainer_module.interface import ModelInterface, RawColumn
+
+
+def of_pictures(origin: str, *others: RawColumn) -> ModelInterface:
+    """A model that takes a picture, which its training data held so."""
+    picture = RawColumn("photo", "photo", "string", False, 1, origin)
+    return ModelInterface((picture, *others), "shade", "string", "multiclass")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, shade in (("b.png", 20), ("a/c.webp", 200), ("a/d.png", 90)):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4), shade).save(path)
+    return tmp_path / "photos"
+
+
+def test_pictures_of_a_folder_are_read_in_the_order_of_their_names(folder: Path) -> None:
+    files, data_format = find_files(str(folder))
+    assert data_format == "images"
+    (block,) = read_blocks(Input(files, data_format, kept=("file",)), of_pictures("bytes"))
+    names = [Path(name).name for name in block.kept["file"].to_pylist()]
+    assert names == ["c.webp", "d.png", "b.png"]
+    pictures = [value[0] for value in block.rows.column("photo").to_pylist()]
+    assert pictures[2] == (folder / "b.png").read_bytes()
+    # TensorFlow does not decode the other format: it became a PNG, as in training.
+    assert pictures[0].startswith(b"\x89PNG")
+
+
+def test_pictures_that_a_table_names_are_read(folder: Path) -> None:
+    table = folder / "in.csv"
+    table.write_text("id,photo\n7,b.png\n8,a/d.png\n")
+    (block,) = read_blocks(Input((str(table),), "csv", kept=("id",)), of_pictures("path"))
+    assert block.kept["id"].to_pylist() == ["7", "8"]
+    assert block.rows.column("photo")[1].as_py() == [(folder / "a/d.png").read_bytes()]
+    table.write_text("id,photo\n7,b.png\n8,in.csv\n")
+    with pytest.raises(DataError, match=r"names .*in\.csv in row 3 of .*which cannot be decoded"):
+        list(read_blocks(Input((str(table),), "csv"), of_pictures("path")))
+
+
+def test_pictures_for_a_model_that_takes_more_are_refused(folder: Path) -> None:
+    price = RawColumn("price", "price", "float32", False, 1)
+    files, data_format = find_files(str(folder))
+    with pytest.raises(ConfigError, match="the model takes photo and price: give it a table"):
+        list(read_blocks(Input(files, data_format), of_pictures("bytes", price)))
+    (folder / "b.png").write_bytes(b"none")
+    with pytest.raises(DataError, match=r"Image .*b\.png cannot be decoded"):
+        list(read_blocks(Input(files, data_format), of_pictures("bytes")))

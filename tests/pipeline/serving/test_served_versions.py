@@ -1,0 +1,206 @@
+"""Versions that come and go while a server answers, and the command that starts one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from served_trips import ROOT, Pushed
+
+from components.pusher.versions import delete_whole
+from pipeline.serving.model import Model
+from pipeline.serving.server.batching import Arrays, Batcher
+from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.options import ServeOptions, check_options
+from pipeline.serving.server.repository import Repository
+from trainer_module.errors import ConfigError
+
+Rows = list[dict[str, Any]]
+
+
+def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Path) -> None:
+    serving = tmp_path / "trips"
+    shutil.copytree(pushed.version, serving / "1")
+    repository = Repository(serving)
+    with pytest.raises(RequestError, match="no version is loaded yet"):
+        repository.find()
+    repository.look()
+    assert repository.number == 1
+
+    shutil.copytree(pushed.version, serving / "2")
+    variables = next((serving / "2" / "variables").glob("*.data*"))
+    variables.write_bytes(variables.read_bytes()[:100])
+    repository.look()
+    repository.look()  # It is not tried again.
+    number, model = repository.find()
+    assert number == 1
+    states = {state.number: state for state in repository.states}
+    assert (states[1].state, states[2].state) == ("AVAILABLE", "END")
+    assert "it is damaged" in states[2].message
+    assert repository.failures == 1
+
+    shutil.copytree(pushed.version, serving / "3")
+    repository.look()
+    assert repository.number == 3
+    # What was asked before is still answered.
+    assert ask_one(model)["class"].shape == (1,)
+    with pytest.raises(RequestError, match="version 1 is not served; 3 is"):
+        repository.find("1")
+
+    delete_whole(serving / "3")
+    assert ask_one(repository.find()[1])["class"].shape == (1,)
+    repository.look()
+    assert repository.number == 1
+    delete_whole(serving / "2")
+    delete_whole(serving / "1")
+    repository.look()
+    assert repository.number == 1
+
+
+def ask_one(model: Model) -> Arrays:
+    return model.predict(
+        {
+            "fare": np.float32([1]),
+            "price__EUR_": np.float32([1]),
+            "area": np.float64([8]),
+            "company": np.array([b"Ace"], object),
+            "tags": np.array([[b"t1"]], object),
+        }
+    )
+
+
+class Gate:
+    """A model that answers once it is let: with how many rows it was asked for together."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.batches: list[int] = []
+
+    def ask(self, columns: Arrays) -> Arrays:
+        assert self.opened.wait(30)
+        values = columns["x"]
+        self.batches.append(len(values))
+        if (values < 0).any():
+            raise ValueError("a value is negative")
+        return {"twice": values * 2}
+
+
+def asked_at_once(gate: Gate, values: list[float], queue_rows: int) -> list[Any]:
+    """What each request comes to, where the first one is asked before the others come."""
+
+    async def ask_all() -> list[Any]:
+        with ThreadPoolExecutor(1) as executor:
+            batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
+            tasks = [
+                asyncio.create_task(batcher.ask(gate.ask, {"x": np.array([value])}))
+                for value in values
+            ]
+            await asyncio.sleep(0.1)
+            gate.opened.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(ask_all())
+
+
+def test_requests_that_wait_are_asked_together() -> None:
+    gate = Gate()
+    answers = asked_at_once(gate, [1, 2, 3, 4], 100)
+    assert [answer["twice"].tolist() for answer in answers] == [[2], [4], [6], [8]]
+    assert gate.batches == [1, 3]
+
+
+def test_request_that_fails_fails_alone() -> None:
+    answers = asked_at_once(Gate(), [1, 2, -3, 4], 100)
+    assert [answers[i]["twice"][0] for i in (0, 1, 3)] == [2, 4, 8]
+    assert str(answers[2]) == "a value is negative"
+
+
+def test_requests_beyond_the_queue_are_told_to_come_again() -> None:
+    answers = asked_at_once(Gate(), [1, 2, 3, 4, 5], 2)
+    assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2
+    assert answers[4].status == 503
+    assert "come again later" in str(answers[4])
+
+
+def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
+    options = ServeOptions("trips", tmp_path, host="0.0.0.0")  # noqa: S104 - what is refused
+    with pytest.raises(ConfigError, match="would let anybody ask the model: set SCOPELINE_API_KEY"):
+        check_options(options, is_insecure=False)
+    check_options(options, is_insecure=True)
+    check_options(ServeOptions("trips", tmp_path, host="0.0.0.0", key="k"), False)  # noqa: S104
+    one = ServeOptions("trips", tmp_path, certificate=Path(__file__))
+    with pytest.raises(ConfigError, match="--tls-cert and --tls-key go together"):
+        check_options(one, False)
+
+
+def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert process.poll() is None
+        try:
+            if value := found():
+                return value
+        except requests.ConnectionError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
+    pushed: Pushed, tmp_path: Path
+) -> None:
+    serving, port = tmp_path / "trips", free_port()
+    shutil.copytree(pushed.version, serving / "1")
+    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
+    url = f"http://127.0.0.1:{port}/v1/models/trips"
+    body = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
+    process = subprocess.Popen(
+        [*command, "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=(tmp_path / "log").open("w"),
+        env={**os.environ, "SCOPELINE_API_KEY": ""},
+    )
+    try:
+        wait_for(lambda: requests.get(url, timeout=10).ok, process)
+        shutil.copytree(pushed.version, tmp_path / "copy")
+        (tmp_path / "copy").rename(serving / "2")
+        statuses = []
+
+        def answers_by_the_new_one() -> bool:
+            statuses.append(requests.post(f"{url}:predict", json=body, timeout=30).status_code)
+            spec = requests.get(f"{url}/metadata", timeout=10).json()["model_spec"]
+            return bool(spec["version"] == "2")
+
+        wait_for(answers_by_the_new_one, process)
+        assert set(statuses) == {200}
+        taken = subprocess.run(
+            [*command, "--port", str(port)], capture_output=True, text=True, timeout=120
+        )
+        assert taken.returncode == 2
+        assert f"--port {port} at 127.0.0.1 cannot be had" in taken.stderr
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        process.kill()
+    log = (tmp_path / "log").read_text()
+    assert process.returncode == 0, log
+    assert '"message": "version 2 answers"' in log
