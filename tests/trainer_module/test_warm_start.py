@@ -27,7 +27,10 @@ from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import make_job, open_strategy
 from trainer_module.warm_start.description import (
     DESCRIPTION_FILE,
+    Description,
+    Feature,
 )
+from trainer_module.warm_start.transfer import _changes, _Taken
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +189,15 @@ def test_a_number_keeps_the_scale_of_its_own_data(
     np.testing.assert_allclose(
         found, 10 * load(houses_model).predict(transformed, verbose=0), rtol=1e-4
     )
+
+
+def test_a_text_of_more_words_keeps_those_that_it_knows() -> None:
+    def describe(length: int, *words: str) -> Description:
+        text = Feature("review", "text", (length,), len(words) + 1, words)
+        return Description("text_cnn", "binary", ("no", "yes"), ("yes",), (text,), {})
+
+    taken = _Taken(is_whole=True, vocabularies={"review"})
+    (note,) = _changes(describe(9, "good", "film", "new"), describe(8, "good", "film"), taken)
+    assert note == "embedding of `review`: 2 of 3 values kept, a new one starts fresh"
+    (note,) = _changes(describe(9, "good"), describe(8, "good"), _Taken(is_whole=True))
+    assert note == "column `review` is of another type or shape, starts fresh"

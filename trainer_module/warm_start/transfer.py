@@ -207,10 +207,11 @@ def _changes(new: Description, old: Description | None, taken: _Taken) -> Iterat
     for feature in new.features:
         if feature.name not in was:
             yield f"column `{feature.name}` is new, starts fresh"
+        elif feature.name in taken.vocabularies:
+            # Of a text that may be longer than before, too: its words have kept their vectors.
+            yield from _value_changes(feature, was[feature.name])
         elif (feature.kind, feature.shape) != (was[feature.name].kind, was[feature.name].shape):
             yield f"column `{feature.name}` is of another type or shape, starts fresh"
-        elif feature.name in taken.vocabularies:
-            yield from _value_changes(feature, was[feature.name])
     for name in was:
         if new.feature(name) is None:
             yield f"column `{name}` is gone"
