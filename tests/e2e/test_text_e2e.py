@@ -15,7 +15,7 @@ BESIDE = """
 name: shop
 data: {format: csv, path: shop.csv, label: returned}
 task: binary
-train: {epochs: 3}
+train: {epochs: 12}
 """
 PLAIN = """
 import json, sys

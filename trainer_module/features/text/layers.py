@@ -54,7 +54,7 @@ class WeightedSum(Float32Layer):
     With it, gradient descent at a rate that is usual for dense layers learns a linear model of
     terms as well as logistic regression does, on reviews of 19 and of 214 words.
     """
-    SCALE_FOR_ADAM = 0.3
+    SCALE_FOR_ADAM = 1.0
     """Where steps are as long for rare terms as for others, as Adam's are.
 
     With that of gradient descent, the vectors of terms beside other columns have learnt the train
