@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
@@ -57,7 +58,8 @@ def prepare(
         }
     )
     problem = Problem(settings.target, "y", CLASSES, (AMOUNT, PHOTO))
-    learnt = make_split(problem, 1, replicas, shuffle_seed=1)
+    augmentation = make_augmentation(settings.train.augment, problem, 1)
+    learnt = make_split(problem, 1, replicas, shuffle_seed=1, augmentation=augmentation)
     data = TrainingData(problem, learnt, make_split(problem, 2, replicas))
     return open_on(directory, settings, data, replicas, backup_steps)
 

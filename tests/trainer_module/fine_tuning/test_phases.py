@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ TRANSFER = {
     "head": [4],
 }
 VGG = {"kind": "vgg16", "transfer": TRANSFER}
+
+
+@pytest.fixture(autouse=True)
+def _plain_precision() -> Iterator[None]:
+    yield
+    tf_keras.mixed_precision.set_global_policy("float32")
 
 
 def run(directory: Path, model: dict[str, Any] = VGG, **options: Any) -> TransferJob:
@@ -98,6 +105,19 @@ def test_every_strategy_and_loop_comes_to_the_same(
     for name in ("loss", "val_loss", "learning_rate"):
         np.testing.assert_allclose(job.history[name], expected[name], rtol=1e-5, err_msg=name)
     assert expected["learning_rate"] == pytest.approx([0.01, 0.01, 1e-4])
+
+
+@pytest.mark.e2e
+def test_pictures_may_be_mixed_and_precision_be_low(tmp_path: Path) -> None:
+    """Under replicas and by the loop of ours as in one process by `fit`."""
+    augment = {"flip": "horizontal", "mixup": 0.4}
+    plain = run(tmp_path / "plain", augment=augment)
+    assert plain.notes[0].endswith("in each epoch, as train.augment changes the pictures")
+    options = {"strategy": "mirrored", "loop": "custom", "precision": "mixed_float16"}
+    low = run(tmp_path / "low", replicas=2, augment=augment, **options)
+    assert low.model.get_layer("photo_features").compute_dtype == "float32"
+    assert low.phases.network.layers[-1].compute_dtype == "float16"
+    np.testing.assert_allclose(low.history["loss"], plain.history["loss"], rtol=0.01)
 
 
 class Killed(tf_keras.callbacks.Callback):
