@@ -83,7 +83,7 @@ def create_pipeline(
     # Searches for better settings, on a part of what is learnt from.
     tuner = None
     if config.tune is not None:
-        tuner = _create_tuner(config, transform, schema)
+        tuner = _create_tuner(config, inputs)
 
     # Builds and trains the model under the strategy, in processes of its own, and exports it.
     trainer = Trainer(
@@ -150,7 +150,7 @@ def create_pipeline(
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
     """The components as far as the search for better settings, which the config asks for."""
     inputs = _create_inputs(context, spans)
-    tuner = _create_tuner(context.config, inputs.transform, inputs.schema)
+    tuner = _create_tuner(context.config, inputs)
     return _pipeline(context, [*inputs.components, inputs.transform, tuner])
 
 
@@ -171,6 +171,7 @@ class _Inputs:
     examples: types.BaseChannel
     """The newest ones."""
     schema: types.BaseChannel
+    anomalies: types.BaseChannel
 
 
 def _create_inputs(context: RunContext, spans: Spans | None) -> _Inputs:
@@ -201,7 +202,8 @@ def _create_inputs(context: RunContext, spans: Spans | None) -> _Inputs:
     ).with_id(ComponentId.TRANSFORM.value)
     # Where components run side by side, too.
     transform.add_upstream_node(data.validator)
-    return _Inputs(components, transform, window, examples, schema)
+    anomalies = data.validator.outputs["anomalies"]
+    return _Inputs(components, transform, window, examples, schema, anomalies)
 
 
 @dataclass(frozen=True)
@@ -286,17 +288,18 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     return _Data(present, example_gen, examples, schema, example_validator)
 
 
-def _create_tuner(
-    config: PipelineConfig, transform: base_node.BaseNode, schema: types.BaseChannel
-) -> base_node.BaseNode:
+def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode:
     # It imports what runs without a search do without.
     from components.tuner.component import Tuner
 
     others = [split for split in config.data.splits if split not in (TRAIN_SPLIT, EVAL_SPLIT)]
+    reuses = config.tune is not None and config.tune.reuse
     return Tuner(
-        examples=transform.outputs["transformed_examples"],
-        transform_graph=transform.outputs["transform_graph"],
-        schema=schema,
+        examples=inputs.transform.outputs["transformed_examples"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        schema=inputs.schema,
+        # Drift is found by comparison with older data.
+        anomalies=inputs.anomalies if reuses else None,
         train_split=TRAIN_SPLIT,
         judged_split=others[0] if others else TRAIN_SPLIT,
         custom_config=tuner_config(config),

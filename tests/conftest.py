@@ -61,6 +61,7 @@ LONG = (
     "test_supervisor",
     "test_tabular",
     "test_trainer",
+    "test_trial",
     "test_vertex",
     "test_warm_start",
     "test_warm_start_own_models",

@@ -33,7 +33,7 @@ from benchmarks.models.tables import TABLES, Rows, Table
 from trainer_module.settings import Task
 
 
-def measure(table: Table, kinds: list[str], seeds: int) -> Score:
+def measure(table: Table, kinds: list[str], seeds: int, search_seconds: int) -> Score:
     """The medians over the seeds, of ours by the kind of the model and of theirs."""
     values: dict[str, list[float]] = {}
     seconds = []
@@ -48,7 +48,7 @@ def measure(table: Table, kinds: list[str], seeds: int) -> Score:
             found = predictions(table, ours.numbers, train, test, seed)
             for kind in kinds:
                 begun = time.monotonic()
-                found[kind] = ours.predict(kind, seed, test)
+                found[kind] = ours.predict(kind, seed, test, search_seconds)
                 seconds.append(time.monotonic() - begun)
                 tf_keras.backend.clear_session()
         for name, predicted in found.items():
@@ -74,7 +74,8 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=len(TABLES), help="only the first so many")
     parser.add_argument("--only", nargs="*", help="tables by name")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--models", nargs="*", default=["auto"], help="kinds of models")
+    parser.add_argument("--models", nargs="*", default=["auto"], help="kinds of models; `tuned`")
+    parser.add_argument("--search-seconds", type=int, default=300, help="of `tuned`")
     parser.add_argument("--json", type=Path, help="where to write the scores as well")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -83,7 +84,7 @@ def main() -> None:
         if options.only and table.name not in options.only:
             continue
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-            scores.append(measure(table, options.models, options.seeds))
+            scores.append(measure(table, options.models, options.seeds, options.search_seconds))
         console.print(scores[-1].line(options.models), highlight=False)
         if options.json:
             options.json.write_text(json.dumps([s.as_json() for s in scores], indent=1))

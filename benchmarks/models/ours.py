@@ -25,9 +25,17 @@ from components.column_types.decision import choose_types
 from components.column_types.facts import look_at
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
+from components.trainer.cluster.local.launcher import LocalLauncher
+from components.tuner.records import best_of
+from components.tuner.search import Search, SearchJob
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task, TrainerSettings
+from trainer_module.settings.tune import TuneSettings
 from trainer_module.trainer import run_fn
+from trainer_module.tuning.plan import SearchPlan
+
+TUNED = "tuned"
+"""The default model with what a search by itself finds."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +48,25 @@ class Transformed:
     features: Mapping[str, Any]
     """What the columns of text were found to be."""
 
-    def predict(self, kind: str, seed: int, rows: Rows) -> np.ndarray:
-        """Trains a model of a kind with its defaults; [rows] numbers, or [rows, classes] scores."""
+    def predict(self, kind: str, seed: int, rows: Rows, seconds: int = 0) -> np.ndarray:
+        """Trains a model of a kind with its defaults; [rows] numbers, or [rows, classes] scores.
+
+        Args:
+          kind: of the model; `TUNED` is what `tune: auto` finds.
+          seed: of the model, and of the search.
+          rows: to predict.
+          seconds: that a search may take.
+        """
         sections = {"model": {"kind": kind}, "train": {"seed": seed}, "features": self.features}
-        settings = _settings(self.table, sections)
         target = self.root / f"{kind}-{seed}"
+        if kind == TUNED:
+            settings = self._search(seed, seconds, target)
+        else:
+            settings = _settings(self.table, sections)
         run_fn(
             FnArgs(
-                train_files=[str(self.root / "transformed" / "Split-train" / "*")],
-                eval_files=[str(self.root / "transformed" / "Split-eval" / "*")],
+                train_files=[self._split("train")],
+                eval_files=[self._split("eval")],
                 transform_graph_path=str(self.root / "graph"),
                 serving_model_dir=str(target / "model"),
                 model_run_dir=str(target / "run"),
@@ -59,6 +77,29 @@ class Transformed:
         found = serve(tf.constant([self._example(row) for row in rows]))
         name = "value" if self.table.task is Task.REGRESSION else "scores"
         return np.asarray(found[name].numpy())
+
+    def _search(self, seed: int, seconds: int, target: Path) -> TrainerSettings:
+        """The settings that a search by itself finds."""
+        told = {"label": self.table.label, "task": self.table.task, "features": self.features}
+        plan = SearchPlan(
+            given={**told, "model": {}, "train": {"seed": seed}},
+            tune=TuneSettings.model_validate({"auto": True, "timeout": f"{seconds}s"}),
+        )
+        (target / "search").mkdir(parents=True)
+        train = [self._split("train")]
+        arguments = {
+            "train_files": train,
+            "eval_files": train,
+            "transform_graph_path": str(self.root / "graph"),
+            "custom_config": {},
+        }
+        job = SearchJob(plan, str(target / "search"), arguments, {}, has_own_split=False)
+        best = best_of(Search(LocalLauncher(), job).run(), plan.objective)
+        assert best is not None  # noqa: S101 - else the search would have raised
+        return plan.settings(best.values)
+
+    def _split(self, name: str) -> str:
+        return str(self.root / "transformed" / f"Split-{name}" / "*")
 
     def _example(self, row: dict[str, str]) -> bytes:
         return to_example(row, self.numbers)

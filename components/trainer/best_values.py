@@ -18,19 +18,42 @@ from trainer_module.tuning.space import candidate
 BEST_FILE = "best_hyperparameters.txt"
 """In the artifact of the best values; TFX's own Tuner calls it so."""
 
-VALUES_KEY = "values"
+VALUES_KEY, SEARCH_KEY = "values", "search"
 
 
-def write_best(folder: str, values: Mapping[str, Any]) -> None:
-    """Writes the best values into the folder of their artifact."""
+def write_best(folder: str, values: Mapping[str, Any], search: str) -> None:
+    """Writes the best values into the folder of their artifact.
+
+    Args:
+      folder: exists.
+      values: by key.
+      search: the same for searches of the same space, on whatever data.
+    """
     with fileio.open(posixpath.join(folder, BEST_FILE), "w") as file:
-        file.write(json.dumps({VALUES_KEY: dict(values)}))
+        file.write(json.dumps({VALUES_KEY: dict(values), SEARCH_KEY: search}))
 
 
 def read_best(folder: str) -> dict[str, Any]:
     """The values in the folder of an artifact, by key."""
-    with fileio.open(posixpath.join(folder, BEST_FILE), "r") as file:
-        return dict(json.loads(file.read())[VALUES_KEY])
+    return dict(_read(posixpath.join(folder, BEST_FILE))[VALUES_KEY])
+
+
+def find_earlier(folder: str, search: str) -> str | None:
+    """The folder of the values that the last search of the same space has found, if there is one.
+
+    Args:
+      folder: of the artifact of this execution, beside which those of earlier ones are.
+      search: as `write_best` was told.
+    """
+    earlier = fileio.glob(posixpath.join(posixpath.dirname(folder.rstrip("/")), "*", BEST_FILE))
+    found = [posixpath.dirname(path) for path in earlier if _read(path).get(SEARCH_KEY) == search]
+    # The folders are the numbers of executions.
+    return max(found, key=lambda path: (len(path), path), default=None)
+
+
+def _read(path: str) -> dict[str, Any]:
+    with fileio.open(path, "r") as file:
+        return dict(json.loads(file.read()))
 
 
 def add_best(

@@ -31,13 +31,16 @@ JOURNAL = "journal.log"
 REDUCTION = 2
 """Of the trials that come to a rung of successive halving, one of so many goes on to the next."""
 
-FIRST_RUNG = 8
+FIRST_RUNG = 6
 """Trials are compared first after one of so many parts of their epochs."""
+
+FEWEST_EPOCHS = 2
+"""The first epoch alone says little."""
 
 USUAL_EPOCHS = 24
 """Where they follow from the data, how many a rung goes by."""
 
-ATTEMPTS = 5
+ATTEMPTS = 12
 """How often a trial is begun, at most: one that ends the whole search each time has failed."""
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
@@ -237,7 +240,7 @@ class Study:
 
 def describe_space(plan: SearchPlan) -> dict[str, Any]:
     """What a study's trials have to have in common, by name, as JSON."""
-    ranges = {d.name: d.range.model_dump(mode="json", exclude_unset=True) for d in plan.dimensions}
+    ranges = {d.name: d.range.model_dump(mode="json", exclude_none=True) for d in plan.dimensions}
     return {
         **ranges,
         "tune.objective": plan.objective.name,
@@ -309,7 +312,7 @@ def _suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
 def _make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
     epochs = settings.train.epochs
     known = USUAL_EPOCHS if epochs == FOLLOWS else epochs
-    first = max(1, known // FIRST_RUNG)
+    first = max(FEWEST_EPOCHS, known // FIRST_RUNG)
     if plan.tune.algorithm is Algorithm.HYPERBAND:
         return optuna.pruners.HyperbandPruner(first, max(known, first + 1), reduction_factor=3)
     return optuna.pruners.SuccessiveHalvingPruner(first, REDUCTION)

@@ -34,6 +34,8 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search tells of trials; epochs are theirs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
+    # What is read of each column, again for each trial.
+    logging.getLogger("absl").setLevel(logging.WARNING)
     plan = SearchPlan.model_validate(payload["plan"])
     runner = TrialRunner(
         SimpleNamespace(**payload["arguments"]),

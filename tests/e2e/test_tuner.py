@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import random
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -14,37 +11,10 @@ import pytest
 import yaml
 from e2e.conftest import Project, plain
 from e2e.killing import survivors
+from e2e.searching import TRIALS, ended, ends, kept_journal, wait_for_trials, write_rooms
 
-TRIALS = 6
-MODEL = """
-import os
-import signal
-
-from trainer_module.models.mlp import build_model as build_mlp
-
-
-def build_model(problem, settings):
-    if settings.options.get("memory") == "too much":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return build_mlp(problem, settings)
-"""
-CONFIG: dict[str, Any] = {
-    "name": "rooms",
-    "data": {"format": "csv", "path": "rooms.csv", "label": "warm"},
-    "task": "binary",
-    "model": {"kind": "my_tuned_models.build_model", "hidden_units": [8]},
-    "train": {"epochs": 3, "learning_rate": 0.01},
-    "tune": {
-        "trials": TRIALS,
-        "algorithm": "random",
-        "prune": False,
-        "space": {
-            "train.learning_rate": {"log": [0.003, 0.1]},
-            "train.batch_size": {"choice": [16, 32]},
-            "model.options.memory": {"choice": ["some", "some more", "too much"]},
-        },
-    },
-}
+COMMAND = ("--config", "rooms.yaml", "--set", "tune.parallel=2")
+"""More trials at a time go on with the search of one that was killed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +22,7 @@ class Searched:
     """What became of a search that was killed, and of the one that went on."""
 
     project: Project
-    before: list[dict[str, Any]]
+    before: list[int]
     """The trials that had ended when it was killed."""
     left: list[psutil.Process]
     """Processes of the one that was killed."""
@@ -64,14 +34,7 @@ class Searched:
 
 @pytest.fixture(scope="module")
 def searched(project: Project) -> Searched:
-    generator = random.Random(7)  # noqa: S311
-    rows = ["size,floor,warm"]
-    for _ in range(300):
-        size, floor = generator.uniform(5, 50), generator.choice(["low", "high"])
-        rows.append(f"{size:.2f},{floor},{int(size < 25 or floor == 'high')}")
-    (project.folder / "rooms.csv").write_text("\n".join(rows) + "\n")
-    (project.folder / "my_tuned_models.py").write_text(MODEL)
-    (project.folder / "rooms.yaml").write_text(yaml.safe_dump(CONFIG))
+    write_rooms(project)
     search = project.start("tune", "--config", "rooms.yaml")
     wait_for_trials(project, 2)
     processes = psutil.Process(search.pid).children(recursive=True)
@@ -79,30 +42,9 @@ def searched(project: Project) -> Searched:
     search.communicate()
     time.sleep(1)  # What it has started ends with it, not at the same moment.
     before = ended(project)
-    done = project.scopeline("tune", "--config", "rooms.yaml")
+    done = project.scopeline("tune", *COMMAND)
     summary = project.summary("rooms")
     return Searched(project, before, processes, done.stdout, done.stderr, done.returncode, summary)
-
-
-def journal(project: Project) -> Path | None:
-    """The file of the search that is under way."""
-    return next((project.output / "rooms/pipeline_root/Tuner").glob("backups/*/journal.log"), None)
-
-
-def ended(project: Project) -> list[dict[str, Any]]:
-    """The lines of the journal by which trials have ended."""
-    path = journal(project)
-    lines = path.read_text().splitlines() if path else []
-    return [entry for entry in map(json.loads, lines) if entry.get("state") in (1, 2, 3)]
-
-
-def wait_for_trials(project: Project, count: int) -> None:
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline:
-        if len(ended(project)) >= count:
-            return
-        time.sleep(0.02)
-    raise AssertionError("no trial has ended")
 
 
 def test_kill_leaves_no_process_and_no_trial_is_lost_or_done_twice(searched: Searched) -> None:
@@ -111,12 +53,9 @@ def test_kill_leaves_no_process_and_no_trial_is_lost_or_done_twice(searched: Sea
     assert len(searched.before) >= 2
     trials = searched.summary["tuning"]["trials"]
     assert sorted(trial["number"] for trial in trials) == list(range(TRIALS))
-    (board,) = searched.project.output.glob("**/tuner_results/*/leaderboard.json")
-    kept = (board.parent / "journal.log").read_text()
-    lines = [json.loads(line) for line in kept.splitlines()]
-    ends = [line["trial_id"] for line in lines if line.get("state") in (1, 2, 3)]
-    assert sorted(ends) == list(range(TRIALS))
-    assert [line["trial_id"] for line in searched.before] == ends[: len(searched.before)]
+    found = ends(kept_journal(searched.project))
+    assert sorted(found) == list(range(TRIALS))
+    assert searched.before == found[: len(searched.before)]
     assert f"goes on after {len(searched.before)} trials" in searched.said
     assert not list(searched.project.output.glob("rooms/pipeline_root/Tuner/backups/*"))
 
@@ -147,13 +86,13 @@ def test_search_is_told_of_and_gives_lines_for_the_config(searched: Searched) ->
 
 def test_run_trains_with_what_was_found_and_another_only_confirms(searched: Searched) -> None:
     project, best = searched.project, searched.summary["tuning"]["trials"][0]
-    done = project.scopeline("run", "--config", "rooms.yaml")
+    done = project.scopeline("run", *COMMAND)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = project.summary("rooms")
     assert project.states("rooms")["Tuner"] == "cached"
     assert summary["training"]["global_batch_size"] == best["values"]["train.batch_size"]
     assert summary["tuning"]["values"] == best["values"]
-    plan = project.scopeline("plan", "--config", "rooms.yaml").stdout
+    plan = project.scopeline("plan", *COMMAND).stdout
     assert "nothing to do: a run would only confirm this" in plan
 
 

@@ -19,7 +19,13 @@ from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrat
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
-from pipeline.graph import DEFAULT_BEAM_ARGS, Spans, create_ingestion, create_pipeline
+from pipeline.graph import (
+    DEFAULT_BEAM_ARGS,
+    Spans,
+    create_ingestion,
+    create_pipeline,
+    create_search,
+)
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext
 from trainer_module.settings import SETTINGS_KEY
@@ -316,3 +322,37 @@ def test_beam_and_metadata_may_be_others(layout: Layout) -> None:
     assert pipeline.beam_pipeline_args == ["--runner=FlinkRunner"]
     assert pipeline.metadata_connection_config.mysql.host == "db.example.com"
     assert pipeline.metadata_connection_config.mysql.database == "sizes"
+
+
+def test_a_search_stands_between_transform_and_trainer(layout: Layout) -> None:
+    tune = {"space": {"train.learning_rate": {"log": [1e-4, 1e-2]}}, "reuse": True}
+    config = config_of(layout, tune=tune, model={"kind": "mlp"})
+    pipeline = create_pipeline(context_of(config, layout))
+    assert chain(pipeline, ["Transform", "Tuner", "Trainer"]) == ["Transform", "Tuner", "Trainer"]
+    assert source(pipeline, "Tuner", "examples") == "Transform"
+    assert source(pipeline, "Tuner", "anomalies") == "ExampleValidator"
+    assert source(pipeline, "Trainer", "hyperparameters") == "Tuner"
+    judged = node(pipeline, "Tuner").exec_properties["eval_args"]
+    assert "eval" not in str(judged), "the Evaluator keeps that split for its verdict"
+    told = json.loads(node(pipeline, "Trainer").exec_properties["custom_config"])
+    assert told[SETTINGS_KEY]["model"] == {"kind": "mlp"}, "another kind has other defaults"
+    search = create_search(context_of(config, layout))
+    assert set(ids(search)) == {*INGESTION, "Transform", "Tuner"}
+    compiler.Compiler().compile(search)
+
+
+def test_a_third_split_is_what_a_search_is_judged_on(layout: Layout) -> None:
+    config = config_of(layout, tune={"trials": 3})
+    splits = {"train": 6, "eval": 2, "dev": 2}
+    data = config.data.model_copy(update={"splits": splits})
+    config = config.model_copy(update={"data": data})
+    tuner = node(create_pipeline(context_of(config, layout)), "Tuner")
+    assert "dev" in str(tuner.exec_properties["eval_args"])
+
+
+def test_without_a_search_nothing_is_told_of_one(layout: Layout) -> None:
+    pipeline = create_pipeline(context_of(config_of(layout, model={"kind": "mlp"}), layout))
+    assert "Tuner" not in ids(pipeline)
+    assert "hyperparameters" not in node(pipeline, "Trainer").inputs
+    told = json.loads(node(pipeline, "Trainer").exec_properties["custom_config"])
+    assert told[SETTINGS_KEY]["model"]["hidden_units"] == [64]

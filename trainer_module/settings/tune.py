@@ -48,7 +48,8 @@ class Range(Settings):
 
     @model_validator(mode="after")
     def _is_one_range(self) -> Range:
-        if len(self.model_fields_set) != 1:
+        given = (self.choice, self.integers, self.numbers, self.log)
+        if sum(one is not None for one in given) != 1:
             raise ValueError(
                 "give one of {choice: [32, 64]}, {int: [1, 4]}, {float: [0, 0.5]} and "
                 "{log: [1e-4, 1e-2]}"
@@ -126,6 +127,9 @@ class TuneSettings(Settings):
     parallel: PositiveInt = 1
     """Trials at a time, each in a process of its own; with 1 the same seed gives the same trials.
     """
+    reuse: bool = False
+    """Whether later runs, on other data, take what an earlier search found; until the config or the
+    code changes, or the data has drifted (`drift`)."""
 
     @model_validator(mode="after")
     def _auto_has_no_space(self) -> TuneSettings:

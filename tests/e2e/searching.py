@@ -1,0 +1,90 @@
+"""A search to be killed: its data, its config, and what its journal says of its trials."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from e2e.conftest import Project
+
+TRIALS = 6
+MODEL = """
+import os
+import signal
+
+from trainer_module.models.mlp import build_model as build_mlp
+
+
+def build_model(problem, settings):
+    if settings.options.get("memory") == "too much":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return build_mlp(problem, settings)
+"""
+CONFIG: dict[str, Any] = {
+    "name": "rooms",
+    "data": {"format": "csv", "path": "rooms.csv", "label": "warm"},
+    "task": "binary",
+    "model": {"kind": "my_tuned_models.build_model", "hidden_units": [8]},
+    "train": {"epochs": 3, "learning_rate": 0.01},
+    "tune": {
+        "trials": TRIALS,
+        "algorithm": "random",
+        "prune": False,
+        "space": {
+            "train.learning_rate": {"log": [0.003, 0.1]},
+            "train.batch_size": {"choice": [16, 32]},
+            "model.options.memory": {"choice": ["some", "some more", "too much"]},
+        },
+    },
+}
+
+
+def write_rooms(project: Project, **tune: Any) -> None:
+    """Writes the data, the model and the config, with other keys of `tune`."""
+    generator = random.Random(7)  # noqa: S311
+    rows = ["size,floor,warm"]
+    for _ in range(300):
+        size, floor = generator.uniform(5, 50), generator.choice(["low", "high"])
+        rows.append(f"{size:.2f},{floor},{int(size < 25 or floor == 'high')}")
+    (project.folder / "rooms.csv").write_text("\n".join(rows) + "\n")
+    (project.folder / "my_tuned_models.py").write_text(MODEL)
+    config = {**CONFIG, "tune": {**CONFIG["tune"], **tune}}
+    (project.folder / "rooms.yaml").write_text(yaml.safe_dump(config))
+
+
+def journal(project: Project) -> Path | None:
+    """The file of the search that is under way."""
+    return next((project.output / "rooms/pipeline_root/Tuner").glob("backups/*/journal.log"), None)
+
+
+def kept_journal(project: Project) -> list[dict[str, Any]]:
+    """The lines of the journal of the search that came to its end."""
+    (board,) = project.output.glob("**/tuner_results/*/leaderboard.json")
+    return [json.loads(line) for line in (board.parent / "journal.log").read_text().splitlines()]
+
+
+def ends(lines: list[dict[str, Any]]) -> list[int]:
+    """The trials of the lines of a journal by which trials have ended, in their order."""
+    return [line["trial_id"] for line in lines if line.get("state") in (1, 2, 3)]
+
+
+def ended(project: Project) -> list[int]:
+    """The trials that have ended, in their order, of the search that is under way."""
+    path = journal(project)
+    lines = path.read_text().splitlines() if path else []
+    # The last line may be half written.
+    return ends([json.loads(line) for line in lines if line.endswith("}")])
+
+
+def wait_for_trials(project: Project, count: int) -> None:
+    """Returns when so many trials have ended."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        if len(ended(project)) >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError("no trial has ended")

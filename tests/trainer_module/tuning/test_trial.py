@@ -1,0 +1,122 @@
+"""Trials of a real search space on transformed data, one after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from trainer_data import Transformed
+
+from trainer_module.errors import TrainingError
+from trainer_module.runtime import Runtime
+from trainer_module.tasks import TASKS, task_class
+from trainer_module.tuning.objective import find_objective, objectives_of
+from trainer_module.tuning.plan import SearchPlan
+from trainer_module.tuning.result import TrialResult
+from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
+
+Run = Callable[..., TrialResult]
+QUICK = {"train.epochs": 3, "train.batch_size": 64}
+
+
+def make_plan(data: Transformed) -> SearchPlan:
+    given = data.settings.model_dump(mode="json", exclude_unset=True)
+    return SearchPlan(given=given, tune={"space": {"train.epochs": {"int": [1, 9]}}})
+
+
+@pytest.fixture(scope="module")
+def runner(trips: Transformed) -> TrialRunner:
+    """Of trips, of which there is no eval split to read."""
+    files = trips.files("train")
+    told = {"train_files": files, "eval_files": files, "custom_config": {}}
+    arguments = SimpleNamespace(**told, transform_graph_path=str(trips.root / "graph"))
+    objective = make_plan(trips).objective
+    return TrialRunner(arguments, Runtime(), objective, has_own_split=False)
+
+
+@pytest.fixture
+def run(runner: TrialRunner, trips: Transformed, tmp_path: Path) -> Run:
+    def run(name: str, report: Any = lambda *_: False, **values: Any) -> TrialResult:
+        paths = QUICK | {path.replace("__", "."): value for path, value in values.items()}
+        if paths.get("model.kind") == "trees":
+            paths = {k: v for k, v in paths.items() if not k.startswith("train.")}
+        settings = make_plan(trips).settings(paths)
+        return runner.run(settings, paths, str(tmp_path / name), report)
+
+    return run
+
+
+def test_a_trial_is_the_same_whatever_this_process_did_before(run: Run) -> None:
+    first = run("first")
+    other = run("other", model__hidden_units=[32, 8])
+    again = run("again")
+    assert (first.value, first.metrics) == (again.value, again.metrics)
+    assert first.metrics != other.metrics
+    assert first.epochs == 3
+    assert first.value == first.metrics["auc"]
+
+
+def test_a_trial_that_falls_behind_is_given_up_and_stays_so(run: Run, tmp_path: Path) -> None:
+    told: list[int] = []
+
+    def report(epoch: int, value: float) -> bool:
+        assert 0 <= value <= 1
+        told.append(epoch)
+        return epoch == 2
+
+    pruned = run("pruned", report)
+    assert pruned.was_pruned
+    assert (pruned.epochs, told) == (2, [1, 2])
+    assert (tmp_path / "pruned" / BACKUP_FOLDER).exists()
+    again = run("pruned", report)
+    assert (again.was_pruned, again.epochs, again.value) == (True, 2, pruned.value)
+    assert told == [1, 2], "what was done before a kill is not done again"
+
+
+def test_a_trial_goes_on_from_the_epoch_that_it_was_interrupted_after(run: Run) -> None:
+    def interrupt(epoch: int, value: float) -> bool:
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        run("killed", interrupt)
+    told: list[int] = []
+    went_on = run("killed", lambda epoch, _: bool(told.append(epoch)))
+    assert told == [2, 3]
+    assert went_on.metrics == run("whole").metrics
+
+
+def test_trees_are_grown_on_what_is_not_held_out(run: Run) -> None:
+    grown = run("trees", **{"model.kind": "trees", "model.trees": 5})
+    assert grown.value > 0.8
+
+
+def test_a_trial_that_diverges_says_so(run: Run) -> None:
+    with pytest.raises(TrainingError, match="training diverged"):
+        run("diverges", train__learning_rate=1e30)
+
+
+def test_values_that_do_not_go_together_are_refused(trips: Transformed) -> None:
+    values = {"train.epochs": 2, "train.learning_rate": {"schedule": "cosine", "initial": 0.1}}
+    plan = make_plan(trips)
+    assert plan.settings(values).train.epochs == 2
+    values["train.learning_rate"] = {**values["train.learning_rate"], "warmup_epochs": 2}
+    with pytest.raises(TrainingError, match="it must be less than epochs, 2"):
+        plan.settings(values)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_objectives_are_what_training_shows(kind: str) -> None:
+    options = {"order": ["low", "mid", "high"]} if kind == "ordinal" else {}
+    task = task_class(kind).model_validate({"kind": kind, **options})
+    shown = {f"val_{metric.name}" for metric in task.make_metrics()}
+    assert set(objectives_of(task)) == shown | {"val_loss"}
+    assert find_objective(task, None).name == task.usual_objective
+    assert find_objective(task, "val_loss").direction == "minimize"
+    for name in shown:
+        is_error = name in ("val_mae", "val_rmse")
+        assert find_objective(task, name).higher_is_better is not is_error
