@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,13 @@ import numpy as np
 
 from trainer_module.errors import DataError
 from trainer_module.interface import ModelInterface, read_interface
+
+LONGEST_REASON = 300
+"""Characters of an error of TensorFlow's that are shown."""
+_PLACES = re.compile(
+    r"^Graph execution error:|^Detected at node .*|^<stack traces unavailable>"
+    r"|^\t? *\[\[.*\]\]|\{\{function_node [^}]*\}\}|\[Op:[^\]]*\]"
+)
 
 Arrays = dict[str, np.ndarray]
 
@@ -57,9 +65,19 @@ class Model:
         try:
             answers = self._loaded.signatures[signature](**tensors)
         except tf.errors.InvalidArgumentError as error:
-            said = str(error.message).strip().splitlines()[0][:300]
-            raise DataError(f"the model cannot take the rows: {said}") from error
+            raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
+        except UnicodeDecodeError as error:
+            # Of TensorFlow's message, which quotes the bytes that it was given.
+            said = error.object.decode(errors="backslashreplace")
+            raise DataError(f"the model cannot take the rows: {_reason(said)}") from error
         return {name: tensor.numpy() for name, tensor in answers.items()}
+
+
+def _reason(message: str) -> str:
+    """What is wrong, of a message of TensorFlow's: not where in the graph it was found."""
+    lines = (_PLACES.sub("", line).strip() for line in message.splitlines())
+    said = next((line for line in lines if line), message)
+    return "".join(sign if sign.isprintable() else "?" for sign in said[:LONGEST_REASON])
 
 
 def load_model(folder: Path) -> Model:
@@ -74,7 +92,7 @@ def load_model(folder: Path) -> Model:
     try:
         return Model(folder, interface, _load(folder))
     except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
-        said = " ".join(str(error).split())[:300]
+        said = " ".join(str(error).split())[:LONGEST_REASON]
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
             " again, or go back by `rollback`."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -30,7 +29,6 @@ from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.repository import Repository
 from trainer_module.errors import DataError
 
-logger = logging.getLogger(__name__)
 _V1 = re.compile(
     r"(?P<name>[^/:]+)(/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
     r"(:(?P<verb>predict|classify|regress)|/(?P<metadata>metadata))?"
@@ -216,6 +214,5 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    if not isinstance(error, ClientDisconnect):
-        logger.error("%s failed: %r", request.url.path, error, exc_info=error)
+    """What uvicorn logs with its traceback."""
     return _json({"error": "the server failed; its log says more."}, 500)

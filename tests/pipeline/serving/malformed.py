@@ -67,8 +67,9 @@ def _bodies(row: dict[str, Any]) -> Iterator[Any]:
     for encoded in ("***", "A", 1, None, [], "AAA"):
         yield {"instances": [{"b64": encoded}]}
         yield {"instances": [{**row, "company": {"b64": encoded}}]}
-    # Base64 that is right, of what is no tf.Example.
-    yield {"instances": [{"b64": "AAECAwQFBgc="}]}
+    # Base64 that is right, of what is no tf.Example; the second is the beginning of a PNG.
+    for encoded in ("AAECAwQFBgc=", "iVBORw0KGgo="):
+        yield {"instances": [{"b64": encoded}]}
 
 
 def _is_wrong(right: Any, value: Any) -> bool:
