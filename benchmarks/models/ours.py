@@ -26,7 +26,7 @@ from components.column_types.facts import look_at
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from components.trainer.cluster.local.launcher import LocalLauncher
-from components.tuner.records import best_of
+from components.tuner.records import choose
 from components.tuner.search import Search, SearchJob
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task, TrainerSettings
@@ -94,7 +94,7 @@ class Transformed:
             "custom_config": {},
         }
         job = SearchJob(plan, str(target / "search"), arguments, {}, has_own_split=False)
-        best = best_of(Search(LocalLauncher(), job).run(), plan.objective)
+        best = choose(Search(LocalLauncher(), job).run(), plan.objective, is_automatic=True)
         assert best is not None  # noqa: S101 - else the search would have raised
         return plan.settings(best.values)
 

@@ -70,7 +70,8 @@ class SearchExecutor(base_executor.BaseExecutor):
             return
         folder = _study_folder(input_dict, exec_properties, results)
         os.makedirs(folder, exist_ok=True)
-        leaderboard = summarize(_search(folder, plan, fn_args), plan.objective)
+        trials = _search(folder, plan, fn_args)
+        leaderboard = summarize(trials, plan.objective, plan.tune.is_automatic)
         _copy(folder, results)
         write_leaderboard(results, leaderboard)
         write_best(best, leaderboard["values"], search)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +35,8 @@ class TrialRecord(BaseModel):
     """What it had in place of what the config says, by key."""
     value: float | None = None
     """Of the objective; of one that was given up the last that it came to."""
+    examples: int = 0
+    """That it was measured on."""
     epochs: int = 0
     best_epoch: int = 0
     seconds: float = 0.0
@@ -56,6 +59,30 @@ def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord 
         if best is None or best.value is None or objective.is_better(trial.value, best.value):
             best = trial
     return best
+
+
+def choose(
+    trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
+) -> TrialRecord | None:
+    """The trial whose values are trained with; None if none is done.
+
+    Args:
+      trials: in the order of their numbers.
+      objective: what was looked for.
+      is_automatic: whether the first one is the config as it stands. It stays unless another is
+          better by more than chance: of some dozens of candidates one always looks good on few
+          examples. A measurement over n of them is off by about a part of 1 / sqrt(n) of the error.
+    """
+    best = best_of(trials, objective)
+    first = trials[0] if trials and trials[0].state is TrialState.DONE else None
+    if best is None or first is None or best.value is None or first.value is None:
+        return best
+    if not is_automatic or not best.examples:
+        return best
+    sign, zero = (-1, 1) if objective.higher_is_better else (1, 0)
+    errors = [zero + sign * value for value in (first.value, best.value)]
+    is_chance = errors[0] - errors[1] <= abs(errors[0]) / math.sqrt(best.examples)
+    return first if is_chance else best
 
 
 def ranked(trials: Iterable[TrialRecord], objective: Objective) -> list[TrialRecord]:

@@ -9,16 +9,18 @@ from typing import Any
 
 from tfx.dsl.io import fileio
 
-from components.tuner.records import TrialRecord, best_of, ranked
+from components.tuner.records import TrialRecord, choose, ranked
 from trainer_module.tuning.objective import Objective
 
 LEADERBOARD_FILE = "leaderboard.json"
 """In the artifact of the results."""
 
 
-def summarize(trials: Sequence[TrialRecord], objective: Objective) -> dict[str, Any]:
-    """The leaderboard as JSON: which trial is the best, and all of them, the best first."""
-    best = best_of(trials, objective)
+def summarize(
+    trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
+) -> dict[str, Any]:
+    """The leaderboard as JSON: which trial is trained with, and all of them, the best first."""
+    best = choose(trials, objective, is_automatic)
     return {
         "objective": objective.name,
         "higher_is_better": objective.higher_is_better,

@@ -28,7 +28,7 @@ from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values
 JOURNAL = "journal.log"
 """The study, in the folder of a search."""
 
-REDUCTION = 2
+REDUCTION = 3
 """Of the trials that come to a rung of successive halving, one of so many goes on to the next."""
 
 FIRST_RUNG = 6
@@ -177,6 +177,7 @@ class Study:
             _RESULT,
             {
                 "metrics": dict(result.metrics),
+                "examples": result.examples,
                 "epochs": result.epochs,
                 "best_epoch": result.best_epoch,
                 "seconds": round(result.seconds, 3),

@@ -14,6 +14,8 @@ class TrialResult:
     """Of the objective, at the epoch that would be exported."""
     metrics: Mapping[str, float]
     """All that was measured there."""
+    examples: int
+    """That it was measured on."""
     epochs: int
     best_epoch: int
     was_pruned: bool

@@ -139,6 +139,7 @@ class TrialRunner:
         return TrialResult(
             value=value,
             metrics=measured,
+            examples=job.evaluation.examples,
             epochs=len(job.history["loss"]),
             best_epoch=job.best_epoch,
             was_pruned=watcher.has_pruned,

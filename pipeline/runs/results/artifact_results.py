@@ -129,9 +129,15 @@ class SummaryBuilder:
         tuning = self._summary.tuning = self._reader.tuning()
         if not tuning:
             return ""
-        best, count = tuning["trials"][0], len(tuning["trials"])
+        trials, count = tuning["trials"], len(tuning["trials"])
         of = "1 trial" if count == 1 else f"{count} trials"
-        return f"{of}; best {tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
+        (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
+        if best is not trials[0]:
+            self._summary.notes.append(
+                f"tune: trial {trials[0]['number']} is better by no more than chance on "
+                f"{best['examples']} examples: the config stays as it stands"
+            )
+        return f"{of}; {tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
 
     def _read_training(self) -> str:
         training = self._summary.training = self._reader.training()

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from components.tuner.journal import cut_half_line
-from components.tuner.records import TrialState, best_of, ranked
+from components.tuner.records import TrialRecord, TrialState, best_of, choose, ranked
 from components.tuner.results import summarize
 from components.tuner.study import ATTEMPTS, JOURNAL, Study
 from trainer_module.errors import ConfigError
+from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
 
@@ -37,7 +38,7 @@ def make_plan(space: dict[str, Any] | None = SPACE, **tune: Any) -> SearchPlan:
 
 
 def result_of(value: float, epochs: int = EPOCHS, was_pruned: bool = False) -> TrialResult:
-    return TrialResult(value, {"auc": value}, epochs, epochs, was_pruned, 0.5)
+    return TrialResult(value, {"auc": value}, 100, epochs, epochs, was_pruned, 0.5)
 
 
 def quality(values: dict[str, Any]) -> float:
@@ -239,9 +240,34 @@ def test_failed_and_stopped_trials_are_told_apart_and_come_last(tmp_path: Path) 
     ]
     assert trials[0].cause == "trial 0: it diverged"
     assert [trial.number for trial in ranked(trials, plan.objective)] == [3, 4, 1, 0, 2]
-    leaderboard = summarize(trials, plan.objective)
+    leaderboard = summarize(trials, plan.objective, is_automatic=False)
     assert (leaderboard["best"], leaderboard["values"]) == (3, trials[3].values)
     assert leaderboard["epochs"] == 3 * EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "best", "examples", "number"),
+    [
+        ("val_auc", 0.9, 0.905, 100, 0),
+        ("val_auc", 0.9, 0.915, 100, 1),
+        ("val_auc", 0.9, 0.905, 1000, 1),
+        ("val_rmse", 10.0, 9.5, 100, 0),
+        ("val_rmse", 10.0, 8.5, 100, 1),
+        ("val_auc", 0.9, 0.8, 100, 0),
+    ],
+)
+def test_the_config_stays_unless_another_is_better_by_more_than_chance(
+    name: str, first: float, best: float, examples: int, number: int
+) -> None:
+    objective = Objective(name, higher_is_better=name == "val_auc")
+    trials = [
+        TrialRecord(number=i, state=TrialState.DONE, value=value, examples=examples)
+        for i, value in enumerate((first, best))
+    ]
+    chosen = choose(trials, objective, is_automatic=True)
+    assert chosen is not None
+    assert chosen.number == number
+    assert choose(trials, objective, is_automatic=False) == best_of(trials, objective)
 
 
 def make(folder: Path) -> str:

@@ -37,20 +37,29 @@ def runner(trips: Transformed) -> TrialRunner:
     return TrialRunner(arguments, Runtime(), objective, has_own_split=False)
 
 
-@pytest.fixture
-def run(runner: TrialRunner, trips: Transformed, tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trials")
+
+
+@pytest.fixture(scope="module")
+def run(runner: TrialRunner, trips: Transformed, folder: Path) -> Run:
     def run(name: str, report: Any = lambda *_: False, **values: Any) -> TrialResult:
         paths = QUICK | {path.replace("__", "."): value for path, value in values.items()}
         if paths.get("model.kind") == "trees":
             paths = {k: v for k, v in paths.items() if not k.startswith("train.")}
         settings = make_plan(trips).settings(paths)
-        return runner.run(settings, paths, str(tmp_path / name), report)
+        return runner.run(settings, paths, str(folder / name), report)
 
     return run
 
 
-def test_a_trial_is_the_same_whatever_this_process_did_before(run: Run) -> None:
-    first = run("first")
+@pytest.fixture(scope="module")
+def first(run: Run) -> TrialResult:
+    return run("first")
+
+
+def test_a_trial_is_the_same_whatever_this_process_did_before(run: Run, first: TrialResult) -> None:
     other = run("other", model__hidden_units=[32, 8])
     again = run("again")
     assert (first.value, first.metrics) == (again.value, again.metrics)
@@ -59,7 +68,7 @@ def test_a_trial_is_the_same_whatever_this_process_did_before(run: Run) -> None:
     assert first.value == first.metrics["auc"]
 
 
-def test_a_trial_that_falls_behind_is_given_up_and_stays_so(run: Run, tmp_path: Path) -> None:
+def test_a_trial_that_falls_behind_is_given_up_and_stays_so(run: Run, folder: Path) -> None:
     told: list[int] = []
 
     def report(epoch: int, value: float) -> bool:
@@ -70,13 +79,15 @@ def test_a_trial_that_falls_behind_is_given_up_and_stays_so(run: Run, tmp_path: 
     pruned = run("pruned", report)
     assert pruned.was_pruned
     assert (pruned.epochs, told) == (2, [1, 2])
-    assert (tmp_path / "pruned" / BACKUP_FOLDER).exists()
+    assert (folder / "pruned" / BACKUP_FOLDER).exists()
     again = run("pruned", report)
     assert (again.was_pruned, again.epochs, again.value) == (True, 2, pruned.value)
     assert told == [1, 2], "what was done before a kill is not done again"
 
 
-def test_a_trial_goes_on_from_the_epoch_that_it_was_interrupted_after(run: Run) -> None:
+def test_a_trial_goes_on_from_the_epoch_that_it_was_interrupted_after(
+    run: Run, first: TrialResult
+) -> None:
     def interrupt(epoch: int, value: float) -> bool:
         if epoch == 2:
             raise KeyboardInterrupt
@@ -87,7 +98,7 @@ def test_a_trial_goes_on_from_the_epoch_that_it_was_interrupted_after(run: Run) 
     told: list[int] = []
     went_on = run("killed", lambda epoch, _: bool(told.append(epoch)))
     assert told == [2, 3]
-    assert went_on.metrics == run("whole").metrics
+    assert went_on.metrics == first.metrics
 
 
 def test_trees_are_grown_on_what_is_not_held_out(run: Run) -> None:
