@@ -73,7 +73,6 @@ def export_model(
         model.save(
             directory,
             save_format="tf",
-            include_optimizer=False,  # Adam's is twice as large as the model.
             signatures=signatures,
             save_traces=traces,
             options=options,
