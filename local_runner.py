@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 try:
@@ -16,21 +15,24 @@ from pipeline.cli.doctor import show_findings
 from pipeline.cli.evaluate import show_evaluation
 from pipeline.cli.evaluate_rows import show_metrics_of_rows
 from pipeline.cli.options import (
+    DEFAULT_CONFIG,
     OUTPUT,
     ConfigOption,
+    ModelOption,
     OutputOption,
     SetOption,
     VerboseOption,
-    find_modules_here,
+    VersionOption,
     flag,
     hand_on_options,
+    load_here,
     run_app,
 )
-from pipeline.cli.predict import asked_model, write_predictions
+from pipeline.cli.predict import asked_model, predict
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
-from pipeline.cli.serve import serve_model, served_model
+from pipeline.cli.serve import serve
 from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import (
     approve_model,
@@ -40,16 +42,11 @@ from pipeline.cli.versions import (
     show_models,
     withdraw_model,
 )
-from pipeline.config.loading import load_config
-from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.run_context import BY_HAND, RunRequest
 from pipeline.runs.run import run_pipeline
-from pipeline.serving.server.options import ServeOptions
 from pipeline.versions.approval import ApprovalRequest
 from pipeline.versions.rollback import RollbackRequest
-
-DEFAULT_CONFIG = Path(__file__).parent / "configs" / "digits.yaml"
 
 app = typer.Typer(
     name="scopeline",
@@ -68,16 +65,6 @@ app.command()(history)
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the history.")
 ]
-OutputFolderOption = Annotated[
-    Path,
-    typer.Option("--output-folder", metavar="DIR", help="Where the pipeline has written."),
-]
-ModelOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="A pushed version, without any config.")
-]
-VersionOption = Annotated[
-    int | None, typer.Option(metavar="VERSION", help="As `models` lists it; else the newest.")
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -94,7 +81,7 @@ def default(
     """
     hand_on_options(context)
     if context.invoked_subcommand is None:
-        raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose))
+        raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose))
 
 
 @app.command()
@@ -124,7 +111,7 @@ def run(
     75 try again later: another run is under way, or the metadata server is away.
     """
     request = RunRequest(because, through, validate_only)
-    raise typer.Exit(run_pipeline(_load(config, overrides), output, verbose, request))
+    raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose, request))
 
 
 @app.command()
@@ -140,9 +127,9 @@ def tune(
     trains with what was found. Without a section `tune` it searches by itself for 10 minutes. Exit
     code: 0 done, 1 the search failed, 2 the config or the data is unusable.
     """
-    settings = _load(config, overrides)
+    settings = load_here(config, overrides)
     if settings.tune is None:
-        settings = _load(config, [*overrides, "tune=auto"])
+        settings = load_here(config, [*overrides, "tune=auto"])
     request = RunRequest(search_only=True)
     raise typer.Exit(run_pipeline(settings, output, verbose, request))
 
@@ -155,7 +142,7 @@ def plan(
     verbose: VerboseOption = False,
 ) -> None:
     """Say what a run would do, what is cached and why, without running anything."""
-    show_plan(_load(config, overrides), output, verbose)
+    show_plan(load_here(config, overrides), output, verbose)
 
 
 @app.command()
@@ -181,7 +168,7 @@ def evaluate(
     Without: a checkpoint of the last training is restored, which needs `train.checkpoints`. Exit
     code: 0 done, 2 there is no such version or checkpoint, or the rows cannot be used.
     """
-    loaded = _load(config, overrides)
+    loaded = load_here(config, overrides)
     if given is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:
@@ -189,75 +176,8 @@ def evaluate(
         show_metrics_of_rows(loaded, asked, given, verbose)
 
 
-@app.command()
-def predict(
-    given: Annotated[
-        str, typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict.")
-    ],
-    to: Annotated[
-        Path,
-        typer.Option("--output", metavar="FILE", help="For the answers: .csv, .jsonl, .parquet."),
-    ],
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
-    ] = None,
-    overrides: SetOption = [],  # noqa: B006
-    folder: OutputFolderOption = OUTPUT,
-    model: ModelOption = None,
-    version: VersionOption = None,
-    columns: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Columns that go along, such as an id.")
-    ] = "",
-    batch_rows: Annotated[
-        int, typer.Option("--batch-size", metavar="ROWS", min=1, help="Rows asked at once.")
-    ] = 4096,
-    verbose: VerboseOption = False,
-) -> None:
-    """Ask a pushed model for the rows of files, in their order.
-
-    CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
-    command goes on where it was. Exit code: 0 done, 2 the rows cannot be used, and what was done
-    before is kept.
-    """
-    chosen = config or (None if model else DEFAULT_CONFIG)
-    loaded = _load(chosen, overrides) if chosen else None
-    asked = asked_model(loaded, folder, model, version)
-    write_predictions(asked, given, to, columns, batch_rows, verbose)
-
-
-@app.command()
-def serve(
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushes the model.")
-    ] = None,
-    overrides: SetOption = [],  # noqa: B006
-    output: OutputOption = OUTPUT,
-    model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Pushed versions, without any config.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
-    insecure: Annotated[
-        bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
-    ] = False,
-    certificate: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM, for https.")
-    ] = None,
-    private_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM.")
-    ] = None,
-) -> None:
-    """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
-
-    New versions are taken up as they are pushed, and rollbacks alike. Clients give the key in
-    SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it cannot be served.
-    """
-    chosen = config or (None if model else DEFAULT_CONFIG)
-    loaded = _load(chosen, overrides) if chosen else None
-    title, folder = served_model(loaded, output, model, name)
-    options = ServeOptions(title, folder, host, port, "", certificate, private_key)
-    serve_model(options, insecure)
+app.command()(predict)
+app.command()(serve)
 
 
 @app.command()
@@ -278,9 +198,9 @@ def models(
     its weights again, and no rollback goes back to it.
     """
     if withdraw is not None:
-        withdraw_model(_load(config, overrides), output, withdraw, reason)
+        withdraw_model(load_here(config, overrides), output, withdraw, reason)
     else:
-        show_models(_load(config, overrides), output, as_json)
+        show_models(load_here(config, overrides), output, as_json)
 
 
 @app.command()
@@ -303,7 +223,7 @@ def rollback(
     A copy of it becomes the newest version, which is the one that model servers load. Interrupted
     at whatever moment, the old version serves or the new one; the same command then finishes.
     """
-    roll_back_model(_load(config, overrides), output, RollbackRequest(to, reason, force, holds))
+    roll_back_model(load_here(config, overrides), output, RollbackRequest(to, reason, force, holds))
 
 
 @app.command()
@@ -322,7 +242,7 @@ def hold(
 
     A blessed model waits; its run ends with exit code 4. What is pushed already serves on.
     """
-    hold_pushes(_load(config, overrides), output, reason, until, stops_runs)
+    hold_pushes(load_here(config, overrides), output, reason, until, stops_runs)
 
 
 @app.command()
@@ -333,7 +253,7 @@ def release(
     reason: ReasonOption = None,
 ) -> None:
     """End a hold: runs push again, and `approve` pushes what was held back."""
-    release_pushes(_load(config, overrides), output, reason)
+    release_pushes(load_here(config, overrides), output, reason)
 
 
 @app.command()
@@ -348,7 +268,7 @@ def approve(
     ] = False,
 ) -> None:
     """Push a blessed model that waits, under `push.approve: manual` or after a hold."""
-    approve_model(_load(config, overrides), output, ApprovalRequest(version, reason, force))
+    approve_model(load_here(config, overrides), output, ApprovalRequest(version, reason, force))
 
 
 @app.command()
@@ -356,12 +276,6 @@ def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> Non
     """Check this machine, and say what to do about what is found."""
     if not show_findings(output, verbose):
         raise typer.Exit(EXIT_UNUSABLE)
-
-
-def _load(path: Path, overrides: list[str]) -> PipelineConfig:
-    """Loads a config; modules of the user's are found where the command runs."""
-    find_modules_here()
-    return load_config(path, overrides)
 
 
 def main() -> None:

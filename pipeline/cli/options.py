@@ -14,13 +14,16 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from components.stopping import leave, obey_signals
+from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of
-from pipeline.own_modules import find_modules_in
+from pipeline.own_modules import ROOT, find_modules_in
 from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
 OUTPUT = Path("output")
 """The output folder, where no other is given."""
+DEFAULT_CONFIG = ROOT / "configs" / "digits.yaml"
 
 
 def flag(name: str, text: str) -> Any:
@@ -53,6 +56,12 @@ OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="Where everything is written.")
 ]
 VerboseOption = Annotated[bool, flag("--verbose", "Show everything that components say as well.")]
+ModelOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="A pushed version, without any config.")
+]
+VersionOption = Annotated[
+    int | None, typer.Option(metavar="VERSION", help="As `models` lists it; else the newest.")
+]
 
 
 def group_with_default(name: str) -> type[TyperGroup]:
@@ -150,6 +159,12 @@ def _options(command: Any) -> dict[str, Any]:
 def find_modules_here() -> None:
     """Lets modules of the user's be found where the command runs."""
     find_modules_in(Path.cwd())
+
+
+def load_here(path: Path, overrides: list[str]) -> PipelineConfig:
+    """Loads a config; modules of the user's are found where the command runs."""
+    find_modules_here()
+    return load_config(path, overrides)
 
 
 @contextmanager

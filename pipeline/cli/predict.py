@@ -5,12 +5,23 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from components.example_gen.csv_settings import CsvSettings
-from pipeline.cli.options import quiet_console
+from pipeline.cli.options import (
+    DEFAULT_CONFIG,
+    OUTPUT,
+    ModelOption,
+    SetOption,
+    VerboseOption,
+    VersionOption,
+    load_here,
+    quiet_console,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
@@ -27,6 +38,44 @@ class Asked:
     usual_format: str | None = None
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
+
+
+def predict(
+    given: Annotated[
+        str, typer.Option("--input", metavar="FILE|FOLDER|GLOB", help="The rows to predict.")
+    ],
+    to: Annotated[
+        Path,
+        typer.Option("--output", metavar="FILE", help="For the answers: .csv, .jsonl, .parquet."),
+    ],
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
+    ] = None,
+    overrides: SetOption = [],  # noqa: B006
+    folder: Annotated[
+        Path,
+        typer.Option("--output-folder", metavar="DIR", help="Where the pipeline has written."),
+    ] = OUTPUT,
+    model: ModelOption = None,
+    version: VersionOption = None,
+    columns: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Columns that go along, such as an id.")
+    ] = "",
+    batch_rows: Annotated[
+        int, typer.Option("--batch-size", metavar="ROWS", min=1, help="Rows asked at once.")
+    ] = 4096,
+    verbose: VerboseOption = False,
+) -> None:
+    """Ask a pushed model for the rows of files, in their order.
+
+    CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
+    command goes on where it was. Exit code: 0 done, 2 the rows cannot be used, and what was done
+    before is kept.
+    """
+    chosen = config or (None if model else DEFAULT_CONFIG)
+    loaded = load_here(chosen, overrides) if chosen else None
+    asked = asked_model(loaded, folder, model, version)
+    write_predictions(asked, given, to, columns, batch_rows, verbose)
 
 
 def asked_model(

@@ -4,12 +4,50 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from pipeline.cli.options import DEFAULT_CONFIG, OUTPUT, OutputOption, SetOption, flag, load_here
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.serving.server.options import ServeOptions, check_options, read_key
 from pipeline.serving.versions import check_model, find_version
 from trainer_module.errors import ConfigError
+
+
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The pipeline that pushes the model.")
+    ] = None,
+    overrides: SetOption = [],  # noqa: B006
+    output: OutputOption = OUTPUT,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Pushed versions, without any config.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
+    insecure: Annotated[
+        bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="PEM, for https.")
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM.")
+    ] = None,
+) -> None:
+    """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
+
+    New versions are taken up as they are pushed, and rollbacks alike. Clients give the key in
+    SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it cannot be served.
+    """
+    chosen = config or (None if model else DEFAULT_CONFIG)
+    loaded = load_here(chosen, overrides) if chosen else None
+    title, folder = served_model(loaded, output, model, name)
+    options = ServeOptions(title, folder, host, port, "", certificate, private_key)
+    serve_model(options, insecure)
 
 
 def served_model(
