@@ -11,6 +11,9 @@ from pydantic import BaseModel
 
 from trainer_module.tuning.objective import Objective
 
+HOPELESS = 5
+"""So many trials that have failed are enough to say that all will, where none has not."""
+
 
 class TrialState(StrEnum):
     """How far a trial has come."""
@@ -59,6 +62,12 @@ def best_of(trials: Iterable[TrialRecord], objective: Objective) -> TrialRecord 
         if best is None or best.value is None or objective.is_better(trial.value, best.value):
             best = trial
     return best
+
+
+def is_hopeless(trials: Iterable[TrialRecord]) -> bool:
+    """Whether others would fail as well: of those that have ended all have, and they are enough."""
+    ended = [trial for trial in trials if trial.has_ended]
+    return len(ended) >= HOPELESS and all(trial.cause for trial in ended)
 
 
 def choose(

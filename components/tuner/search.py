@@ -6,15 +6,14 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from components.stopping import deferred
 from components.trainer.cluster.failures import Failure
 from components.trainer.cluster.launcher import ClusterTask, Launcher, RunningTask, TaskSpec
-from components.tuner.records import TrialRecord, TrialState, best_of
+from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
 from components.tuner.study import Study
-from components.tuner.worker import HOPELESS
 from trainer_module.errors import TrainingError
 from trainer_module.progress import report_notice, report_search, report_trial
 from trainer_module.settings.durations import show_seconds
@@ -53,7 +52,6 @@ class _Member:
     """Whether it came to a trial."""
     is_done: bool = False
     error: Failure | None = None
-    epochs: dict[int, int] = field(default_factory=dict)
 
 
 class Search:
@@ -170,12 +168,8 @@ class Search:
         self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
         if self._early_deaths >= EARLY_DEATHS:
             raise failure.to_exception(member.task.log_tail())
-        if not self._is_hopeless():
+        if not is_hopeless(self._study.trials()):
             self._start([])
-
-    def _is_hopeless(self) -> bool:
-        trials = self._study.trials()
-        return len(trials) >= HOPELESS and all(trial.cause for trial in trials)
 
     def _report(self, current: int | None, epoch: int) -> None:
         """Tells whoever watches: of each trial that has ended once."""

@@ -1,29 +1,26 @@
-"""A study: which trials there were, and what the next one tries. Optuna is used here alone."""
+"""A study: which trials there were, how each ended, and what the next one tries, by Optuna."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from filelock import FileLock
 
+from components.tuner.candidates import decided, grid, starts, suggest
 from components.tuner.journal import LOCK_SUFFIX, open_journal
 from components.tuner.records import TrialRecord, TrialState
 from trainer_module.errors import ConfigError
-from trainer_module.models import AUTO
-from trainer_module.settings import AUTO as FOLLOWS
-from trainer_module.settings import TrainerSettings
-from trainer_module.settings.tune import Algorithm, Range
+from trainer_module.settings import AUTO, TrainerSettings
+from trainer_module.settings.tune import Algorithm
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
-from trainer_module.tuning.space import KIND, OPTIMIZER, Dimension, Values
+from trainer_module.tuning.space import KIND
 
 JOURNAL = "journal.log"
 """The study, in the folder of a search."""
@@ -72,8 +69,8 @@ class Study:
         self._plan = plan
         self._settings = plan.untuned
         self._dimensions = plan.dimensions
-        self._starts = _starts(plan, self._dimensions)
-        self._grid = _grid(plan, self._dimensions)
+        self._starts = starts(plan, self._dimensions)
+        self._grid = grid(plan, self._dimensions)
         self._live: dict[int, optuna.Trial] = {}
         path = os.path.join(folder, JOURNAL)
         self._asking = FileLock(os.path.join(folder, f"asking{LOCK_SUFFIX}"))
@@ -151,13 +148,10 @@ class Study:
         for dimension in self._dimensions:
             if trial.number < len(self._starts) and dimension.path != KIND:
                 continue
-            if dimension.is_of(*self._decided(chosen)):
-                chosen[dimension.path] = _suggest(trial, dimension)
+            if dimension.is_of(*decided(self._settings, chosen)):
+                chosen[dimension.path] = suggest(trial, dimension)
         # What a config says as it stands is no value of a search.
         return chosen if trial.number else {k: v for k, v in chosen.items() if not self._starts}
-
-    def _decided(self, chosen: Values) -> tuple[str, str | None]:
-        return _decided(self._settings, chosen)
 
     def report(self, number: int, epoch: int, value: float) -> bool:
         """Notes what an epoch came to; whether the trial is not worth going on with."""
@@ -250,69 +244,9 @@ def describe_space(plan: SearchPlan) -> dict[str, Any]:
     }
 
 
-def _starts(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[str]:
-    """The kinds of the first trials of a search by itself: each as it is by default.
-
-    The first is the config's, as it stands.
-    """
-    if not plan.tune.is_automatic:
-        return []
-    kinds = next((d.range.extremes for d in dimensions if d.path == KIND), [])
-    own = plan.untuned.model.kind
-    return [own if kinds else "", *(kind for kind in kinds if kind != own)]
-
-
-def _grid(plan: SearchPlan, dimensions: tuple[Dimension, ...]) -> list[dict[str, Any]] | None:
-    """Every combination of choices, each once: what does not count for a kind makes no other."""
-    if plan.tune.algorithm is not Algorithm.GRID:
-        return None
-    settings = plan.untuned
-    found: dict[str, dict[str, Any]] = {}
-    for combination in itertools.product(*(_steps(d.range) for d in dimensions)):
-        values: dict[str, Any] = {}
-        for dimension, value in zip(dimensions, combination, strict=True):
-            if dimension.is_of(*_decided(settings, values)):
-                values[dimension.path] = value
-        found.setdefault(json.dumps(values, sort_keys=True), values)
-    return list(found.values())
-
-
-def _steps(values: Range) -> list[Any]:
-    if values.integers is not None:
-        low, high = values.integers
-        return list(range(low, high + 1))
-    return values.extremes
-
-
-def _decided(settings: TrainerSettings, chosen: Values) -> tuple[str, str | None]:
-    """The kind of a candidate's model and its optimizer, which say what else counts."""
-    kind = chosen.get(KIND, settings.model.kind)
-    optimizer = chosen.get(OPTIMIZER, chosen.get(f"{OPTIMIZER}.kind"))
-    if isinstance(optimizer, Mapping):
-        optimizer = optimizer.get("kind")
-    return (
-        settings.model.kind if kind == AUTO else kind
-    ), optimizer or settings.train.optimizer.kind
-
-
-def _suggest(trial: optuna.Trial, dimension: Dimension) -> Any:
-    name, values = dimension.name, dimension.range
-    if values.choice is not None:
-        if len(values.choice) == 1:
-            return values.choice[0]
-        # Choices may be lists, which Optuna does not take.
-        return json.loads(trial.suggest_categorical(name, list(map(json.dumps, values.choice))))
-    if values.integers is not None:
-        return trial.suggest_int(name, *values.integers)
-    if values.log is not None:
-        return trial.suggest_float(name, *values.log, log=True)
-    assert values.numbers is not None  # noqa: S101 - one of the four is set
-    return trial.suggest_float(name, *values.numbers)
-
-
 def _make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
     epochs = settings.train.epochs
-    known = USUAL_EPOCHS if epochs == FOLLOWS else epochs
+    known = USUAL_EPOCHS if epochs == AUTO else epochs
     first = max(FEWEST_EPOCHS, known // FIRST_RUNG)
     if plan.tune.algorithm is Algorithm.HYPERBAND:
         return optuna.pruners.HyperbandPruner(first, max(known, first + 1), reduction_factor=3)

@@ -12,6 +12,7 @@ from typing import Any
 
 from components.trainer.cluster.child import Channel
 from components.trainer.cluster.failures import Failure, describe
+from components.tuner.records import is_hopeless
 from components.tuner.study import Proposal, Study
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import Runtime
@@ -20,9 +21,6 @@ from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
 
 TRIALS_FOLDER = "trials"
 """In the folder of a search: that which has one for each trial, with its curves."""
-
-HOPELESS = 5
-"""So many trials that have failed are enough to say that all will, where none has not."""
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -71,7 +69,7 @@ class _Worker:
             if (proposal := self._study.reopen(number, self._name)) is not None:
                 self._try(proposal)
         while deadline is None or time.time() < deadline:
-            proposal = None if self._is_hopeless() else self._study.ask(self._name)
+            proposal = None if is_hopeless(self._study.trials()) else self._study.ask(self._name)
             if proposal is None:
                 return
             self._try(proposal)
@@ -98,7 +96,3 @@ class _Worker:
             self._study.finish(number, result)
         shutil.rmtree(os.path.join(folder, BACKUP_FOLDER), ignore_errors=True)
         self._channel.send("ended", number=number)
-
-    def _is_hopeless(self) -> bool:
-        ended = [trial for trial in self._study.trials() if trial.has_ended]
-        return len(ended) >= HOPELESS and all(trial.cause for trial in ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -41,17 +42,17 @@ class SearchPlan(Settings):
             where = ".".join(map(str, first["loc"]))
             raise TrainingError(f"{where}: {first['msg']}") from None
 
-    @property
+    @cached_property
     def untuned(self) -> TrainerSettings:
         """Those of the config as it stands."""
         return self.settings({})
 
-    @property
+    @cached_property
     def objective(self) -> Objective:
         """What is looked for."""
         return find_objective(self.untuned.target, self.tune.objective)
 
-    @property
+    @cached_property
     def dimensions(self) -> tuple[Dimension, ...]:
         """Where it is looked for."""
         if self.tune.is_automatic:
