@@ -128,10 +128,10 @@ def write_predictions(
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
     given = Input(files, data_format, asked.csv, asked.pictures, kept)
     with quiet_console(verbose) as console:
-        from pipeline.serving.batch.job import Job, predict
+        from pipeline.serving.batch.job import PredictionJob, predict
         from pipeline.serving.model import load_model
 
-        job = Job(load_model(asked.folder), given, output, batch_rows)
+        job = PredictionJob(load_model(asked.folder), given, output, batch_rows)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)

@@ -50,7 +50,7 @@ def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
     else:
         values = _to_numpy(column.flatten(), wanted.dtype)
     shape = len(lengths), wanted.width or max(1, int(lengths.max(initial=0)))
-    dense = np.full(shape, MISSING.get(wanted.dtype, 0), _numpy_dtype(wanted.dtype))
+    dense = np.full(shape, MISSING.get(wanted.dtype, 0), numpy_dtype(wanted.dtype))
     dense[np.arange(shape[1]) < lengths[:, np.newaxis]] = values
     return dense
 
@@ -78,5 +78,6 @@ def _to_numpy(values: pa.Array, dtype: str) -> np.ndarray:
     return values.cast(target, safe=False).to_numpy(zero_copy_only=False).astype(dtype, copy=False)
 
 
-def _numpy_dtype(dtype: str) -> type | str:
+def numpy_dtype(dtype: str) -> type | str:
+    """What NumPy knows a dtype of the model's as: bytes are objects."""
     return object if dtype == "string" else dtype

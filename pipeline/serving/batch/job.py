@@ -34,7 +34,7 @@ _Asked = tuple[Block, list["Future[pa.Table]"]]
 
 
 @dataclass(frozen=True)
-class Job:
+class PredictionJob:
     """What is to be predicted."""
 
     model: Model
@@ -58,7 +58,7 @@ class Done:
     """Rows that an earlier command had done."""
 
 
-def predict(job: Job, tell: Callable[[int], None]) -> Done:
+def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
     """Writes a line of answers for each row.
 
     Args:
@@ -85,7 +85,7 @@ def predict(job: Job, tell: Callable[[int], None]) -> Done:
     return Done(sum(part.rows for part in parts.done), kept)
 
 
-def _with_kept(error: ScopelineError | OSError, job: Job, parts: Parts) -> Exception:
+def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
     if isinstance(error, OSError):
         if not says_full(error):
             return error
@@ -98,7 +98,7 @@ def _with_kept(error: ScopelineError | OSError, job: Job, parts: Parts) -> Excep
     )
 
 
-def _skip_done(job: Job, parts: Parts) -> Iterator[Block]:
+def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
     """The blocks that no part has; parts of other rows than are read now are forgotten."""
     while True:
         blocks = read_blocks(job.given, job.model.interface)
@@ -120,7 +120,7 @@ def _holds(blocks: Iterator[Block], part: Part) -> bool:
 
 
 def _predict_blocks(
-    job: Job, blocks: Iterator[Block], parts: Parts, tell: Callable[[int], None]
+    job: PredictionJob, blocks: Iterator[Block], parts: Parts, tell: Callable[[int], None]
 ) -> None:
     waiting: deque[_Asked] = deque()
     readable, checksum = _Readable(blocks), 0
@@ -167,7 +167,7 @@ def _write_next(asked: _Asked, parts: Parts, checksum: int) -> int:
     return 0
 
 
-def _answer(job: Job, block: Block, start: int) -> pa.Table:
+def _answer(job: PredictionJob, block: Block, start: int) -> pa.Table:
     """The answers to a slice of a block, with the columns that go along."""
     stop, size = start + job.batch_rows, job.batch_rows
     if block.rows is None:

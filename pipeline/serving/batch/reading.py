@@ -113,9 +113,10 @@ def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
 
         yield from read_records(given.files, given.kept)
     else:
-        source = make_source(_settings(given, interface))
+        settings = _settings(given, interface)
+        source = make_source(settings)
         for file in given.files:
-            yield from _read_table(source, file, given, interface)
+            yield from _read_table(source, settings, file, given, interface)
 
 
 def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
@@ -136,15 +137,19 @@ class _Kinds(dict[str, ColumnKind]):
 
 
 def _read_table(
-    source: Source, file: str, given: Input, interface: ModelInterface
+    source: Source,
+    settings: ExampleGenSettings,
+    file: str,
+    given: Input,
+    interface: ModelInterface,
 ) -> Iterator[Block]:
     seen = source.glance((file,))
     kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
     kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
     _check_columns(file, seen, given, interface)
-    batches = source.read((file,), _Kinds(kinds))
-    settings = _settings(given, interface)
+    batches = source.read((file,), kinds)
+    asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
     if settings.pictures:
         from components.example_gen.sources.named_pictures import cut, read_pictures
 
@@ -153,8 +158,7 @@ def _read_table(
         rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
-        asked = dict.fromkeys([*(column.name for column in interface.columns), *given.also])
-        yield Block(rows.num_rows, batch.first, rows.select(list(asked)), kept=kept)
+        yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
 
 
 def _check_columns(

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pipeline.serving.model import EXAMPLES, Model
+from pipeline.serving.model import EXAMPLES, RAW, Model
 from pipeline.serving.server import open_inference, rest
 from pipeline.serving.server.batching import Arrays, Batcher
 from pipeline.serving.server.bodies import parse_json, read_body
@@ -183,7 +183,7 @@ class _Server:
             answers = await self._ask(model, signature, columns)
             return _json(rest.to_predictions(answers, are_rows))
         columns = rest.to_examples_request(asked, model.interface)
-        answers = await self._ask(model, "", columns)
+        answers = await self._ask(model, RAW, columns)
         return _json(rest.to_classes(answers) if verb == "classify" else rest.to_numbers(answers))
 
     async def _ask(self, model: Model, signature: str, columns: Arrays) -> Arrays:

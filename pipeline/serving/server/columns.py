@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.serving.requests import MISSING
+from pipeline.serving.requests import MISSING, numpy_dtype
 from pipeline.serving.server.errors import RequestError, unknown_name
 from trainer_module.interface import ModelInterface, RawColumn
 
@@ -72,7 +72,7 @@ def _to_array(values: Any, column: RawColumn) -> np.ndarray:
     to_value = _to_text if column.dtype == "string" else _to_number(column)
     if column.width == 1:
         converted = [to_value(_only(v), column.request, i) for i, v in enumerate(values)]
-        return np.array(converted, object if column.dtype == "string" else column.dtype)
+        return np.array(converted, numpy_dtype(column.dtype))
     rows = [_to_row(v, column, i, to_value) for i, v in enumerate(values)]
     return dense(rows, column)
 
@@ -81,7 +81,7 @@ def dense(rows: Sequence[Sequence[Any]], column: RawColumn) -> np.ndarray:
     """Lists of several lengths as [rows, values]; what is missing fills them up."""
     width = column.width or max(1, max(map(len, rows), default=1))
     fill = MISSING.get(column.dtype, 0)
-    array = np.full((len(rows), width), fill, object if column.dtype == "string" else column.dtype)
+    array = np.full((len(rows), width), fill, numpy_dtype(column.dtype))
     for place, row in enumerate(rows):
         array[place, : len(row)] = row
     return array

@@ -231,13 +231,14 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
         "datatype": _BYTES if is_text else _OF_DTYPE[values.dtype.name],
         "shape": list(values.shape),
     }
+    if is_binary and not is_text:
+        tail = values.tobytes()
+        return output | {"parameters": {"binary_data_size": len(tail)}}, tail
     flat = values.ravel().tolist()
     if not is_binary:
         data = [value.decode(errors="replace") for value in flat] if is_text else flat
         return output | {"data": data}, b""
-    tail = values.tobytes()
-    if is_text:
-        tail = b"".join(_LENGTH.pack(len(value)) + value for value in flat)
+    tail = b"".join(_LENGTH.pack(len(value)) + value for value in flat)
     return output | {"parameters": {"binary_data_size": len(tail)}}, tail
 
 

@@ -24,7 +24,7 @@ STABLE = "stable"
 
 
 @dataclass(frozen=True)
-class State:
+class VersionState:
     """What has become of a version."""
 
     number: int
@@ -43,12 +43,12 @@ class Repository:
     def __init__(self, folder: Path, load: Loader = load_model) -> None:
         self._folder, self._load = folder, load
         self._current: tuple[int, Model] | None = None
-        self._states: dict[int, State] = {}
+        self._states: dict[int, VersionState] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
-    def states(self) -> list[State]:
+    def states(self) -> list[VersionState]:
         """Of all versions that were looked at, newest first."""
         return sorted(self._states.values(), key=lambda state: -state.number)
 
@@ -98,7 +98,7 @@ class Repository:
         return [(int(path.name), path) for path in reversed(versions)]
 
     def _try(self, number: int, path: Path) -> bool:
-        self._states[number] = State(number, "LOADING")
+        self._states[number] = VersionState(number, "LOADING")
         logger.info("version %d is loaded", number)
         try:
             model = self._load(path)
@@ -108,13 +108,13 @@ class Repository:
             if not path.exists():
                 del self._states[number]
                 return False
-            self._states[number] = State(number, "END", words)
+            self._states[number] = VersionState(number, "END", words)
             logger.error("version %d does not serve: %s", number, words)
             return False
         old, self._current = self._current, (number, model)
-        self._states[number] = State(number, "AVAILABLE")
+        self._states[number] = VersionState(number, "AVAILABLE")
         if old is not None:
-            self._states[old[0]] = State(old[0], "END")
+            self._states[old[0]] = VersionState(old[0], "END")
         logger.info("version %d answers", number)
         return True
 

@@ -20,7 +20,7 @@ from trainer_data import to_example, write_examples
 
 from pipeline.cli.predict import Asked, asked_model, write_predictions
 from pipeline.serving.batch import parts
-from pipeline.serving.batch.job import Job, predict
+from pipeline.serving.batch.job import PredictionJob, predict
 from pipeline.serving.batch.reading import Input, find_files
 from pipeline.serving.model import Model, load_model
 from trainer_module.errors import ConfigError, DataError
@@ -38,9 +38,11 @@ def write_parquet(path: Path, rows: Rows) -> Path:
     return path
 
 
-def job(model: Model, files: str | Path, output: Path, *kept: str, batch_rows: int = 64) -> Job:
+def job(
+    model: Model, files: str | Path, output: Path, *kept: str, batch_rows: int = 64
+) -> PredictionJob:
     found, data_format = find_files(str(files))
-    return Job(model, Input(found, data_format, kept=kept), output, batch_rows)
+    return PredictionJob(model, Input(found, data_format, kept=kept), output, batch_rows)
 
 
 def run(model: Model, files: str | Path, output: Path, *kept: str) -> int:
