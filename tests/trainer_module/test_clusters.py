@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import warm
-from trainer_data import Transformed, read_record, to_example
+from trainer_data import Transformed, read_record, run_script, to_example
 from warm_data import dense, layer, load, using
 
 from trainer_module.settings import Loop
@@ -37,15 +33,7 @@ def train(
     folders = {name: str(directory / name) for name in ("backup", "scratch")}
     order = directory / "order.json"
     order.write_text(json.dumps({"arguments": arguments, **folders}))
-    done = warm.run(
-        [sys.executable, str(Path(__file__).with_name("cluster_run.py")), str(order)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+    run_script(Path(__file__).with_name("cluster_run.py"), str(order))
     return read_record(fn_args.serving_model_dir)
 
 

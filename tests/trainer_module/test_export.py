@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-import warm
 from tensorflow.core.protobuf import saved_model_pb2
-from trainer_data import Transformed, to_example
+from trainer_data import Transformed, run_script, to_example
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
@@ -84,13 +80,5 @@ def test_model_that_cannot_be_exported_is_not_trained(shades: Transformed, tmp_p
 
 def test_host_of_the_variables_writes_nothing_of_a_trial(trips: Transformed) -> None:
     """As that of a remote TPU, which has not got this machine's temporary folder."""
-    script = str(Path(__file__).with_name("export_from_afar.py"))
-    done = warm.run(
-        [sys.executable, script, str(trips.root), trips.settings.model_dump_json()],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+    script = Path(__file__).with_name("export_from_afar.py")
+    run_script(script, str(trips.root), trips.settings.model_dump_json(), timeout=60)

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
 import tensorflow_transform as tft
+import warm
 from PIL import Image
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx import types
@@ -43,6 +46,19 @@ SMALLEST_BERT = {"layers": 1, "hidden": 8, "heads": 2, "max_tokens": 16}
 def strategy_settings(strategy: Any) -> BaseStrategy:
     """The settings of a strategy, given by name or with options."""
     return TrainSettings.model_validate({"strategy": strategy}).strategy
+
+
+def run_script(script: Path, *arguments: str, timeout: float = 150) -> None:
+    """Runs a script of a test in a process of its own, which has so many seconds."""
+    done = warm.run(
+        [sys.executable, str(script), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
 
 
 def to_example(row: Row) -> bytes:

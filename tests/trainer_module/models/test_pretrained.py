@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import subprocess
-import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-import warm
+from trainer_data import run_script
 
 from trainer_module.errors import TrainingError
 from trainer_module.models import load_builder
@@ -265,13 +262,4 @@ def test_grey_pictures_of_several_columns_share_the_network() -> None:
 
 def test_synchronised_statistics_are_those_of_the_joined_batch() -> None:
     """In a process of its own: TensorFlow remembers the shapes that replicas have exchanged."""
-    script = str(Path(__file__).with_name("synchronised_statistics.py"))
-    done = warm.run(
-        [sys.executable, script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+    run_script(Path(__file__).with_name("synchronised_statistics.py"))
