@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.notify import Occasion
+from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify

@@ -22,12 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.settings import (
-    WEBHOOK_URL,
-    Occasion,
-    PipelineConfig,
-    WebhookSettings,
-)
+from pipeline.config.notify import WEBHOOK_URL, Occasion, WebhookSettings
+from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.mail import explain_answer, send_mail
 from trainer_module.errors import ConfigError, ScopelineError

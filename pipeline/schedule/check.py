@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from pipeline.config.notify import Occasion
 from pipeline.config.schedule import ScheduleSettings
-from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (
     EXIT_FAILED,

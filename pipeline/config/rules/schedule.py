@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import date
 
 from pipeline.config.issues import Issue
+from pipeline.config.notify import Occasion
 from pipeline.config.schedule import OnDrift
-from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated
 
 TRIGGERS = (

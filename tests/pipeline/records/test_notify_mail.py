@@ -18,7 +18,8 @@ from notifying import DIGITS, MESSAGE, failure, tell
 from webhook_server import SECRET
 
 from pipeline.config.loading import load_config
-from pipeline.config.settings import Occasion, PipelineConfig
+from pipeline.config.notify import Occasion
+from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventLog
 
 pytestmark = pytest.mark.usefixtures("secrets_are_kept")
