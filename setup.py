@@ -49,6 +49,14 @@ INSTALL_REQUIRES = [
     "ydf>=0.16,<0.17",
 ]
 
+OPTIMIZE_REQUIRES = [
+    "ai-edge-litert>=2,<3",
+    "onnx>=1.17,<2",
+    "onnxruntime>=1.20,<2",
+    "tensorflow-model-optimization>=0.8,<0.9",
+    "tf2onnx>=1.17,<2",
+]
+
 setup(
     packages=[
         *find_packages(include=["pipeline*", "components*", "trainer_module*"]),
@@ -58,8 +66,12 @@ setup(
     py_modules=["kubeflow_runner", "local_runner"],
     package_data={"configs": ["*.yaml"]},
     install_requires=INSTALL_REQUIRES,
-    # TensorFlow's CUDA libraries, gigabytes that machines without a GPU do without.
-    extras_require={"gpu": ["tensorflow[and-cuda]>=2.21,<2.22"]},
+    extras_require={
+        # TensorFlow's CUDA libraries, gigabytes that machines without a GPU do without.
+        "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
+        # What the section `optimize` makes models smaller with, and runs them by.
+        "optimize": OPTIMIZE_REQUIRES,
+    },
     entry_points={
         "console_scripts": [
             "scopeline=local_runner:main",
