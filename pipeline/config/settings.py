@@ -28,6 +28,7 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
 from trainer_module.settings.train import NOT_IN_CACHE_KEY
 from trainer_module.settings.tune import AnyTune
 
@@ -172,6 +173,8 @@ class PipelineConfig(Settings):
     tune: AnyTune | None = None
     """Search for better values of `model` and `train` before the training; default: no search."""
     evaluate: EvaluateSettings = EvaluateSettings()
+    optimize: OptimizeSettings | None = None
+    """Make the model smaller and faster: docs/optimize.md. Default: it stays as it is."""
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None
@@ -192,6 +195,12 @@ class PipelineConfig(Settings):
     def schedule_or_default(self) -> ScheduleSettings:
         """The schedule; without one the latest span is trained on."""
         return self.schedule or ScheduleSettings()
+
+    @property
+    def while_training(self) -> WhileTraining:
+        """The part of `optimize` that the Trainer is told."""
+        told = self.optimize or WhileTraining()
+        return WhileTraining(prune=told.prune, quantize=told.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
         """The columns that `features` declares to be of one of the kinds, in its order."""
@@ -218,6 +227,7 @@ class PipelineConfig(Settings):
             "model": dump(self.model),
             "train": dump(self.train, exclude=NOT_IN_CACHE_KEY),
             "evaluate": {"folds": self.evaluate.folds},
+            "optimize": dump(self.while_training),
         }
 
     @property
@@ -231,4 +241,5 @@ class PipelineConfig(Settings):
             model=self.model,
             train=self.train,
             evaluate=CrossValidation(folds=self.evaluate.folds),
+            optimize=self.while_training,
         )
