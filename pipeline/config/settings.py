@@ -16,6 +16,7 @@ from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
+from pipeline.config.requests import LogSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -180,6 +181,8 @@ class PipelineConfig(Settings):
     schedule: ScheduleSettings | None = None
     """When to retrain, on which spans, and what to keep."""
     drift: DriftSettings = DriftSettings()
+    log: LogSettings = LogSettings()
+    """What is written down of the requests that the model answers."""
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""
