@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.columns.seen import Column
+from components.example_gen.columns.served import read_own
 from components.example_gen.files.opening import open_file, reason_of
-from components.example_gen.served import read_own
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.typed_columns import (
     encode_typed,
@@ -38,7 +38,7 @@ class ParquetSource(Source):
             rows = parquet.metadata.num_rows
             if not rows:
                 raise DataError(f"{file} holds no rows: add rows, or leave the file out.")
-            columns = flatten(_data_of(parquet.schema_arrow.empty_table()), file).schema
+            columns = flatten(self._data_of(parquet.schema_arrow.empty_table()), file).schema
             return Survey(
                 file,
                 {column.name: _survey(column.name, column.type, rows, file) for column in columns},
@@ -53,13 +53,25 @@ class ParquetSource(Source):
         file, row = files[0], 1
         with _open(file) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
-                table = flatten(_data_of(pa.Table.from_batches([batch])), file)
+                table = flatten(self._data_of(pa.Table.from_batches([batch])), file)
                 columns = {
                     name: encode_typed(name, values.combine_chunks(), kinds[name], file)
                     for name, values in zip(table.column_names, table.columns, strict=True)
                 }
                 yield Batch(pa.RecordBatch.from_pydict(columns), Cell(file, row))
                 row += batch.num_rows
+
+    def _data_of(self, table: pa.Table) -> pa.Table:
+        """The columns that are data, and the key of labels that come later.
+
+        Not what pandas made of the numbers that it had given the rows, nor what a server says of
+        requests besides what they brought.
+        """
+        key = {self._settings.labels.key} if self._settings.labels else set()
+        own = read_own(table.schema.metadata) - key
+        return table.drop_columns(
+            [n for n in table.column_names if n in own or n.startswith(_PANDAS_INDEX)]
+        )
 
 
 @contextmanager
@@ -71,16 +83,6 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
         raise DataError(
             f"{file} is no complete Parquet file ({reason_of(error)}): copy or write it again."
         ) from error
-
-
-def _data_of(table: pa.Table) -> pa.Table:
-    """The columns that are data: not what pandas made of the numbers that it had given the rows,
-    nor what a server says of requests besides what they brought.
-    """
-    own = read_own(table.schema.metadata)
-    return table.drop_columns(
-        [n for n in table.column_names if n in own or n.startswith(_PANDAS_INDEX)]
-    )
 
 
 def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> Column:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.served import (
+from components.example_gen.columns.served import (
     ANSWER,
     MODEL_VERSION,
     REQUEST_ID,
