@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,13 +14,11 @@ import numpy as np
 from components.optimizer.converting.exported import load_numeric
 from components.optimizer.gating import Figures
 from components.stopping import check_stop
+from trainer_module.errors import DataError
 from trainer_module.variants.manifest import Variant, write_variant
-from trainer_module.variants.measuring import measure
+from trainer_module.variants.measuring import measure, measure_in_process, save_sample
 
 logger = logging.getLogger(__name__)
-
-ROOT = Path(__file__).parents[2]
-"""Where our code is, for a process of its own."""
 
 FLOAT_BYTES = 4
 """Of a number in float32."""
@@ -39,8 +34,8 @@ class ModelFigures:
 
 def latency_of(measured: Mapping[str, Any]) -> float | None:
     """The median time of one example in milliseconds; None if it was not measured."""
-    found = measured.get("batch_1")
-    return None if found is None else float(found["p50_ms"])
+    found = measured.get("p50_ms_batch_1")
+    return None if found is None else float(found)
 
 
 def measure_model(saved_model: Path, sample: Mapping[str, np.ndarray]) -> ModelFigures:
@@ -69,29 +64,23 @@ def measure_variants(
       folder: theirs; the figures are written to the manifests.
       sample: transformed examples, by feature.
     """
-    found = {}
-    for name, variant in variants.items():
-        check_stop()
-        found[name] = variant
-        if latency_of(variant.measured) is None and (
-            figures := _measure(variant, folder / name, sample)
-        ):
-            found[name] = replace(variant, measured={**variant.measured, **figures})
-            write_variant(found[name], folder / name)
+    found = dict(variants)
+    with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
+        stored = Path(room, "sample.npz")
+        save_sample(sample, stored)
+        for name, variant in variants.items():
+            check_stop()
+            if latency_of(variant.measured) is None:
+                figures = _measure(folder / name, stored)
+                found[name] = replace(variant, measured={**variant.measured, **figures})
+                write_variant(found[name], folder / name)
     return found
 
 
-def _measure(variant: Variant, folder: Path, sample: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The figures of a variant; none where its process fails, which its evaluation then tells."""
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
-        stored = Path(room, "sample.npz")
-        rows: dict[str, Any] = {f"{i}": sample[t.name] for i, t in enumerate(variant.inputs)}
-        np.savez(stored, **rows)
-        command = [sys.executable, "-m", "trainer_module.variants.measuring", folder, stored]
-        done = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, cwd=ROOT, check=False
-        )
-    if done.returncode:
-        logger.warning("Variant %s cannot be measured: %s", folder.name, done.stderr)
+def _measure(folder: Path, sample: Path) -> dict[str, Any]:
+    """The figures of a variant; none if it cannot be asked, which its evaluation then tells."""
+    try:
+        return measure_in_process(folder, sample)
+    except DataError:
+        logger.warning("Variant %s cannot be measured", folder.name, exc_info=True)
         return {}
-    return dict(json.loads(done.stdout))

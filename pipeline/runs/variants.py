@@ -33,7 +33,7 @@ def variants_table(variants: Mapping[str, Any]) -> Table:
             _size(variant["bytes"]),
             _show(variant["size_ratio"], ".3f"),
             _size(variant["gzipped_bytes"]),
-            *(_time(variant["measured"], batch) for batch in ("batch_1", "batch_32")),
+            *(_time(variant["measured"], batch) for batch in (1, 32)),
             "[green]yes[/green]" if variant["accepted"] else "[red]no[/red]",
         )
     return table
@@ -64,6 +64,6 @@ def _size(value: int | None) -> str:
     return NONE if value is None else show_size(value)
 
 
-def _time(measured: Mapping[str, Any], batch: str) -> str:
-    found = measured.get(batch)
-    return NONE if found is None else f"{found['p50_ms']:.3g} ms"
+def _time(measured: Mapping[str, Any], batch: int) -> str:
+    found = measured.get(f"p50_ms_batch_{batch}")
+    return NONE if found is None else f"{found:.3g} ms"

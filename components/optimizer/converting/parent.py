@@ -21,6 +21,7 @@ from components.trainer.cluster.local.task import LocalTask
 from trainer_module.errors import TrainingError
 from trainer_module.settings.durations import show_seconds
 from trainer_module.variants.manifest import Variant, read_variant
+from trainer_module.variants.measuring import save_sample
 
 MODULE = "components.optimizer.converting.child"
 _POLL_SECONDS = 0.05
@@ -61,12 +62,11 @@ def convert_in_child(
     try:
         with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
             stored = Path(room, "sample.npz")
-            np.savez(stored, *sample.values())
+            save_sample(sample, stored)
             payload = {
                 "name": name,
                 "saved_model": str(saved_model),
                 "sample": str(stored),
-                "features": list(sample),
                 "folder": str(scratch),
                 "memory": limits.memory,
             }

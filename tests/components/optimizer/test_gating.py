@@ -113,7 +113,7 @@ def test_a_report_and_a_plan_are_read_as_they_were_written() -> None:
     report = Report(
         metric="accuracy",
         variants=[judged(made(accuracy=math.nan)), judged(made())],
-        measured={"batch_1": {"p50_ms": 1.0}},
+        measured={"p50_ms_batch_1": 1.0},
     )
     again = Report.model_validate_json(report.model_dump_json())
     assert again.accepted == ["int8"]
