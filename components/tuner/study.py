@@ -14,9 +14,9 @@ from filelock import FileLock
 
 from components.tuner.candidates import decided, grid, starts, suggest
 from components.tuner.journal import LOCK_SUFFIX, open_journal
+from components.tuner.pruning import make_pruner
 from components.tuner.records import TrialRecord, TrialState
 from trainer_module.errors import ConfigError
-from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.tune import Algorithm
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
@@ -24,18 +24,6 @@ from trainer_module.tuning.space import KIND
 
 JOURNAL = "journal.log"
 """The study, in the folder of a search."""
-
-REDUCTION = 3
-"""Of the trials that come to a rung of successive halving, one of so many goes on to the next."""
-
-FIRST_RUNG = 6
-"""Trials are compared first after one of so many parts of their epochs."""
-
-FEWEST_EPOCHS = 2
-"""The first epoch alone says little."""
-
-USUAL_EPOCHS = 24
-"""Where they follow from the data, how many a rung goes by."""
 
 ATTEMPTS = 12
 """How often a trial is begun, at most: one that ends the whole search each time has failed."""
@@ -80,7 +68,7 @@ class Study:
                 storage=self._storage,
                 study_name=_NAME,
                 direction=plan.objective.direction,
-                pruner=_make_pruner(plan, self._settings),
+                pruner=make_pruner(plan, self._settings),
                 load_if_exists=True,
             )
             self._check_space(folder)
@@ -242,15 +230,6 @@ def describe_space(plan: SearchPlan) -> dict[str, Any]:
         "tune.algorithm": plan.tune.algorithm.value,
         "train.seed": plan.untuned.train.seed,
     }
-
-
-def _make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
-    epochs = settings.train.epochs
-    known = USUAL_EPOCHS if epochs == AUTO else epochs
-    first = max(FEWEST_EPOCHS, known // FIRST_RUNG)
-    if plan.tune.algorithm is Algorithm.HYPERBAND:
-        return optuna.pruners.HyperbandPruner(first, max(known, first + 1), reduction_factor=3)
-    return optuna.pruners.SuccessiveHalvingPruner(first, REDUCTION)
 
 
 def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:

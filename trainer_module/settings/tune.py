@@ -112,9 +112,9 @@ class TuneSettings(Settings):
     `train.batch_size: {choice: [32, 64]}`. A key counts only for the kinds of models that read it.
     """
     objective: str | None = None
-    """What the best trial is best at: `val_loss`, or `val_` and a metric that training measures;
-    default: `val_auc`, of several classes `val_accuracy`, of numbers `val_rmse`, of counts
-    `val_loss`."""
+    """What the best trial is best at: `val_loss`, or `val_` and a metric of the Evaluator's that
+    training can measure too, such as `val_f1` and `val_macro_recall`; default: `val_auc`, of
+    several classes `val_accuracy`, of numbers `val_rmse`, of counts `val_loss`."""
     trials: PositiveInt | None = None
     """How many at most; default: 20 where there is a `space` and no `timeout`."""
     timeout: SomeTime | None = None

@@ -57,6 +57,11 @@ class TrialWatcher(tf_keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Must come after the callbacks that add to the logs."""
+        if self._objective.name not in (logs or {}):
+            raise TrainingError(
+                f"tune.objective: the builder of the model compiles it without a metric "
+                f"{self._objective.metric!r}; leave its compile out, or add that metric."
+            )
         value = float((logs or {})[self._objective.name])
         if self._report(epoch + 1, value) and not self.model.stop_training:
             self.has_pruned = self.model.stop_training = True
@@ -126,6 +131,8 @@ class TrialRunner:
     def _load(self, settings: TrainerSettings, strategy: tf.distribute.Strategy) -> TrainingData:
         tft_output = tft.TFTransformOutput(self._fn_args.transform_graph_path)
         data = load_data(self._fn_args, tft_output, settings, strategy, 1, self._known)
+        measures = self._objective.measures(settings.target)
+        data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data
         train, held_out = make_fold(data.train, data.evaluation, deal(data.train, HELD_OUT), 0)
