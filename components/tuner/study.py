@@ -13,6 +13,7 @@ import optuna
 from filelock import FileLock
 
 from components.tuner.candidates import decided, grid, starts, suggest
+from components.tuner.finals import Final
 from components.tuner.journal import LOCK_SUFFIX, open_journal
 from components.tuner.pruning import make_pruner
 from components.tuner.records import TrialRecord, TrialState
@@ -29,7 +30,7 @@ ATTEMPTS = 12
 """How often a trial is begun, at most: one that ends the whole search each time has failed."""
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
-_WORKER, _STOPPED, _ATTEMPTS = "worker", "stopped", "attempts"
+_WORKER, _STOPPED, _ATTEMPTS, _AGAIN = "worker", "stopped", "attempts", "again:"
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,29 @@ class Study:
         self._note(number, _STOPPED, True)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
+    def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
+        """Notes what one of the best came to on another part; None: it has failed there."""
+        number, part = final
+        # Optuna takes no more notes of a trial that has ended.
+        self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
+
+    def measured_again(self) -> list[Final]:
+        """What has been measured again, or failed there."""
+        return list(self._again())
+
+    def _again(self) -> dict[Final, tuple[float | None, float]]:
+        """What trials came to on other parts, and how long that took."""
+        found = {}
+        for key, value in self._study.user_attrs.items():
+            if key.startswith(_AGAIN):
+                number, part = key.removeprefix(_AGAIN).split(":")
+                found[int(number), int(part)] = value
+        return found
+
+    def values_of(self, number: int) -> dict[str, Any]:
+        """What a trial has tried."""
+        return dict(self._known(number).user_attrs[_VALUES])
+
     def _note(self, number: int, key: str, value: Any) -> None:
         self._storage.set_trial_user_attr(self._known(number)._trial_id, key, value)
 
@@ -196,7 +220,12 @@ class Study:
 
     def trials(self) -> list[TrialRecord]:
         """All trials, in the order of their numbers."""
-        return [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+        records = [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+        for (number, part), (value, seconds) in self._again().items():
+            records[number].seconds_again += seconds
+            if value is not None:
+                records[number].again[part] = value
+        return records
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
         """A sampler of one trial alone: what it proposes follows from those before and the seed.

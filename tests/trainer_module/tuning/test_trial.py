@@ -8,6 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.backend_context import Context
+from tensorboard.plugins.hparams.list_session_groups import Handler
 from trainer_data import Transformed
 
 from trainer_module.errors import TrainingError
@@ -70,6 +77,26 @@ def test_a_trial_is_the_same_whatever_this_process_did_before(run: Run, first: T
     assert first.metrics != other.metrics
     assert first.epochs == 3
     assert first.value == first.metrics["auc"]
+
+
+def test_tensorboard_shows_what_each_trial_tried_and_came_to(
+    run: Run, first: TrialResult, folder: Path
+) -> None:
+    run("lists", model__hidden_units=[4])
+    names = ("first", "lists")
+    curves = EventMultiplexer({name: str(folder / name) for name in names}).Reload()
+    provider = MultiplexerDataProvider(curves, str(folder))
+    shown = Context(TBContext(data_provider=provider))
+    asked = api_pb2.ListSessionGroupsRequest(
+        allowed_statuses=[api_pb2.STATUS_UNKNOWN], col_params=[], slice_size=9
+    )
+    answer = Handler(RequestContext(), shown, "", asked).run()
+    found = {group.sessions[0].name: group for group in answer.session_groups}
+    assert set(found) == set(names)
+    assert found["first"].hparams["train.epochs"].number_value == QUICK["train.epochs"]
+    assert found["lists"].hparams["model.hidden_units"].string_value == "[4]"
+    values = {m.name.tag: m.value for m in found["first"].metric_values}
+    assert values["val_auc"] == pytest.approx(first.value)
 
 
 def test_a_trial_that_falls_behind_is_given_up_and_stays_so(run: Run, folder: Path) -> None:
