@@ -14,8 +14,9 @@ FIRST_RUNG = 6
 FEWEST_EPOCHS = 2
 """The first epoch alone says little."""
 
-KEPT = 3
-"""Trials that go on from a rung are among the best so many that came to it so far."""
+KEPT_FIRST, KEPT = 3, 2
+"""Trials that go on from the first rung, and from others, are among the best so many that came to
+it so far: later ones tell more."""
 
 KEPT_SHARE = 8
 """Of many trials, among the best one of so many."""
@@ -29,7 +30,7 @@ class BestFew(optuna.pruners.BasePruner):
 
     A rung has twice the epochs of the one before. Optuna's own keeps a share of those that came so
     far; as proposals become better, most of them go on there, and the first ones need to beat
-    nobody. Of n trials in any order about `KEPT` (1 + ln(n / `KEPT`)) go on here.
+    nobody. Of n trials in any order about k (1 + ln(n / k)) are among the best k when they come.
     """
 
     def __init__(self, first: int, higher_is_better: bool) -> None:
@@ -49,7 +50,8 @@ class BestFew(optuna.pruners.BasePruner):
         ]
         own = self._best(trial, epoch)
         better = sum(self._best(other, epoch) >= own for other in reached)
-        return better >= max(KEPT, (len(reached) + 1) // KEPT_SHARE)
+        kept = KEPT_FIRST if epoch == self._first else KEPT
+        return better >= max(kept, (len(reached) + 1) // KEPT_SHARE)
 
     def _is_rung(self, epoch: int) -> bool:
         times, left = divmod(epoch, self._first)

@@ -19,7 +19,7 @@ drift:
   columns: {price plan: {infinity_norm: 0.3}}
   on_drift: warn
 """
-GOLD = (0.5, 0.5, 1.0, 1.0)
+GOLD = (0.5, 0.5, 1.0)
 """The part of each night's customers who have that plan."""
 
 Night = tuple[str, dict[str, Any]]
@@ -40,18 +40,16 @@ def nights(project: Project) -> list[Night]:
 
 
 def test_the_next_night_takes_what_was_found(nights: list[Night]) -> None:
-    (said, first), (then, second), *_ = nights
+    (said, first), (then, second), _ = nights
     assert "takes the values" not in said
     assert "reused" not in first
     assert f"takes the values that execution {second['reused']} has found (tune.reuse)" in then
     assert second == {**first, "reused": second["reused"]}
 
 
-def test_a_drift_asks_for_a_search_and_the_nights_after_it_take_that(nights: list[Night]) -> None:
-    _, (_, second), (said, third), (_, fourth) = nights
+def test_a_drift_asks_for_a_search(nights: list[Night]) -> None:
+    _, (_, second), (said, third) = nights
     assert "compared with span 2: 'basic' gone" in said
     assert "takes the values" not in said
     assert "reused" not in third
     assert third["trials"] != second["trials"]
-    assert fourth == {**third, "reused": fourth["reused"]}
-    assert int(fourth["reused"]) > int(second["reused"])
