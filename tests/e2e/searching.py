@@ -20,6 +20,9 @@ from trainer_module.models.mlp import build_model as build_mlp
 
 
 def build_model(problem, settings):
+    if os.path.exists("out of memory"):
+        os.remove("out of memory")
+        os.kill(os.getpid(), signal.SIGKILL)
     if settings.options.get("memory") == "too much":
         os.kill(os.getpid(), signal.SIGKILL)
     return build_mlp(problem, settings)

@@ -119,6 +119,7 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
         time.sleep(0.02)
     search.kill()
     search.communicate()
+    (project.folder / "out of memory").touch()
     done = project.scopeline(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "measures the config and the best 1 again" in plain(done.stdout)
@@ -128,10 +129,9 @@ def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
     assert found[: len(before)] == before
     assert len(found) == len(set(found)) == 4
     tuning = project.summary("rooms")["tuning"]
-    again = {t["number"]: t["again"] for t in tuning["trials"] if "again" in t}
-    assert again.keys() == {number for number, _ in found} > {0}
-    assert all(sorted(parts) == ["1", "2"] for parts in again.values())
-    assert tuning["best"] in again
+    again = [(t["number"], int(part)) for t in tuning["trials"] for part in t.get("again", {})]
+    assert sorted(again) == sorted(set(found) - {found[len(before)]}), "that was killed"
+    assert tuning["best"] in {number for number, _ in found} > {0}
 
 
 @pytest.mark.parametrize(
