@@ -1,0 +1,105 @@
+"""Twins of TFMA's combiners: they add up whole batches, and TFMA makes the metrics of their sums.
+
+A twin accumulates what its combiner would have accumulated over the same examples, for all slices
+at once. At the end it fills an accumulator of the combiner's own, whose `extract_output` and the
+computations that follow from it stay TFMA's: values and formats are the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import numpy as np
+
+from components.evaluator.batched.rows import Members, ModelRows, padded
+
+TWINS: dict[type[beam.CombineFn], Callable[[Any], Twin | None]] = {}
+"""By the type of the combiner; a twin's maker gives None where it has options of another kind."""
+
+TwinClass = TypeVar("TwinClass", bound="type[Twin]")
+
+
+class Twin(ABC):
+    """Adds up for many slices at once what a combiner of TFMA's adds up for one."""
+
+    def __init__(self, combiner: Any) -> None:
+        self.combiner = combiner
+
+    @abstractmethod
+    def add(self, batch: ModelRows, members: Members) -> None:
+        """Adds the rows of a batch."""
+
+    @abstractmethod
+    def merge(self, other: Any, places: np.ndarray, count: int) -> None:
+        """Adds what another twin of the same combiner has added up.
+
+        Args:
+          other: the other twin.
+          places: [slices of the other], the number that each of its slices has here.
+          count: slices that there are here, with those of the other.
+        """
+
+    @abstractmethod
+    def accumulator(self, number: int) -> Any:
+        """What the combiner would have accumulated of a slice."""
+
+    def output(self, number: int) -> dict[Any, Any]:
+        """What the combiner gives for a slice, by TFMA's keys."""
+        found: dict[Any, Any] = self.combiner.extract_output(self.accumulator(number))
+        return found
+
+
+def twin_for(*combiners: type[beam.CombineFn]) -> Callable[[TwinClass], TwinClass]:
+    """Registers a twin for types of combiners, if it has what their options ask for."""
+
+    def register(twin: TwinClass) -> TwinClass:
+        for combiner in combiners:
+            TWINS[combiner] = twin.of
+        return twin
+
+    return register
+
+
+class SumTwin(Twin):
+    """Base of the twins whose state is numbers that add up, [slices, width]."""
+
+    width: int
+
+    def __init__(self, combiner: Any) -> None:
+        super().__init__(combiner)
+        self.sums = np.zeros((0, self.width))
+
+    @classmethod
+    def of(cls, combiner: Any) -> Twin | None:
+        """The twin of a combiner; None where this one does not do what the combiner does."""
+        return cls(combiner) if cls.suits(combiner) else None
+
+    @classmethod
+    def suits(cls, combiner: Any) -> bool:
+        """Whether the combiner has no options that this twin does not know."""
+        return _is_plain(combiner)
+
+    @abstractmethod
+    def values(self, batch: ModelRows) -> np.ndarray:
+        """What each row adds, [rows, width]."""
+
+    def add(self, batch: ModelRows, members: Members) -> None:
+        """Adds the values of the rows, by slice."""
+        self.sums = padded(self.sums, members.count) + members.total(self.values(batch))
+
+    def merge(self, other: SumTwin, places: np.ndarray, count: int) -> None:
+        """Adds the sums of the other one."""
+        self.sums = padded(self.sums, count)
+        self.sums[places] += padded(other.sums, len(places))
+
+
+def _is_plain(combiner: Any) -> bool:
+    """Whether it is of a metric of the whole output: none of one class, or averaged by classes."""
+    key = getattr(combiner, "_key", getattr(combiner, "_metric_key", None))
+    names = ("_aggregation_type", "_class_weights", "_sub_key")
+    options = [getattr(combiner, name, None) for name in names]
+    options += [getattr(key, name, None) for name in ("sub_key", "output_name")]
+    return not any(options)
