@@ -90,8 +90,8 @@ class Asker:
     def _ask(self, name: str, examples: tf.Tensor, weights: np.ndarray) -> ModelRows:
         signatures, question = self._models[name].signatures, self._question
         try:
-            said = signatures[question.signature](examples)
-            labels = signatures[question.label_signature](examples)[question.label_key]
+            said = _call(signatures[question.signature], examples)
+            labels = _call(signatures[question.label_signature], examples)[question.label_key]
         except (tf.errors.OpError, KeyError) as error:
             raise RuntimeError(f"{UNREADABLE}: {error}") from error
         rows = len(weights)
@@ -100,6 +100,16 @@ class Asker:
         return ModelRows(
             labels.numpy().reshape(rows), predictions, quantiles.astype(np.float64), weights
         )
+
+
+def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What a signature of one input gives.
+
+    By the input's name: for an argument without one, TensorFlow writes out the whole tensor first.
+    """
+    _, (name,) = signature.structured_input_signature
+    answers: dict[str, tf.Tensor] = signature(**{name: examples})
+    return answers
 
 
 def _load(path: str) -> Any:
