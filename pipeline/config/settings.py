@@ -13,9 +13,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
+from components.example_gen.label_settings import LabelsSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
+from pipeline.config.requests import LogSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -28,6 +30,7 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
 from trainer_module.settings.train import NOT_IN_CACHE_KEY
 from trainer_module.settings.tune import AnyTune
 
@@ -65,7 +68,11 @@ class DataSettings(Settings):
     """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
     or one that a row names by path, with that row."""
     unlabelled: Unlabelled = Unlabelled.FAIL
-    """Whether a row without a label ends the run, or such rows are left out and counted."""
+    """Whether a row without a label ends the run, or such rows are left out and counted. With
+    `labels` they are left out, unless this key says fail."""
+    labels: LabelsSettings | None = None
+    """Labels that come later, in files of their own, joined by a key; default: a column `label` of
+    the data."""
 
 
 class OnAnomaly(StrEnum):
@@ -172,11 +179,15 @@ class PipelineConfig(Settings):
     tune: AnyTune | None = None
     """Search for better values of `model` and `train` before the training; default: no search."""
     evaluate: EvaluateSettings = EvaluateSettings()
+    optimize: OptimizeSettings | None = None
+    """Make the model smaller and faster: docs/optimize.md. Default: it stays as it is."""
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None
     """When to retrain, on which spans, and what to keep."""
     drift: DriftSettings = DriftSettings()
+    log: LogSettings = LogSettings()
+    """What is written down of the requests that the model answers."""
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""
@@ -192,6 +203,12 @@ class PipelineConfig(Settings):
     def schedule_or_default(self) -> ScheduleSettings:
         """The schedule; without one the latest span is trained on."""
         return self.schedule or ScheduleSettings()
+
+    @property
+    def while_training(self) -> WhileTraining:
+        """The part of `optimize` that the Trainer is told."""
+        told = self.optimize or WhileTraining()
+        return WhileTraining(prune=told.prune, quantize=told.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
         """The columns that `features` declares to be of one of the kinds, in its order."""
@@ -218,6 +235,7 @@ class PipelineConfig(Settings):
             "model": dump(self.model),
             "train": dump(self.train, exclude=NOT_IN_CACHE_KEY),
             "evaluate": {"folds": self.evaluate.folds},
+            "optimize": dump(self.while_training),
         }
 
     @property
@@ -231,4 +249,5 @@ class PipelineConfig(Settings):
             model=self.model,
             train=self.train,
             evaluate=CrossValidation(folds=self.evaluate.folds),
+            optimize=self.while_training,
         )
