@@ -15,7 +15,7 @@ from tensorflow_model_analysis.metrics import (
 )
 
 from components.evaluator.batched.rows import Members, ModelRows, NotByBatches, weights_of
-from components.evaluator.batched.twins import SumTwin, Twin, _is_plain, twin_for
+from components.evaluator.batched.twins import SumTwin, Twin, twin_for
 
 _NO_EXAMPLES: list[str] = []
 
@@ -83,20 +83,10 @@ class CellTwin(Twin):
         """[cells used], slice times `cells` plus cell, in ascending order."""
         self.sums = np.zeros((0, self.width))
 
-    @classmethod
-    def of(cls, combiner: Any) -> Twin | None:
-        """The twin of a combiner; None where this one does not do what the combiner does."""
-        return cls(combiner) if cls.suits(combiner) else None
-
-    @classmethod
-    def suits(cls, combiner: Any) -> bool:
-        """Whether the combiner has no options that this twin does not know."""
-        return _is_plain(combiner)
-
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
         joined = np.concatenate([self.places, places])
-        self.places, where = np.unique(joined, return_inverse=True)
-        values = np.concatenate([self.sums, values])
+        used, where = np.unique(joined, return_inverse=True)
+        self.places, values = used, np.concatenate([self.sums, values])
         columns = [np.bincount(where, column, len(self.places)) for column in values.T]
         self.sums = np.stack(columns, axis=1)
 

@@ -28,7 +28,7 @@ class KerasMeans(SumTwin):
     def __init__(self, combiner: Any) -> None:
         combiner.setup()
         (self._metrics,) = combiner._metrics.values()
-        self._per_row = [_per_row(metric) for metric in self._metrics]
+        self._per_row = [found for metric in self._metrics if (found := _per_row(metric))]
         self.width = 2 * len(self._metrics)
         super().__init__(combiner)
 

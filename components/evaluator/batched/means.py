@@ -147,11 +147,6 @@ class Determination(Twin):
         super().__init__(combiner)
         self.spreads = Spread.empty(0)
 
-    @classmethod
-    def of(cls, combiner: Any) -> Twin:
-        """It has no options."""
-        return cls(combiner)
-
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the spread of the batch, by slice."""
         truth, weights = batch.labels.astype(np.float64), weights_of(self.combiner, batch)

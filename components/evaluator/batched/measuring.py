@@ -18,7 +18,7 @@ from components.evaluator.batched import counts, keras, means  # noqa: F401
 from components.evaluator.batched.matrices import find_matrices
 from components.evaluator.batched.rows import Members, ModelRows
 from components.evaluator.batched.slices import SliceKey, Slicer
-from components.evaluator.batched.twins import TWINS, Twin
+from components.evaluator.batched.twins import Twin, find_twin
 
 Metrics = dict[Any, Any]
 """Values by TFMA's keys."""
@@ -110,9 +110,8 @@ class Measurement:
 def _twin(computation: metric_types.MetricComputation) -> Twin | None:
     # Those that only say which inputs are looked at change nothing.
     plain = metric_types.StandardMetricInputsPreprocessor
-    make = TWINS.get(type(computation.combiner))
     changes = any(type(one) is not plain for one in computation.preprocessors or ())
-    return make(computation.combiner) if make and not changes else None
+    return None if changes else find_twin(computation.combiner)
 
 
 def _is_private(key: metric_types.MetricKey) -> bool:

@@ -16,10 +16,10 @@ import numpy as np
 
 from components.evaluator.batched.rows import Members, ModelRows, padded
 
-TWINS: dict[type[beam.CombineFn], Callable[[Any], Twin | None]] = {}
-"""By the type of the combiner; a twin's maker gives None where it has options of another kind."""
+TWINS: dict[type[beam.CombineFn], type[Twin]] = {}
+"""By the type of the combiner."""
 
-TwinClass = TypeVar("TwinClass", bound="type[Twin]")
+SomeTwin = TypeVar("SomeTwin", bound="type[Twin]")
 
 
 class Twin(ABC):
@@ -27,6 +27,11 @@ class Twin(ABC):
 
     def __init__(self, combiner: Any) -> None:
         self.combiner = combiner
+
+    @classmethod
+    def suits(cls, combiner: Any) -> bool:
+        """Whether the combiner has no options that this twin does not know."""
+        return is_plain(combiner)
 
     @abstractmethod
     def add(self, batch: ModelRows, members: Members) -> None:
@@ -52,15 +57,20 @@ class Twin(ABC):
         return found
 
 
-def twin_for(*combiners: type[beam.CombineFn]) -> Callable[[TwinClass], TwinClass]:
-    """Registers a twin for types of combiners, if it has what their options ask for."""
+def twin_for(*combiners: type[beam.CombineFn]) -> Callable[[SomeTwin], SomeTwin]:
+    """Registers a twin for types of combiners."""
 
-    def register(twin: TwinClass) -> TwinClass:
-        for combiner in combiners:
-            TWINS[combiner] = twin.of
+    def register(twin: SomeTwin) -> SomeTwin:
+        TWINS.update(dict.fromkeys(combiners, twin))
         return twin
 
     return register
+
+
+def find_twin(combiner: Any) -> Twin | None:
+    """The twin of a combiner; None where no twin does what the combiner does."""
+    twin = TWINS.get(type(combiner))
+    return twin(combiner) if twin is not None and twin.suits(combiner) else None
 
 
 class SumTwin(Twin):
@@ -71,16 +81,6 @@ class SumTwin(Twin):
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
         self.sums = np.zeros((0, self.width))
-
-    @classmethod
-    def of(cls, combiner: Any) -> Twin | None:
-        """The twin of a combiner; None where this one does not do what the combiner does."""
-        return cls(combiner) if cls.suits(combiner) else None
-
-    @classmethod
-    def suits(cls, combiner: Any) -> bool:
-        """Whether the combiner has no options that this twin does not know."""
-        return _is_plain(combiner)
 
     @abstractmethod
     def values(self, batch: ModelRows) -> np.ndarray:
@@ -96,7 +96,7 @@ class SumTwin(Twin):
         self.sums[places] += padded(other.sums, len(places))
 
 
-def _is_plain(combiner: Any) -> bool:
+def is_plain(combiner: Any) -> bool:
     """Whether it is of a metric of the whole output: none of one class, or averaged by classes."""
     key = getattr(combiner, "_key", getattr(combiner, "_metric_key", None))
     names = ("_aggregation_type", "_class_weights", "_sub_key")
