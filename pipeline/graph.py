@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfx import types
-from tfx.components import Pusher, StatisticsGen, Trainer
+from tfx.components import StatisticsGen, Trainer
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration import pipeline
-from tfx.proto import pusher_pb2, trainer_pb2
+from tfx.proto import trainer_pb2
 from tfx.types import standard_artifacts
 
 from components.column_types.transform import Transform
 from components.evaluator.component import Evaluator
 from components.example_validator.component import ExampleValidator
-from components.pusher.executor import AtomicPushExecutor
+from components.pusher.component import Pusher
 from components.resolvers.models import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
 from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
@@ -24,7 +24,13 @@ from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
-from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
+from pipeline.evaluation import (
+    constant_metric,
+    deciding_metric,
+    make_eval_config,
+    make_measuring_config,
+    reference_metric,
+)
 from pipeline.ingestion import make_example_gen
 from pipeline.resolving import (
     resolve_analyzer_cache,
@@ -132,19 +138,20 @@ def create_pipeline(
     )
     add_code(evaluator, *code, own=config.evaluate.own_code.values())
 
+    # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
+    optimizer = None
+    if config.optimize is not None and config.optimize.variants:
+        optimizer = _create_optimizer(config, inputs, model, evaluator)
+
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
-        push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=context.layout.serving)
-        ),
-        custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
+        variants=optimizer.outputs["variants"] if optimizer else None,
+        base_directory=context.layout.serving,
     ).with_id(ComponentId.PUSHER.value)
-    searched = [tuner] if tuner else []
-    return _pipeline(
-        context, [*components, transform, *searched, trainer, baseline, evaluator, pusher]
-    )
+    wired = [*components, transform, tuner, trainer, baseline, evaluator, optimizer, pusher]
+    return _pipeline(context, [component for component in wired if component is not None])
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
@@ -304,6 +311,39 @@ def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode
         judged_split=others[0] if others else TRAIN_SPLIT,
         custom_config=tuner_config(config),
     ).with_id(ComponentId.TUNER.value)
+
+
+def _create_optimizer(
+    config: PipelineConfig,
+    inputs: _Inputs,
+    model: types.BaseChannel,
+    evaluator: base_node.BaseNode,
+) -> base_node.BaseNode:
+    # It imports what runs without variants do without.
+    from components.optimizer.component import Optimizer
+    from components.optimizer.plan import OptimizerPlan
+
+    assert config.optimize is not None  # noqa: S101 - else there is no Optimizer
+    optimizer = Optimizer(
+        model=model,
+        evaluation=evaluator.outputs["evaluation"],
+        examples=inputs.examples,
+        transformed_examples=inputs.transform.outputs["transformed_examples"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        schema=inputs.schema,
+        eval_config=make_measuring_config(config),
+        split=EVAL_SPLIT,
+        train_split=TRAIN_SPLIT,
+        plan=OptimizerPlan(settings=config.optimize, metric=deciding_metric(config)),
+    ).with_id(ComponentId.OPTIMIZER.value)
+    code = (
+        "components/optimizer",
+        "components/evaluator",
+        "trainer_module/variants",
+        "trainer_module/export.py",
+    )
+    add_code(optimizer, *code, own=config.evaluate.own_code.values())
+    return optimizer
 
 
 def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:

@@ -19,6 +19,7 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
+from components.pusher.variants import add_variants
 from components.stopping import deferred, pass_last_chance
 
 INCOMING_PREFIX = ".incoming-"
@@ -97,18 +98,27 @@ def free_version(base: Path) -> Path:
     return base / str(max(int(time.time()), newest + 1))
 
 
-def push_new_version(model: Path, base: Path, provenance: Provenance | None = None) -> Path:
+def push_new_version(
+    model: Path,
+    base: Path,
+    provenance: Provenance | None = None,
+    variants: Path | None = None,
+) -> Path:
     """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
 
     Args:
       model: the SavedModel's folder.
       base: the serving folder, which is made if need be; others may push to it at the same time.
       provenance: is in the version from the first moment; without, it keeps what `model` has.
+      variants: the folder of the Optimizer's artifact, whose accepted variants are, too.
 
     Returns:
       The version's folder.
+
+    Raises:
+      DataError: a variant's files are not what it was accepted as.
     """
-    with _incoming(model, base, provenance) as incoming:
+    with _incoming(model, base, provenance, variants) as incoming:
         while True:
             version = free_version(base)
             pass_last_chance()
@@ -135,7 +145,9 @@ def push_version(model: Path, version: Path) -> None:
 
 
 @contextmanager
-def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> Iterator[Path]:
+def _incoming(
+    model: Path, base: Path, provenance: Provenance | None = None, variants: Path | None = None
+) -> Iterator[Path]:
     """A copy of a model in the serving folder that no server looks at, and that is to be renamed.
 
     Its lock says that it is being written; what a killed process has left has none.
@@ -146,6 +158,8 @@ def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> 
     try:
         try:
             shutil.copytree(model, incoming, dirs_exist_ok=True)
+            if variants is not None:
+                add_variants(variants, incoming)
         except OSError as error:
             raise _explained(error, model, incoming) from None
         if provenance is not None:

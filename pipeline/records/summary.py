@@ -133,6 +133,8 @@ class WaitingSummary(BaseModel):
     model_created: int
     exported: str
     """The folder to push, below that of the pipeline."""
+    variants: str | None = None
+    """The folder of the artifact of its variants, likewise."""
 
 
 class ErrorSummary(BaseModel):
@@ -167,6 +169,8 @@ class RunSummary(BaseModel):
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}
+    variants: dict[str, Any] = {}
+    """Of the model: each with its sizes, metrics, figures, and whether and why it is refused."""
     blessed: bool | None = None
     reason: str | None = None
     pushed: str | None = None

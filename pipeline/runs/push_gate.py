@@ -42,6 +42,12 @@ class PushGate:
             yield True
             return
         context = self._context
+        report = self._results.variants()
+        if report is not None and report.unmet:
+            # Pusher says so; what was not pushed is not what the next model must beat.
+            mark_blessing(context.connection, candidate, waits=True)
+            yield True
+            return
         event_log = EventLog(context.layout.event_log)
         with pushing(context.layout):
             obstacle = find_obstacle(context.config, context.layout, event_log, candidate)
@@ -54,12 +60,14 @@ class PushGate:
         model = self._results.blessed_model()
         if model is None:
             return None
+        variants = self._results.variants_uri()
         exported = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
         return Candidate(
             model=str(model.uri),
             model_id=model.id,
             model_created=model.mlmd_artifact.create_time_since_epoch,
             exported=_below(self._context.layout, exported),
+            variants=None if variants is None else _below(self._context.layout, variants),
         )
 
 

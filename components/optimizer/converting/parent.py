@@ -15,6 +15,7 @@ import numpy as np
 from components.stopping import deferred
 from components.trainer.cluster.failures import Failure, TaskFailedError
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
+from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.local.task import LocalTask
 from trainer_module.errors import TrainingError
@@ -87,7 +88,7 @@ def _task(name: str) -> ClusterTask:
 
 
 def _run(spec: TaskSpec, limits: Limits) -> None:
-    launcher = LocalLauncher()
+    launcher = LocalLauncher(current_server())
     try:
         task = launcher.start(spec)
         failure = _watch(task, spec.task.name, limits)

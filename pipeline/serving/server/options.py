@@ -29,6 +29,8 @@ class ServeOptions:
     """That clients have to give; empty where none is asked for."""
     certificate: Path | None = None
     private_key: Path | None = None
+    variant: str | None = None
+    """Of each version, that answers in its place."""
     max_bytes: int = 64 << 20
     """Of a request."""
     body_seconds: float = 20.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import signal
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from pipeline.serving.model import load_model
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.repository import Repository
@@ -57,7 +59,7 @@ def serve(options: ServeOptions) -> None:
     """
     _log_as_json()
     bound = _bind(options.host, options.port)
-    repository = Repository(options.folder)
+    repository = Repository(options.folder, functools.partial(load_model, variant=options.variant))
     repository.look()
     if repository.number is None:
         said = "; ".join(state.message for state in repository.states)
