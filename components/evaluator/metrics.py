@@ -178,21 +178,22 @@ class Spread:
     def padded(self, slices: int) -> Spread:
         """The same with room for more slices."""
         more = max(slices - len(self.weight), 0)
-        return Spread(*(np.pad(part, (0, more)) for part in self._parts))
+        return Spread(*(np.pad(part, (0, more)) for part in self.parts))
 
     def at(self, places: np.ndarray, slices: int) -> Spread:
         """The slices at other places, [slices of this one], among so many."""
         moved = Spread.empty(slices)
-        for part, into in zip(self.padded(len(places))._parts, moved._parts, strict=True):
+        for part, into in zip(self.padded(len(places)).parts, moved.parts, strict=True):
             into[places] = part
         return moved
 
     def at_one(self, number: int) -> Spread:
         """One slice, [1]."""
-        return Spread(*(part[number : number + 1] for part in self._parts))
+        return Spread(*(part[number : number + 1] for part in self.parts))
 
     @property
-    def _parts(self) -> tuple[Any, ...]:
+    def parts(self) -> tuple[Any, ...]:
+        """In the order of the fields."""
         return self.weight, self.mean, self.squares, self.errors
 
 

@@ -15,7 +15,7 @@ from tensorflow_model_analysis.metrics import (
 )
 
 from components.evaluator.batched.rows import Members, ModelRows, NotByBatches, weights_of
-from components.evaluator.batched.twins import SumTwin, Twin, twin_for
+from components.evaluator.batched.twins import Sums, SumTwin, Twin, twin_for
 
 _NO_EXAMPLES: list[str] = []
 
@@ -45,7 +45,7 @@ class BinaryMatrices(SumTwin):
 
     def accumulator(self, number: int) -> dict[float, Any]:
         """TFMA's matrices, by threshold."""
-        counts = self.sums[number].reshape(-1, 4).tolist()
+        counts = self.totals[number].reshape(-1, 4).tolist()
         return {
             threshold: thresholds_of._ThresholdEntry(
                 thresholds_of.Matrix(*matrix), *([_NO_EXAMPLES] * 4)
@@ -81,26 +81,35 @@ class CellTwin(Twin):
         super().__init__(combiner)
         self.places = np.zeros(0, np.int64)
         """[cells used], slice times `cells` plus cell, in ascending order."""
-        self.sums = np.zeros((0, self.width))
+        self.totals = np.zeros((0, self.width))
+
+    @property
+    def sums(self) -> Sums:
+        """The cells, and their totals."""
+        return self.places, self.totals
+
+    @sums.setter
+    def sums(self, sums: Sums) -> None:
+        self.places, self.totals = sums
 
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
         joined = np.concatenate([self.places, places])
         used, where = np.unique(joined, return_inverse=True)
-        self.places, values = used, np.concatenate([self.sums, values])
+        self.places, values = used, np.concatenate([self.totals, values])
         columns = [np.bincount(where, column, len(self.places)) for column in values.T]
-        self.sums = np.stack(columns, axis=1)
+        self.totals = np.stack(columns, axis=1)
 
     def merge(self, other: CellTwin, places: np.ndarray, count: int) -> None:
         """Adds the cells of the other one."""
         del count
         slices, cells = np.divmod(other.places, self.cells)
-        self._add(places[slices] * self.cells + cells, other.sums)
+        self._add(places[slices] * self.cells + cells, other.totals)
 
     def of_slice(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The cells of a slice that were used, [cells], and their sums, [cells, width]."""
         bounds = np.array([number, number + 1]) * self.cells
         first, end = np.searchsorted(self.places, bounds)
-        return self.places[first:end] - bounds[0], self.sums[first:end]
+        return self.places[first:end] - bounds[0], self.totals[first:end]
 
 
 @twin_for(calibration_histogram._CalibrationHistogramCombiner)

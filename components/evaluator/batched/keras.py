@@ -26,10 +26,9 @@ class KerasMeans(SumTwin):
     """
 
     def __init__(self, combiner: Any) -> None:
-        combiner.setup()
-        (self._metrics,) = combiner._metrics.values()
-        self._per_row = [found for metric in self._metrics if (found := _per_row(metric))]
-        self.width = 2 * len(self._metrics)
+        metrics = _metrics_of(combiner)
+        self._per_row = [found for metric in metrics if (found := _per_row(metric))]
+        self.width = 2 * len(metrics)
         super().__init__(combiner)
 
     @classmethod
@@ -37,9 +36,7 @@ class KerasMeans(SumTwin):
         """Of one output, whose metrics are all such means."""
         if combiner._sub_key_in_config or len(combiner._output_names) != 1:
             return False
-        combiner.setup()
-        (metrics,) = combiner._metrics.values()
-        return super().suits(combiner) and all(map(_per_row, metrics))
+        return super().suits(combiner) and all(map(_per_row, _metrics_of(combiner)))
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """The value of each metric, and the weight."""
@@ -56,17 +53,16 @@ class KerasMeans(SumTwin):
     def accumulator(self, number: int) -> Any:
         """TFMA's accumulator, with the weights that Keras's metrics would have."""
         filled = self.combiner.create_accumulator()
-        for index, (total, weight) in enumerate(self.sums[number].reshape(-1, 2)):
+        for index, (total, weight) in enumerate(self.totals[number].reshape(-1, 2)):
             filled.add_weights(0, index, [np.float32(total), np.float32(weight)])
         return filled
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What Keras has made cannot be pickled; the combiner makes it again.
-        return {"combiner": self.combiner, "sums": self.sums}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["combiner"])  # type: ignore[misc]
-        self.sums = state["sums"]
+def _metrics_of(combiner: Any) -> list[tf_keras.metrics.Metric]:
+    """The metrics of its one output."""
+    combiner.setup()
+    (metrics,) = combiner._metrics.values()
+    return list(metrics)
 
 
 def _per_row(metric: tf_keras.metrics.Metric) -> PerRow | None:

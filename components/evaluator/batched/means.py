@@ -13,7 +13,7 @@ from tensorflow_model_analysis.metrics import (
 )
 
 from components.evaluator.batched.rows import Members, ModelRows, weights_of
-from components.evaluator.batched.twins import SumTwin, Twin, twin_for
+from components.evaluator.batched.twins import Sums, SumTwin, Twin, twin_for
 from components.evaluator.metrics import Spread, _DeterminationCombiner
 from components.evaluator.number_metrics import _MeanCombiner
 
@@ -35,7 +35,7 @@ class ExampleCount(SumTwin):
 
     def accumulator(self, number: int) -> float:
         """A number."""
-        return float(self.sums[number, 0])
+        return float(self.totals[number, 0])
 
 
 _ERRORS = {
@@ -66,7 +66,7 @@ class RegressionError(SumTwin):
     def accumulator(self, number: int) -> Any:
         """TFMA's sums."""
         filled = self.combiner.create_accumulator()
-        filled.total_regression_error, filled.total_example_weights = self.sums[number].tolist()
+        filled.total_regression_error, filled.total_example_weights = self.totals[number].tolist()
         return filled
 
 
@@ -90,7 +90,7 @@ class BinaryCrossEntropy(SumTwin):
     def accumulator(self, number: int) -> Any:
         """TFMA's sums."""
         filled = self.combiner.create_accumulator()
-        filled.total_cross_entropy, filled.total_example_weights = self.sums[number].tolist()
+        filled.total_cross_entropy, filled.total_example_weights = self.totals[number].tolist()
         return filled
 
 
@@ -108,7 +108,7 @@ class OwnMean(SumTwin):
 
     def accumulator(self, number: int) -> tuple[float, float]:
         """The weights, and the weighted values."""
-        total, weight = self.sums[number].tolist()
+        total, weight = self.totals[number].tolist()
         return weight, total
 
 
@@ -135,7 +135,7 @@ class SquaredCorrelation(SumTwin):
             filled.total_weighted_squared_predictions,
             filled.total_weighted_labels_times_predictions,
             filled.total_weighted_examples,
-        ) = self.sums[number].tolist()
+        ) = self.totals[number].tolist()
         return filled
 
 
@@ -146,6 +146,15 @@ class Determination(Twin):
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
         self.spreads = Spread.empty(0)
+
+    @property
+    def sums(self) -> Sums:
+        """The parts of the spreads."""
+        return self.spreads.parts
+
+    @sums.setter
+    def sums(self, sums: Sums) -> None:
+        self.spreads = Spread(*sums)
 
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the spread of the batch, by slice."""

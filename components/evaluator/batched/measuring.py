@@ -18,7 +18,7 @@ from components.evaluator.batched import counts, keras, means  # noqa: F401
 from components.evaluator.batched.matrices import find_matrices
 from components.evaluator.batched.rows import Members, ModelRows
 from components.evaluator.batched.slices import SliceKey, Slicer
-from components.evaluator.batched.twins import Twin, find_twin
+from components.evaluator.batched.twins import Sums, Twin, find_twin
 
 Metrics = dict[Any, Any]
 """Values by TFMA's keys."""
@@ -55,6 +55,16 @@ class Computations:
         models = [one.keys[0].model_name for one in self.base]
         return Measurement(Slicer(columns), twins, models)
 
+    def resume(self, found: Found) -> Measurement:
+        """A measurement that goes on from what has been found."""
+        measurement = self.start(found.columns)
+        for key in found.keys:
+            measurement.slicer.number(key)
+        for twin, sums in zip(measurement.twins, found.sums, strict=True):
+            twin.sums = sums
+        measurement.rows = found.rows
+        return measurement
+
     def results(self, measurement: Measurement) -> Iterator[tuple[SliceKey, Metrics]]:
         """The metrics of each slice, with the differences to the model in service."""
         for number, key in enumerate(measurement.slicer.keys):
@@ -83,6 +93,19 @@ class Computations:
         }
 
 
+@dataclass(frozen=True)
+class Found:
+    """What rows have come to, without TFMA's objects, of which some cannot be sent on."""
+
+    columns: list[tuple[str, ...]]
+    """Of each kind of slices those that it is by."""
+    keys: list[SliceKey]
+    """Of the slices, in the order of their numbers."""
+    sums: list[Sums]
+    """Of each twin."""
+    rows: int
+
+
 @dataclass
 class Measurement:
     """What rows have come to so far; two of the same computations add up."""
@@ -98,6 +121,11 @@ class Measurement:
         for twin, model in zip(self.twins, self.models, strict=True):
             twin.add(batches[model], members)
         self.rows += len(next(iter(batches.values())).labels)
+
+    def found(self) -> Found:
+        """What another process can go on from."""
+        sums = [twin.sums for twin in self.twins]
+        return Found(self.slicer.columns, self.slicer.keys, sums, self.rows)
 
     def merge(self, other: Measurement) -> None:
         """Adds what another process, or another file, has come to."""

@@ -9,7 +9,7 @@ import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.evaluators import metrics_validator
 
-from components.evaluator.batched.measuring import Computations, Measurement
+from components.evaluator.batched.measuring import Computations, Found
 from components.evaluator.batched.reading import Asker, Question
 
 
@@ -28,43 +28,53 @@ class MeasureFiles(beam.DoFn):
         """Loads the models, once in a process."""
         self._asker = Asker(self._question)
 
-    def process(self, file: str) -> Iterator[Measurement]:
+    def process(self, file: str) -> Iterator[Found]:
         """Measures the rows of one file."""
         assert self._asker is not None  # noqa: S101 - Beam has called `setup`
-        computations = Computations.of(self._config)
-        assert computations is not None  # noqa: S101 - asked before the pipeline was made
-        measurement = computations.start(self._columns)
+        measurement = _computations(self._config).start(self._columns)
         for answers in self._asker.read([file]):
             rows = len(next(iter(answers.models.values())).labels)
             measurement.add(answers.models, measurement.slicer.members(rows, answers.columns))
-        yield measurement
+        yield measurement.found()
 
 
 class AddUp(beam.CombineFn):
     """Of all files together."""
 
-    def create_accumulator(self) -> Measurement | None:
+    def __init__(self, config: tfma.EvalConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    def create_accumulator(self) -> Found | None:
         """None so far."""
         return None
 
-    def add_input(self, total: Measurement | None, found: Measurement) -> Measurement:
+    def add_input(self, total: Found | None, found: Found) -> Found:
         """Adds one file."""
         if total is None:
             return found
-        total.merge(found)
-        return total
+        computations = _computations(self._config)
+        measurement = computations.resume(total)
+        measurement.merge(computations.resume(found))
+        return measurement.found()
 
-    def merge_accumulators(self, totals: Iterable[Measurement | None]) -> Measurement | None:
+    def merge_accumulators(self, totals: Iterable[Found | None]) -> Found | None:
         """Adds what several processes have added up."""
-        merged: Measurement | None = None
+        merged: Found | None = None
         for total in totals:
             if total is not None:
                 merged = self.add_input(merged, total)
         return merged
 
-    def extract_output(self, total: Measurement | None) -> Measurement | None:
+    def extract_output(self, total: Found | None) -> Found | None:
         """As it is."""
         return total
+
+
+def _computations(config: tfma.EvalConfig) -> Computations:
+    found = Computations.of(config)
+    assert found is not None  # noqa: S101 - asked before the pipeline was made
+    return found
 
 
 def evaluate(
@@ -86,17 +96,17 @@ def evaluate(
       output: the folder for TFMA's files.
     """
 
-    def results(total: Measurement | None) -> Iterator[tuple[Any, Any]]:
-        computations = Computations.of(config)
-        if total is not None and total.rows and computations is not None:
-            yield from computations.results(total)
+    def results(total: Found | None) -> Iterator[tuple[Any, Any]]:
+        if total is not None and total.rows:
+            computations = _computations(config)
+            yield from computations.results(computations.resume(total))
 
     metrics = (
         pipeline
         | "Files" >> beam.Create(list(files))
         | "SpreadFiles" >> beam.Reshuffle()
         | "Measure" >> beam.ParDo(MeasureFiles(config, question, columns))
-        | "AddUp" >> beam.CombineGlobally(AddUp())
+        | "AddUp" >> beam.CombineGlobally(AddUp(config))
         | "Results" >> beam.FlatMap(results)
     )
     validations = metrics | "Validate" >> beam.Map(metrics_validator.validate_metrics, config)

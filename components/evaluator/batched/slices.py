@@ -24,6 +24,7 @@ class Slicer:
     """Numbers slices as they come up, over the batches of an evaluation.
 
     Attributes:
+      columns: of each kind of slices the columns that it is by.
       keys: the key of each slice, by its number; that of all rows is 0.
     """
 
@@ -33,7 +34,7 @@ class Slicer:
         Args:
           columns: of each kind of slices the columns that it is by.
         """
-        self._columns = [tuple(sorted(names)) for names in columns if names]
+        self.columns = [tuple(sorted(names)) for names in columns if names]
         self.keys: list[SliceKey] = [()]
         self._numbers: dict[SliceKey, int] = {(): 0}
 
@@ -48,7 +49,7 @@ class Slicer:
           DataError: a value of a column is text that is no UTF-8.
         """
         row_parts, slice_parts = [np.arange(rows)], [np.zeros(rows, np.int64)]
-        for names in self._columns:
+        for names in self.columns:
             found, slices = self._members_by(names, batch)
             row_parts.append(found)
             slice_parts.append(slices)

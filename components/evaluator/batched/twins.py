@@ -16,6 +16,9 @@ import numpy as np
 
 from components.evaluator.batched.rows import Members, ModelRows, padded
 
+Sums = tuple[np.ndarray, ...]
+"""What a twin has added up."""
+
 TWINS: dict[type[beam.CombineFn], type[Twin]] = {}
 """By the type of the combiner."""
 
@@ -46,6 +49,16 @@ class Twin(ABC):
           places: [slices of the other], the number that each of its slices has here.
           count: slices that there are here, with those of the other.
         """
+
+    @property
+    @abstractmethod
+    def sums(self) -> Sums:
+        """What has been added up, as arrays: what other processes are sent."""
+
+    @sums.setter
+    @abstractmethod
+    def sums(self, sums: Sums) -> None:
+        """Goes on from what another twin of the same combiner has added up."""
 
     @abstractmethod
     def accumulator(self, number: int) -> Any:
@@ -80,7 +93,16 @@ class SumTwin(Twin):
 
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
-        self.sums = np.zeros((0, self.width))
+        self.totals = np.zeros((0, self.width))
+
+    @property
+    def sums(self) -> Sums:
+        """The totals."""
+        return (self.totals,)
+
+    @sums.setter
+    def sums(self, sums: Sums) -> None:
+        (self.totals,) = sums
 
     @abstractmethod
     def values(self, batch: ModelRows) -> np.ndarray:
@@ -88,12 +110,12 @@ class SumTwin(Twin):
 
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the values of the rows, by slice."""
-        self.sums = padded(self.sums, members.count) + members.total(self.values(batch))
+        self.totals = padded(self.totals, members.count) + members.total(self.values(batch))
 
     def merge(self, other: SumTwin, places: np.ndarray, count: int) -> None:
-        """Adds the sums of the other one."""
-        self.sums = padded(self.sums, count)
-        self.sums[places] += padded(other.sums, len(places))
+        """Adds the totals of the other one."""
+        self.totals = padded(self.totals, count).copy()
+        self.totals[places] += padded(other.totals, len(places))
 
 
 def is_plain(combiner: Any) -> bool:
