@@ -37,6 +37,8 @@ LONG = (
     "test_base_models",
     "test_batch",
     "test_clusters",
+    "test_conversion_trouble",
+    "test_converting",
     "test_evaluation_report",
     "test_every_model",
     "test_every_type",

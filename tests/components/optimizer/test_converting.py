@@ -167,7 +167,8 @@ def test_it_is_measured_by_its_runtime_alone(variant: Path, tmp_path: Path) -> N
     figures = measure_in_process(variant, tmp_path / "sample.npz")
     assert 0 < figures["p50_ms_batch_1"] <= figures["p99_ms_batch_1"]
     assert figures["rows_per_second_batch_32"] > figures["rows_per_second_batch_1"]
-    assert figures["peak_memory_bytes"] > 1e6
+    # TensorFlow alone, as in this process, takes more.
+    assert 1e7 < figures["peak_memory_bytes"] < 4e8
     assert figures["tensorflow_was_imported"] is False
 
 
