@@ -9,15 +9,12 @@ from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
 from trainer_module.models import is_grown
-from trainer_module.models.pretrained.networks import NETWORKS
+from trainer_module.optimizing.kinds import NOT_QUANTISED
 from trainer_module.settings import Precision
 from trainer_module.settings.optimize import EXTRA, OptimizeSettings, VariantName
 from trainer_module.strategies.base import Processes
 
 FLOAT_BITS = 32
-
-OF_OWN_LAYERS = ("tabular",)
-"""Models whose weights are those of layers of ours."""
 
 TRAINING_PACKAGES = ("tensorflow_model_optimization",)
 LITERT_PACKAGES = ("ai_edge_litert",)
@@ -87,7 +84,7 @@ def networks_can_be_quantised(config: PipelineConfig) -> Iterator[Issue]:
     if not _optimize(config).quantize:
         return
     kind, precision = config.model.kind, config.train.precision
-    if kind in (*NETWORKS, *OF_OWN_LAYERS):
+    if kind in NOT_QUANTISED:
         yield Issue(
             "optimize.quantize",
             f"tensorflow-model-optimization knows no 8 bits for the layers of {kind}; leave it "
