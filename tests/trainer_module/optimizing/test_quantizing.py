@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tensorflow_model_optimization.python.core.quantization.keras.quantize_wrapp
     QuantizeWrapper,
 )
 from trainer_data import Transformed, read_record
-from warm_data import using
+from warm_data import prepare, using
 
 from trainer_module.errors import TrainingError
 from trainer_module.models.building import make_network
@@ -46,7 +47,12 @@ def fake_quantizations(path: str) -> int:
 def test_a_quantised_network_learns_and_is_exported(
     shades: Transformed, tmp_path: Path, strategy: str, loop: str, prune: Any
 ) -> None:
-    train = {"strategy": strategy, "loop": loop, "batch_size": 16 if loop == "custom" else 8}
+    train = {
+        "epochs": 5,
+        "strategy": strategy,
+        "loop": loop,
+        "batch_size": 16 if loop == "custom" else 8,
+    }
     optimize = {"quantize": "qat", "prune": prune}
     fn_args = shades.fn_args(tmp_path, train=train, optimize=optimize)
     run_fn(fn_args)
@@ -59,9 +65,8 @@ def test_a_quantised_network_learns_and_is_exported(
 
 
 def test_layers_that_stay_in_floats_are_named(trips: Transformed, tmp_path: Path) -> None:
-    fn_args = trips.fn_args(tmp_path, train={"epochs": 1}, optimize={"quantize": "qat"})
-    run_fn(fn_args)
-    (note,) = read_record(fn_args.serving_model_dir)["notes"]
+    data = replace(trips, settings=trips.settings.model_copy(update={"optimize": QAT}))
+    (note,) = prepare(data, tmp_path, None).notes
     assert note == (
         "optimize.quantize: the layers area_embedding (Embedding) and company_embedding "
         "(Embedding) are trained in floats, as tensorflow-model-optimization does not know them "
