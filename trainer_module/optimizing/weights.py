@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,14 @@ BEYOND_TFMOT: Mapping[type, Sequence[str]] = {tf_keras.layers.EinsumDense: ["ker
 """Layers that TFMOT knows as parts of others alone."""
 
 
+FEW = 1000
+"""Fewer numbers than that, if they are hardly a part of the network, stay whole: it misses those of
+its first and last layer most, and they save nothing."""
+
+HARDLY_A_PART = 0.01
+"""Of all weights that can be pruned."""
+
+
 @dataclass(frozen=True, eq=False)
 class PrunableWeight:
     """A weight, and where it is."""
@@ -38,9 +47,14 @@ class PrunableWeight:
         """For people: `dense/kernel`."""
         return f"{self.layer}/{_path(self.variable)[1]}"
 
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.variable.shape)
+
 
 def find_weights(model: tf_keras.Model) -> list[PrunableWeight]:
-    """The kernels of a network's layers, wherever they sit; biases and the like stay whole.
+    """The kernels of a network's layers, wherever they sit; biases, and what is tiny, stay whole.
 
     Args:
       model: that is built.
@@ -57,7 +71,9 @@ def find_weights(model: tf_keras.Model) -> list[PrunableWeight]:
         for variable in _weights_of(layer):
             name = _path(variable)[0] or layer.name
             found.setdefault(id(variable), PrunableWeight(name, variable))
-    return [weight for weight in found.values() if weight.variable.trainable]
+    able = [weight for weight in found.values() if weight.variable.trainable]
+    total = sum(weight.size for weight in able)
+    return [weight for weight in able if weight.size >= min(FEW, HARDLY_A_PART * total)]
 
 
 def _path(variable: tf.Variable) -> tuple[str, str]:

@@ -57,7 +57,9 @@ def test_a_quantised_network_learns_and_is_exported(
     fn_args = shades.fn_args(tmp_path, train=train, optimize=optimize)
     run_fn(fn_args)
     record = read_record(fn_args.serving_model_dir)
-    assert max(record["history"]["val_accuracy"]) > 0.9
+    history = record["history"]
+    assert history["loss"][-1] < history["loss"][0]
+    assert max(history["val_accuracy"]) > 0.6
     assert not [note for note in record["notes"] if "optimize" in note]
     assert fake_quantizations(fn_args.serving_model_dir) == 2, "of weights, and of what comes out"
     if prune is not None:
