@@ -17,7 +17,7 @@ from components.example_gen.label_settings import LabelsSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
-from pipeline.config.requests import LogSettings
+from pipeline.config.requests import LogSettings, SkewSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -188,6 +188,7 @@ class PipelineConfig(Settings):
     drift: DriftSettings = DriftSettings()
     log: LogSettings = LogSettings()
     """What is written down of the requests that the model answers."""
+    skew: SkewSettings = SkewSettings()
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""
