@@ -20,7 +20,8 @@ TAXI = ROOT / "configs" / "taxi.yaml"
 
 @pytest.fixture(scope="module")
 def trained(project: Project) -> Project:
-    done = project.scopeline("run", "--config", TAXI)
+    optimize = "optimize={variants: [float, onnx], accept: {slices: true}, required: true}"
+    done = project.scopeline("run", "--config", TAXI, "--set", optimize)
     assert done.returncode == 0, done.stdout + done.stderr
     return project
 
@@ -44,6 +45,17 @@ def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> Non
     )
     # Some slice is below the threshold, which does not matter.
     assert min(metrics["auc"] or 0 for metrics in slices.values()) < 0.93
+
+
+def test_variants_are_as_good_as_the_model_on_every_slice(trained: Project) -> None:
+    summary = trained.summary("taxi")
+    variants = summary["variants"]["variants"]
+    assert [(v["name"], v["accepted"]) for v in variants] == [("float", True), ("onnx", True)]
+    auc = summary["metrics"]["auc"]["value"]
+    for variant in variants:
+        assert variant["metrics"]["auc"] == pytest.approx(auc, abs=1e-4)
+        assert variant["slices"].keys() == summary["slices"].keys()
+        assert variant["latency_ratio"] < 1
 
 
 def test_unknown_column_in_a_slice_is_refused_before_training(trained: Project) -> None:
@@ -92,6 +104,18 @@ def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(csv.DictReader(answers.open()))
+    answers.rename(tmp_path / "model.csv")
+    done = warm.run(
+        [sys.executable, str(RUNNER), "predict", *given, "--variant", "onnx"],
+        cwd=trained.folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for row, other in zip(rows, csv.DictReader(answers.open()), strict=True):
+        assert row.keys() == other.keys()
+        assert float(row["score_1"]) == pytest.approx(float(other["score_1"]), abs=1e-4)
     right = sum(row["big_tipper"] == row["class"] for row in rows) / len(rows)
 
     measured = trained.scopeline("evaluate", "--config", TAXI, "--input", table)
