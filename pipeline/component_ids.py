@@ -17,6 +17,8 @@ class ComponentId(StrEnum):
     """Where the config searches for better values."""
     TRAINER = "Trainer"
     EVALUATOR = "Evaluator"
+    INFRA_VALIDATOR = "InfraValidator"
+    """Unless `certificate` is false."""
     PUSHER = "Pusher"
 
 

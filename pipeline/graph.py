@@ -15,11 +15,19 @@ from tfx.types import standard_artifacts
 from components.column_types.transform import Transform
 from components.evaluator.component import Evaluator
 from components.example_validator.component import ExampleValidator
+from components.infra_validator.component import InfraValidator
+from components.infra_validator.limits import Limits
 from components.pusher.executor import AtomicPushExecutor
 from components.resolvers.models import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
 from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
-from pipeline.cache_keys import add_code, trainer_config, transform_config, tuner_config
+from pipeline.cache_keys import (
+    add_code,
+    certificate_config,
+    trainer_config,
+    transform_config,
+    tuner_config,
+)
 from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
@@ -37,6 +45,8 @@ from trainer_module.settings import IgnoredFeature, ImageFeature
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
+WAYS = "pipeline.serving.ways.certifying"
+"""What asks a model by every way; components know it by this name alone."""
 DEFAULT_BEAM_ARGS = (
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     "--sdk_container_image=local",
@@ -132,19 +142,25 @@ def create_pipeline(
     )
     add_code(evaluator, *code, own=config.evaluate.own_code.values())
 
+    # Asks a blessed model by every way there is: what disagrees is not pushed.
+    infra_validator = None
+    if config.certificate.enabled:
+        infra_validator = _create_infra_validator(config, inputs, model, evaluator)
+
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=infra_validator.outputs["blessing"] if infra_validator else None,
         push_destination=pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=context.layout.serving)
         ),
         custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
     ).with_id(ComponentId.PUSHER.value)
     searched = [tuner] if tuner else []
-    return _pipeline(
-        context, [*components, transform, *searched, trainer, baseline, evaluator, pusher]
-    )
+    certified = [infra_validator] if infra_validator else []
+    components += [transform, *searched, trainer, baseline, evaluator, *certified, pusher]
+    return _pipeline(context, components)
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
@@ -170,6 +186,8 @@ class _Inputs:
     """The examples that are learnt from, as they are read."""
     examples: types.BaseChannel
     """The newest ones."""
+    statistics: types.BaseChannel
+    """Of the newest ones."""
     schema: types.BaseChannel
     anomalies: types.BaseChannel
 
@@ -203,7 +221,8 @@ def _create_inputs(context: RunContext, spans: Spans | None) -> _Inputs:
     # Where components run side by side, too.
     transform.add_upstream_node(data.validator)
     anomalies = data.validator.outputs["anomalies"]
-    return _Inputs(components, transform, window, examples, schema, anomalies)
+    statistics = data.statistics
+    return _Inputs(components, transform, window, examples, statistics, schema, anomalies)
 
 
 @dataclass(frozen=True)
@@ -213,6 +232,7 @@ class _Data:
     components: list[base_node.BaseNode]
     example_gen: base_node.BaseNode
     examples: types.BaseChannel
+    statistics: types.BaseChannel
     schema: types.BaseChannel
     validator: base_node.BaseNode
 
@@ -285,7 +305,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     add_code(example_validator, *(f"components/{path}" for path in code))
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
-    return _Data(present, example_gen, examples, schema, example_validator)
+    return _Data(present, example_gen, examples, statistics, schema, example_validator)
 
 
 def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode:
@@ -304,6 +324,38 @@ def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode
         judged_split=others[0] if others else TRAIN_SPLIT,
         custom_config=tuner_config(config),
     ).with_id(ComponentId.TUNER.value)
+
+
+def _create_infra_validator(
+    config: PipelineConfig,
+    inputs: _Inputs,
+    model: types.BaseChannel,
+    evaluator: base_node.BaseNode,
+) -> base_node.BaseNode:
+    certificate = config.certificate
+    infra_validator = InfraValidator(
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        examples=inputs.examples,
+        statistics=inputs.statistics,
+        schema=inputs.schema,
+        limits=Limits(
+            certificate.tolerance,
+            certificate.timeout.total_seconds(),
+            certificate.memory,
+        ),
+        ways=WAYS,
+        custom_config=certificate_config(config),
+    ).with_id(ComponentId.INFRA_VALIDATOR.value)
+    add_code(
+        infra_validator,
+        "components/infra_validator",
+        "pipeline/serving",
+        "trainer_module/interface.py",
+        "trainer_module/reference.py",
+    )
+    return infra_validator
 
 
 def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:

@@ -8,6 +8,7 @@ killed after the push and before that is in the metadata; here a version says wh
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tfx.types import Artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
 from components.example_gen.paths import is_remote
+from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
@@ -67,12 +69,15 @@ class AtomicPushExecutor(executor.Executor):
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
-        version = self._push(Path(self.GetModelPath(input_dict)), model, Path(base))
+        infra_blessings = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY)
+        certified = [Path(blessing.uri) / CERTIFICATE_FOLDER for blessing in infra_blessings or ()]
+        exported = Path(self.GetModelPath(input_dict))
+        version = self._push(exported, model, Path(base), certified)
         # From the version, so that the copy holds its provenance as well.
         io_utils.copy_dir(str(version), pushed.uri)
         self._MarkPushed(pushed, pushed_destination=str(version), pushed_version=version.name)
 
-    def _push(self, exported: Path, model: Artifact, base: Path) -> Path:
+    def _push(self, exported: Path, model: Artifact, base: Path, certified: Sequence[Path]) -> Path:
         """Pushes, unless the newest version is of this model already; returns the version."""
         provenance = Provenance(
             model=model.uri,
@@ -86,4 +91,4 @@ class AtomicPushExecutor(executor.Executor):
             if found is not None and found.is_of(provenance):
                 logger.info("Version %s is of this model already", newest)
                 return newest
-        return push_new_version(exported, base, provenance)
+        return push_new_version(exported, base, provenance, certified)

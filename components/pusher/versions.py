@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -33,8 +33,9 @@ WAITS_PROPERTY = "waits"
 """A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
 BLESSES_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
-PROVENANCE_FILE = "assets.extra/pushed.json"
-"""In a version's folder. Model servers and loaders leave `assets.extra` alone."""
+EXTRA_FOLDER = "assets.extra"
+"""In a version's folder; model servers and loaders leave it alone."""
+PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 
 
 @dataclass(frozen=True)
@@ -97,18 +98,24 @@ def free_version(base: Path) -> Path:
     return base / str(max(int(time.time()), newest + 1))
 
 
-def push_new_version(model: Path, base: Path, provenance: Provenance | None = None) -> Path:
+def push_new_version(
+    model: Path,
+    base: Path,
+    provenance: Provenance | None = None,
+    beside: Iterable[Path] = (),
+) -> Path:
     """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
 
     Args:
       model: the SavedModel's folder.
       base: the serving folder, which is made if need be; others may push to it at the same time.
       provenance: is in the version from the first moment; without, it keeps what `model` has.
+      beside: folders that go along into `assets.extra`, as far as they are there.
 
     Returns:
       The version's folder.
     """
-    with _incoming(model, base, provenance) as incoming:
+    with _incoming(model, base, provenance, beside) as incoming:
         while True:
             version = free_version(base)
             pass_last_chance()
@@ -135,7 +142,12 @@ def push_version(model: Path, version: Path) -> None:
 
 
 @contextmanager
-def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> Iterator[Path]:
+def _incoming(
+    model: Path,
+    base: Path,
+    provenance: Provenance | None = None,
+    beside: Iterable[Path] = (),
+) -> Iterator[Path]:
     """A copy of a model in the serving folder that no server looks at, and that is to be renamed.
 
     Its lock says that it is being written; what a killed process has left has none.
@@ -146,6 +158,8 @@ def _incoming(model: Path, base: Path, provenance: Provenance | None = None) -> 
     try:
         try:
             shutil.copytree(model, incoming, dirs_exist_ok=True)
+            for folder in filter(Path.is_dir, beside):
+                shutil.copytree(folder, incoming / EXTRA_FOLDER / folder.name, dirs_exist_ok=True)
         except OSError as error:
             raise _explained(error, model, incoming) from None
         if provenance is not None:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
+from pipeline.config.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
@@ -172,6 +173,8 @@ class PipelineConfig(Settings):
     tune: AnyTune | None = None
     """Search for better values of `model` and `train` before the training; default: no search."""
     evaluate: EvaluateSettings = EvaluateSettings()
+    certificate: AnyCertificate = CertificateSettings()
+    """Ask a blessed model for golden rows by every way before it is pushed; `false`: do not."""
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None

@@ -42,6 +42,11 @@ class PushGate:
             yield True
             return
         context = self._context
+        if self._results.is_refused():
+            # No later model has to beat one that never served; Pusher says that it is not pushed.
+            mark_blessing(context.connection, candidate, waits=True)
+            yield True
+            return
         event_log = EventLog(context.layout.event_log)
         with pushing(context.layout):
             obstacle = find_obstacle(context.config, context.layout, event_log, candidate)
@@ -60,6 +65,7 @@ class PushGate:
             model_id=model.id,
             model_created=model.mlmd_artifact.create_time_since_epoch,
             exported=_below(self._context.layout, exported),
+            certificate=_below(self._context.layout, self._results.certificate_folder()),
         )
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from components.pusher.versions import list_versions
-from pipeline.serving.model import Model, load_model
+from pipeline.serving.certificate.checking import load_certified
+from pipeline.serving.model import Model
 from pipeline.serving.requests import MISSING
 from pipeline.serving.server.errors import RequestError
 from trainer_module.errors import ScopelineError
@@ -40,7 +41,7 @@ Loader = Callable[[Path], Model]
 class Repository:
     """Follows a folder of versions: the highest that can be loaded answers."""
 
-    def __init__(self, folder: Path, load: Loader = load_model) -> None:
+    def __init__(self, folder: Path, load: Loader = load_certified) -> None:
         self._folder, self._load = folder, load
         self._current: tuple[int, Model] | None = None
         self._states: dict[int, VersionState] = {}
