@@ -29,6 +29,7 @@ from trainer_module.settings import (
     TrainerSettings,
     TrainSettings,
 )
+from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
 from trainer_module.settings.train import NOT_IN_CACHE_KEY
 from trainer_module.settings.tune import AnyTune
 
@@ -173,6 +174,8 @@ class PipelineConfig(Settings):
     tune: AnyTune | None = None
     """Search for better values of `model` and `train` before the training; default: no search."""
     evaluate: EvaluateSettings = EvaluateSettings()
+    optimize: OptimizeSettings | None = None
+    """Make the model smaller and faster: docs/optimize.md. Default: it stays as it is."""
     certificate: AnyCertificate = CertificateSettings()
     """Ask a blessed model for golden rows by every way before it is pushed; `false`: do not."""
     push: PushSettings = PushSettings()
@@ -195,6 +198,12 @@ class PipelineConfig(Settings):
     def schedule_or_default(self) -> ScheduleSettings:
         """The schedule; without one the latest span is trained on."""
         return self.schedule or ScheduleSettings()
+
+    @property
+    def while_training(self) -> WhileTraining:
+        """The part of `optimize` that the Trainer is told."""
+        told = self.optimize or WhileTraining()
+        return WhileTraining(prune=told.prune, quantize=told.quantize)
 
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
         """The columns that `features` declares to be of one of the kinds, in its order."""
@@ -221,6 +230,7 @@ class PipelineConfig(Settings):
             "model": dump(self.model),
             "train": dump(self.train, exclude=NOT_IN_CACHE_KEY),
             "evaluate": {"folds": self.evaluate.folds},
+            "optimize": dump(self.while_training),
         }
 
     @property
@@ -234,4 +244,5 @@ class PipelineConfig(Settings):
             model=self.model,
             train=self.train,
             evaluate=CrossValidation(folds=self.evaluate.folds),
+            optimize=self.while_training,
         )

@@ -34,6 +34,7 @@ from trainer_module.settings.learning_rate import (
 )
 from trainer_module.settings.loss import LossSettings
 from trainer_module.settings.model import ModelSettings
+from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.optimizer import Optimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.task import TaskSettings
@@ -108,6 +109,7 @@ __all__ = [
     "TextFeature",
     "TrainSettings",
     "TrainerSettings",
+    "WhileTraining",
 ]
 
 SETTINGS_KEY = "scopeline"
@@ -125,6 +127,7 @@ class TrainerSettings(Settings):
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     evaluate: CrossValidation = CrossValidation()
+    optimize: WhileTraining = WhileTraining()
     _left_out: dict[str, set[str]] = PrivateAttr(default_factory=dict)
     """Keys by section that the features which the data gives will have a say in."""
 

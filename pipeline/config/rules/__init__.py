@@ -19,6 +19,7 @@ from pipeline.config.rules.data import (
 )
 from pipeline.config.rules.evaluate import EVALUATE_RULES
 from pipeline.config.rules.model import MODEL_RULES
+from pipeline.config.rules.optimize import OPTIMIZE_RULES, packages_are_installed
 from pipeline.config.rules.schedule import SCHEDULE_RULES
 from pipeline.config.rules.train import TRAIN_RULES
 from pipeline.config.rules.transfer import TRANSFER_RULES, weights_are_a_file_of_weights
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *EVALUATE_RULES,
     *SCHEDULE_RULES,
     *TUNE_RULES,
+    *OPTIMIZE_RULES,
 )
 """Every rule, in the order in which problems are reported."""
 LOOK_AT_FILES = (
@@ -59,3 +61,5 @@ def check_rules(config: PipelineConfig, looks_at_files: bool = True) -> Iterator
     for rule in RULES:
         if looks_at_files or rule not in LOOK_AT_FILES:
             yield from rule(config)
+    if looks_at_files:
+        yield from packages_are_installed(config)

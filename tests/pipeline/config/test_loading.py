@@ -47,6 +47,36 @@ def test_digits_reads_as_the_contract_says() -> None:
     assert config.data.splits == {"train": 8, "eval": 2}
 
 
+@pytest.mark.parametrize(
+    ("section", "package", "key"),
+    [
+        ("{prune: {}}", "tensorflow_model_optimization", "prune"),
+        ("{variants: [int8]}", "ai_edge_litert", "variants"),
+        ("{variants: [onnx]}", "tf2onnx", "variants"),
+    ],
+)
+def test_a_missing_package_is_told_before_anything_runs(
+    section: str, package: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_config(DIGITS, [f"optimize={section}"])
+    monkeypatch.setitem(sys.modules, package, None)
+    expected = (
+        f"optimize.{key}: the package {package} cannot be found here; "
+        "pip install 'scopeline[optimize]', or leave it out"
+    )
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        load_config(DIGITS, [f"optimize={section}"])
+
+
+def test_the_trainer_is_not_told_of_variants() -> None:
+    pruned = ["optimize={prune: {sparsity: 0.8}, variants: [int8]}"]
+    told = load_config(DIGITS, pruned).trainer_settings
+    other = load_config(DIGITS, [*pruned, "optimize.variants=[onnx]"]).trainer_settings
+    assert told.optimize.prune is not None
+    assert told.optimize.prune.sparsity == 0.8
+    assert told.to_custom_config() == other.to_custom_config()
+
+
 def test_overrides_set_nested_keys_and_make_sections() -> None:
     config = load_config(
         DIGITS,

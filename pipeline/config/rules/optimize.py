@@ -1,0 +1,132 @@
+"""What has to hold between `optimize`, the model, its training and this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+
+from pipeline.config.issues import Issue, near_match
+from pipeline.config.settings import PipelineConfig
+from trainer_module.errors import enumerate_names
+from trainer_module.models import is_grown
+from trainer_module.settings.optimize import EXTRA, OptimizeSettings, VariantName
+
+FLOAT_BITS = 32
+
+TRAINING_PACKAGES = ("tensorflow_model_optimization",)
+LITERT_PACKAGES = ("ai_edge_litert",)
+ONNX_PACKAGES = ("onnx", "onnxruntime", "tf2onnx")
+
+
+def trained_in_steps_is_pruned(config: PipelineConfig) -> Iterator[Issue]:
+    """Only weights that an optimizer moves can be pruned or quantised while it does so."""
+    for key, verb in _while_training(config).items():
+        where = f"optimize.{key}"
+        if config.train.run_fn:
+            yield Issue(where, f"{config.train.run_fn} trains in its own way; leave it out")
+        elif is_grown(config.model.kind):
+            yield Issue(
+                where,
+                f"{config.model.kind} have no weights to {verb}; leave it out, or use a network, "
+                "such as the model tabular",
+            )
+
+
+def required_are_variants(config: PipelineConfig) -> Iterator[Issue]:
+    """What is required, or accepted, is made at all."""
+    optimize = _optimize(config)
+    if not optimize.variants:
+        for key in ("accept", "required"):
+            if getattr(optimize, key) != type(optimize).model_fields[key].default:
+                yield Issue(
+                    f"optimize.{key}",
+                    "no variant is made; name some in optimize.variants, such as [int8], or leave "
+                    "it out",
+                )
+        return
+    for name in optimize.required_variants:
+        if name not in optimize.variants:
+            yield Issue(
+                "optimize.required",
+                f"{name.value!r} is none of optimize.variants; "
+                f"{near_match(name, optimize.variants)}",
+            )
+
+
+def variants_are_named_once(config: PipelineConfig) -> Iterator[Issue]:
+    """A variant has one folder."""
+    variants = _optimize(config).variants
+    for name in dict.fromkeys(n for n in variants if variants.count(n) > 1):
+        yield Issue("optimize.variants", f"{name.value!r} is there twice; name it once")
+
+
+def limits_can_be_met(config: PipelineConfig) -> Iterator[Issue]:
+    """A file is not smaller than its weights: zeros that pruning leaves take room as well."""
+    optimize = _optimize(config)
+    most = optimize.accept.max_size_ratio
+    able = [name for name in optimize.variants if most is None or _least_ratio(name) < most]
+    unable = optimize.required_variants if able else optimize.variants
+    for name in unable:
+        if name not in able and name in optimize.variants:
+            yield Issue(
+                "optimize.accept.max_size_ratio",
+                f"found {most:g}, but a weight of {name.value} has {name.weight_bits} of "
+                f"{FLOAT_BITS} bits, so that its file cannot be smaller than "
+                f"{_least_ratio(name):g}; give more than that, or leave {name.value} out",
+            )
+
+
+def slices_of_variants_are_measured(config: PipelineConfig) -> Iterator[Issue]:
+    """Variants are compared on the slices that the model itself is measured on."""
+    if _optimize(config).accept.slices and not config.evaluate.slices:
+        yield Issue(
+            "optimize.accept.slices",
+            "found true, but there are no evaluate.slices; name some, or leave it out",
+        )
+
+
+def packages_are_installed(config: PipelineConfig) -> Iterator[Issue]:
+    """What makes models smaller is an extra; a run on this machine would miss it after hours."""
+    optimize = _optimize(config)
+    needed: dict[str, Sequence[str]] = {"variants": _packages_of(optimize.variants)}
+    needed |= dict.fromkeys(_while_training(config), TRAINING_PACKAGES)
+    for key, packages in needed.items():
+        missing = [name for name in packages if find_spec(name) is None]
+        if missing:
+            yield Issue(
+                f"optimize.{key}",
+                f"the package{'s' if len(missing) > 1 else ''} "
+                f"{enumerate_names(missing, 'and')} cannot be found here; "
+                f"pip install '{EXTRA}', or leave it out",
+            )
+
+
+def _optimize(config: PipelineConfig) -> OptimizeSettings:
+    return config.optimize or OptimizeSettings()
+
+
+def _while_training(config: PipelineConfig) -> dict[str, str]:
+    """By key that the Trainer is told of the section, what it does to weights."""
+    told = _optimize(config)
+    verbs = {"prune": "prune", "quantize": "quantise"}
+    return {key: verb for key, verb in verbs.items() if getattr(told, key) is not None}
+
+
+def _packages_of(variants: list[VariantName]) -> list[str]:
+    litert = LITERT_PACKAGES if any(name.is_litert for name in variants) else ()
+    onnx = ONNX_PACKAGES if not all(name.is_litert for name in variants) else ()
+    return [*litert, *onnx]
+
+
+def _least_ratio(name: VariantName) -> float:
+    return name.weight_bits / FLOAT_BITS
+
+
+OPTIMIZE_RULES = (
+    trained_in_steps_is_pruned,
+    required_are_variants,
+    variants_are_named_once,
+    limits_can_be_met,
+    slices_of_variants_are_measured,
+)
+"""All rules of this module that need nothing of this machine."""
