@@ -79,7 +79,7 @@ class CertifyingExecutor(base_executor.BaseExecutor):
             folder = os.path.join(scratch, CERTIFICATE_FOLDER)
             os.makedirs(folder)
             payload = _payload(input_dict, exec_properties, model, scratch)
-            _run(payload | {"folder": folder}, Limits.from_json(payload["limits"]))
+            run_process(payload | {"folder": folder}, Limits.from_json(payload["limits"]))
             io_utils.copy_dir(folder, posixpath.join(blessing.uri, CERTIFICATE_FOLDER))
         _mark(blessing, is_blessed=not read_certificate(blessing.uri)["failure"])
 
@@ -122,8 +122,13 @@ def _payload(
     }
 
 
-def _run(payload: dict[str, Any], limits: Limits) -> None:
-    """Runs the process to its end."""
+def run_process(payload: dict[str, Any], limits: Limits) -> None:
+    """Runs the process of a certificate to its end.
+
+    Raises:
+      TrainingError: it took too long, or too much memory.
+      TaskFailedError: it failed otherwise.
+    """
     launcher = LocalLauncher(current_server())
     try:
         spec = TaskSpec(ClusterTask("certificate", 0, "certificate"), _TASK, payload, _ON_CPU)

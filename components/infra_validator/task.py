@@ -35,13 +35,13 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
         statistics = file.read()
     rows = choose_golden_rows(payload["examples"], statistics, read_interface(model))
-    taken, reference, why_not = _ask_keras(payload, rows)
+    taken, reference, why_not = ask_keras(payload, rows)
     ways = importlib.import_module(payload["ways"])
     folder = Path(payload["folder"])
     ways.certify(model, taken, reference, why_not, limits.tolerance, folder)
 
 
-def _ask_keras(
+def ask_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
     """The rows that the model takes, what Transform and Keras answer, and why they do not."""
