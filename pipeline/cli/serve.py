@@ -82,6 +82,9 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
+    from pipeline.serving.imports import import_tensorflow
+
+    import_tensorflow()
     from pipeline.serving.server.process import serve
 
     serve(options)

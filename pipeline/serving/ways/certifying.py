@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.infra_validator.rows import GoldenRow
@@ -29,12 +30,27 @@ def ask_batch(asked: Asked, address: str) -> Arrays:
     del address
     with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
         given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
-        pq.write_table(asked.table(), given)
-        job = PredictionJob(asked.model, Input((str(given),), "parquet"), output, AT_ONCE)
+        pictures, table = _write_pictures(asked, Path(scratch))
+        pq.write_table(table, given)
+        rows = Input((str(given),), "parquet", pictures=dict.fromkeys(pictures, scratch))
+        job = PredictionJob(asked.model, rows, output, AT_ONCE)
         predict(job, lambda rows: None)
         table = pq.read_table(output)
     columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
     return _from_columns(columns, asked.model.outputs)
+
+
+def _write_pictures(asked: Asked, folder: Path) -> tuple[list[str], pa.Table]:
+    """The columns that hold paths of pictures, and the rows with paths in them."""
+    table = asked.table()
+    names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
+    for name in names:
+        place = table.column_names.index(name)
+        paths = [f"{place}-{row}" for row in range(len(table))]
+        for path, encoded in zip(paths, table.column(name).to_pylist(), strict=True):
+            (folder / path).write_bytes(encoded)
+        table = table.set_column(place, name, pa.array(paths))
+    return names, table
 
 
 def _from_columns(
@@ -92,7 +108,12 @@ def certify(
       tolerance: the largest difference of answers that agree.
       to: the folder for the certificate.
     """
-    answers, agreements, failures = reference, {}, []
+    agreements, failures = {}, []
+    notes = [why_not] if why_not else []
+    if reference is not None:
+        rows, reference, left_out = _with_finite_answers(rows, reference)
+        notes += left_out
+    answers = reference
     files = digest_files(folder)
     try:
         asked = Asked.of(load_model(folder), rows)
@@ -120,9 +141,29 @@ def certify(
         rows=len(rows),
         expected_by=expected_by,
         ways=agreements,
-        notes=[why_not] if why_not else [],
+        notes=notes,
         failure=failures[0] if failures else "",
         files=files,
     )
     certificate.write(to, rows, answers or {})
     return certificate
+
+
+def _with_finite_answers(
+    rows: Sequence[GoldenRow], reference: Arrays
+) -> tuple[list[GoldenRow], Arrays, list[str]]:
+    """The rows to which the model has answers, those, and a note of the others.
+
+    What comes of NaN differs between operations and those that TensorFlow makes of several.
+    """
+    numbers = [v.reshape(len(v), -1) for v in reference.values() if v.dtype != object]
+    finite = np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)
+    if finite.all():
+        return list(rows), reference, []
+    kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
+    first = rows[int(np.argmin(finite))].says
+    note = (
+        f"{len(rows) - len(kept)} of {len(rows)} golden rows have no finite answer, and are left"
+        f" out; the first is where {first}"
+    )
+    return kept, {name: values[finite] for name, values in reference.items()}, [note]

@@ -239,3 +239,25 @@ def test_either_of_two_classes_that_are_as_good_as_equal_may_be_named() -> None:
 def test_process_that_takes_too_long_says_so() -> None:
     with pytest.raises(TrainingError, match=r"within 0.05 s.*certificate.timeout allows more"):
         run_process({"limits": {}}, Limits(TOLERANCE, 0.05, 8))
+
+
+def test_rows_without_a_finite_answer_are_left_out_and_said(
+    pushed: Pushed, golden: list[GoldenRow], reference: Arrays, tmp_path: Path
+) -> None:
+    scores = reference["scores"].copy()
+    scores[3] = np.nan
+    holes = {**reference, "scores": scores}
+    certificate = certify(pushed.version, golden, holes, "", TOLERANCE, tmp_path)
+    assert (certificate.failure, certificate.rows) == ("", len(golden) - 1)
+    assert certificate.notes == [
+        f"1 of {len(golden)} golden rows have no finite answer, and are left out; the first is"
+        " where row 4 of eval"
+    ]
+
+
+def test_model_that_keras_cannot_load_is_compared_with_its_own_signature(
+    pushed: Pushed, golden: list[GoldenRow], tmp_path: Path
+) -> None:
+    certificate = certify(pushed.version, golden, None, "Keras cannot load it", 1e-3, tmp_path)
+    assert (certificate.failure, certificate.expected_by) == ("", "serving_default")
+    assert certificate.notes == ["Keras cannot load it"]
