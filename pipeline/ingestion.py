@@ -16,6 +16,7 @@ from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.config.span_patterns import has_spans
 from pipeline.data.ingestion import Ingestion, curated_schema, reading_settings
 from pipeline.data.location import DataLocation, locate_data
+from pipeline.data.span_files import label_files, revision_of
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 
@@ -44,6 +45,9 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
                 "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
             ),
             "pictures_revision": "" if layout.is_elsewhere else _pictures_revision(config, layout),
+            "labels_revision": (
+                "" if layout.is_elsewhere else revision_of(label_files(config.data))
+            ),
             "code": code_fingerprint([ROOT / path for path in _CODE]),
         }
     )

@@ -82,7 +82,7 @@ def resolve_run(
     """
     location = locate_data(config.data, layout)
     if not has_spans(config.data):
-        return RunContext(config, layout, location, data=(whole_data(location),))
+        return RunContext(config, layout, location, data=(whole_data(location, config.data),))
     window = _find_window(config, location, request)
     return RunContext(config, layout, location, window, window.spans)
 

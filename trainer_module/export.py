@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import keyword
 import math
 import os
-import re
 import tempfile
-import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -16,7 +13,12 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.features.base import BaseFeature
-from trainer_module.interface import INTERFACE_FILE, ModelInterface, RawColumn
+from trainer_module.interface import INTERFACE_FILE, ModelInterface, RawColumn, request_names
+from trainer_module.numeric_signature import (
+    FROM_TRANSFORMED_SIGNATURE,
+    describe_features,
+    numeric_signature,
+)
 from trainer_module.problem import Problem
 from trainer_module.settings import ImageFeature, TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
@@ -172,6 +174,7 @@ def build_signatures(
     return {
         SERVING_SIGNATURE: serving_default,
         SERVING_RAW_SIGNATURE: serving_raw,
+        FROM_TRANSFORMED_SIGNATURE: numeric_signature(apply, problem),
         TRANSFORM_SIGNATURE: transform_features,
         EVAL_SIGNATURE: evaluate,
         EVAL_LABEL_SIGNATURE: eval_label,
@@ -201,8 +204,15 @@ def describe_inputs(
             )
         )
     label = labelled_spec[problem.label].dtype.name
-    kind = problem.target.kind
-    return ModelInterface(tuple(columns), problem.label, label, kind, settings.weight)
+    return ModelInterface(
+        tuple(columns),
+        problem.label,
+        label,
+        problem.target.kind,
+        settings.weight,
+        problem.classes,
+        describe_features(problem),
+    )
 
 
 def _write_interface(interface: ModelInterface, directory: str) -> None:
@@ -229,7 +239,7 @@ def raw_tensor_specs(spec: FeatureSpec, settings: TrainerSettings) -> dict[str, 
             tf.float64 if _may_be_missing(column) and column.dtype.is_integer else column.dtype,
             name=name,
         )
-        for name, (column_name, column) in zip(_request_names(spec), spec.items(), strict=True)
+        for name, (column_name, column) in zip(request_names(spec), spec.items(), strict=True)
     }
 
 
@@ -237,21 +247,6 @@ def _request_shape(feature: BaseFeature | None) -> list[None] | None:
     if feature is not None and feature.is_list:
         return [None, None]
     return [None] if isinstance(feature, ImageFeature) else None
-
-
-def _request_names(columns: Iterable[str]) -> list[str]:
-    """What requests call the columns: letters, digits and _, as TensorFlow allows no more.
-
-    Nor does it allow words of Python's grammar, such as `class`.
-    """
-    names: list[str] = []
-    for column in columns:
-        safe = re.sub(r"[^A-Za-z0-9_]", "_", column)
-        is_name = safe[:1].isalpha() and not keyword.iskeyword(safe)
-        name = safe if is_name else f"column_{safe}"
-        taken = name in names
-        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if taken else name)
-    return names
 
 
 def _used_spec(tft_output: tft.TFTransformOutput, settings: TrainerSettings) -> FeatureSpec:
@@ -274,7 +269,7 @@ def _to_raw_features(columns: Tensors, spec: FeatureSpec) -> Tensors:
     """From tensors of one column each to what parsing a tf.Example would have given."""
     return {
         column: _to_raw_feature(columns[name], spec[column])
-        for name, column in zip(_request_names(spec), spec, strict=True)
+        for name, column in zip(request_names(spec), spec, strict=True)
     }
 
 

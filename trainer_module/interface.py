@@ -7,6 +7,10 @@ rank for most of them.
 from __future__ import annotations
 
 import json
+import keyword
+import re
+import zlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +41,18 @@ class RawColumn:
 
 
 @dataclass(frozen=True)
+class ModelInput:
+    """A transformed feature, one input of the network itself."""
+
+    name: str
+    request: str
+    """What the signature `from_transformed` calls it."""
+    dtype: str
+    shape: tuple[int, ...]
+    """Of one example."""
+
+
+@dataclass(frozen=True)
 class ModelInterface:
     """What a model asks for."""
 
@@ -46,6 +62,10 @@ class ModelInterface:
     task: str
     """Its kind, as in the config."""
     weight: str | None = None
+    classes: tuple[str, ...] = ()
+    """Their names by index; none of a number."""
+    features: tuple[ModelInput, ...] = ()
+    """What Transform makes of the columns; none in versions of releases that did not say."""
 
     def column(self, name: str) -> RawColumn | None:
         """The column of a name, if the model asks for it."""
@@ -66,7 +86,12 @@ def read_interface(version: Path) -> ModelInterface:
     try:
         content: dict[str, Any] = json.loads(path.read_text())
         columns = tuple(RawColumn(**column) for column in content.pop("columns"))
-        return ModelInterface(columns, **content)
+        features = tuple(
+            ModelInput(**{**feature, "shape": tuple(feature["shape"])})
+            for feature in content.pop("features", ())
+        )
+        classes = tuple(content.pop("classes", ()))
+        return ModelInterface(columns, **content, classes=classes, features=features)
     except FileNotFoundError:
         raise DataError(
             f"{version} lacks {INTERFACE_FILE}, which says what its columns are: it is no version"
@@ -76,3 +101,18 @@ def read_interface(version: Path) -> ModelInterface:
         raise DataError(
             f"{path} is damaged ({type(error).__name__}: {error}): push the version again."
         ) from None
+
+
+def request_names(columns: Iterable[str]) -> list[str]:
+    """What requests call the columns: letters, digits and _, as TensorFlow allows no more.
+
+    Nor does it allow words of Python's grammar, such as `class`.
+    """
+    names: list[str] = []
+    for column in columns:
+        safe = re.sub(r"[^A-Za-z0-9_]", "_", column)
+        is_name = safe[:1].isalpha() and not keyword.iskeyword(safe)
+        name = safe if is_name else f"column_{safe}"
+        taken = name in names
+        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if taken else name)
+    return names

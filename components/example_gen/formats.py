@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field, ValidationInfo, field_validator
 
 from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.label_settings import LabelsSettings
 from trainer_module.sections import RegisteredName
 from trainer_module.settings import Feature, Settings, Task, TaskSettings
 
@@ -140,6 +141,10 @@ class ExampleGenSettings(Settings):
     """Whether a broken file ends the run, where one is one example."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run."""
+    labels: LabelsSettings | None = None
+    """Where the labels are, if not in the rows; the path is absolute."""
+    labels_revision: str = ""
+    """Changes with their files."""
     stratify: bool = False
     """Whether each class is split by itself."""
     order_by: str = ""
@@ -167,7 +172,8 @@ class ExampleGenSettings(Settings):
     def names(self) -> frozenset[str]:
         """Columns whose whole numbers are names or places: of classes, groups, an order."""
         label = self.label if self.task.is_classification else ""
-        return frozenset({*self.mixed_columns, self.split_by, self.order_by, label} - {""})
+        key = self.labels.key if self.labels else ""
+        return frozenset({*self.mixed_columns, self.split_by, self.order_by, label, key} - {""})
 
     def are_numbers(self, column: str) -> bool:
         """Whether numbers in a column cannot be codes."""

@@ -11,9 +11,16 @@ import typer
 from pipeline.cli.options import DEFAULT_CONFIG, OUTPUT, OutputOption, SetOption, flag, load_here
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from pipeline.serving.request_log.options import (
+    DEFAULT_LIMIT,
+    MEGABYTE,
+    LogOptions,
+    check_dropped,
+)
 from pipeline.serving.server.options import ServeOptions, check_options, read_key
 from pipeline.serving.versions import check_model, find_version
 from trainer_module.errors import ConfigError
+from trainer_module.settings import IgnoredFeature
 
 
 def serve(
@@ -37,6 +44,16 @@ def serve(
     private_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM.")
     ] = None,
+    log_requests: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write requests and answers there, as Parquet."),
+    ] = None,
+    sample: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of the requests that are written.")
+    ] = 1.0,
+    log_megabytes: Annotated[
+        int, typer.Option(metavar="MB", min=1, help="What is written may take; the oldest goes.")
+    ] = DEFAULT_LIMIT,
 ) -> None:
     """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
 
@@ -46,8 +63,21 @@ def serve(
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     title, folder = served_model(loaded, output, model, name)
-    options = ServeOptions(title, folder, host, port, "", certificate, private_key)
+    log = _request_log(loaded, log_requests, sample, log_megabytes)
+    if log is not None:
+        check_dropped(log, folder)
+    options = ServeOptions(title, folder, host, port, "", certificate, private_key, log=log)
     serve_model(options, insecure)
+
+
+def _request_log(
+    config: PipelineConfig | None, folder: Path | None, sample: float, megabytes: int
+) -> LogOptions | None:
+    """How requests are written down, without the columns that the config leaves out."""
+    if folder is None:
+        return None
+    dropped = {*config.log.drop, *config.columns_of(IgnoredFeature)} if config else set()
+    return LogOptions(folder, sample, megabytes * MEGABYTE, frozenset(dropped))
 
 
 def served_model(

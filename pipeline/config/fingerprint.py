@@ -29,7 +29,12 @@ NOT_ABOUT_THE_MODEL = set(ScheduleSettings.model_fields) - {
 }
 """Keys of `schedule` that say when and how often, not what comes of it."""
 
-NOT_THE_MODEL: Any = {"notify": True, "schedule": NOT_ABOUT_THE_MODEL, "kubeflow": True}
+NOT_THE_MODEL: Any = {
+    "notify": True,
+    "schedule": NOT_ABOUT_THE_MODEL,
+    "kubeflow": True,
+    "log": True,
+}
 
 
 def config_fingerprint(config: PipelineConfig) -> str:

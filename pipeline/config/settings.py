@@ -14,9 +14,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from pipeline.config.certificate import AnyCertificate, CertificateSettings
+from components.example_gen.label_settings import LabelsSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
+from pipeline.config.requests import LogSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -67,7 +69,11 @@ class DataSettings(Settings):
     """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
     or one that a row names by path, with that row."""
     unlabelled: Unlabelled = Unlabelled.FAIL
-    """Whether a row without a label ends the run, or such rows are left out and counted."""
+    """Whether a row without a label ends the run, or such rows are left out and counted. With
+    `labels` they are left out, unless this key says fail."""
+    labels: LabelsSettings | None = None
+    """Labels that come later, in files of their own, joined by a key; default: a column `label` of
+    the data."""
 
 
 class OnAnomaly(StrEnum):
@@ -183,6 +189,8 @@ class PipelineConfig(Settings):
     schedule: ScheduleSettings | None = None
     """When to retrain, on which spans, and what to keep."""
     drift: DriftSettings = DriftSettings()
+    log: LogSettings = LogSettings()
+    """What is written down of the requests that the model answers."""
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.formats import ExampleGenSettings, Unlabelled
+from components.example_gen.label_settings import LabelsSettings
 from components.example_gen.paths import is_remote
-from pipeline.config.settings import PipelineConfig
+from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.layout import Layout
 from trainer_module.settings import ImageFeature, NumericFeature
 
@@ -37,7 +38,10 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         weight=config.data.weight or "",
         csv=config.data.csv,
         # Where the config says what a column is, it may hold numbers and text.
-        mixed_columns=tuple(name for name, f in config.features.items() if f.may_mix or f.forms()),
+        mixed_columns=(
+            *(name for name, f in config.features.items() if f.may_mix or f.forms()),
+            *([config.data.labels.key] if config.data.labels else ()),
+        ),
         number_columns=tuple(config.columns_of(NumericFeature)),
         features={name: f for name, f in config.features.items() if f.forms()},
         pictures=_picture_folders(config, layout),
@@ -45,9 +49,22 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",
         on_bad_file=config.data.on_bad_file,
-        unlabelled=config.data.unlabelled,
+        unlabelled=_unlabelled(config.data),
+        labels=_labels(config.data, layout),
         schema_file=curated_schema(config, layout) or layout.kept_schema,
     )
+
+
+def _unlabelled(data: DataSettings) -> Unlabelled:
+    """What a row without a label does: where labels come later, some are yet to come."""
+    is_said = "unlabelled" in data.model_fields_set
+    return data.unlabelled if is_said or data.labels is None else Unlabelled.SKIP
+
+
+def _labels(data: DataSettings, layout: Layout) -> LabelsSettings | None:
+    if data.labels is None or layout.is_elsewhere:
+        return data.labels
+    return data.labels.model_copy(update={"path": str(Path(data.labels.path).absolute())})
 
 
 def _picture_folders(config: PipelineConfig, layout: Layout) -> dict[str, str]:

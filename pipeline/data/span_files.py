@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from components.example_gen.label_settings import find_label_files
 from components.example_gen.paths import is_hidden, is_remote
+from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH
 
 _PLACEHOLDERS = re.compile(r"\\\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\\\}")
@@ -27,6 +30,26 @@ class File:
     """Bytes."""
     modified: float
     """Seconds since 1970."""
+
+
+def label_files(data: DataSettings) -> tuple[File, ...]:
+    """The files of labels that come later; none where the rows have their labels.
+
+    Raises:
+      DataError: there is none of them.
+    """
+    if data.labels is None:
+        return ()
+    paths = map(Path, find_label_files(str(Path(data.labels.path).absolute())))
+    return tuple(file for path in paths for file in _local_file(path))
+
+
+def revision_of(files: Sequence[File]) -> str:
+    """Changes when one of some files is added, removed or written again; nothing is read."""
+    if not files:
+        return ""
+    seen = [(file.path, file.size, file.modified) for file in files]
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
 
 
 def keyed(files: Iterable[File], pattern: str) -> Iterator[tuple[tuple[int, int | None], File]]:

@@ -21,7 +21,14 @@ from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
 from pipeline.data.location import DataLocation
 from pipeline.data.rows import are_empty
-from pipeline.data.span_files import File, keyed, list_empty_folders, list_files, span_folder
+from pipeline.data.span_files import (
+    File,
+    keyed,
+    label_files,
+    list_empty_folders,
+    list_files,
+    span_folder,
+)
 from trainer_module.errors import DataError
 from trainer_module.settings.durations import show_duration
 
@@ -38,6 +45,8 @@ class Span:
     files: tuple[File, ...]
     has_date: bool = False
     """Whether the number counts days."""
+    labels: tuple[File, ...] = ()
+    """Files with labels of its rows, among others."""
 
     def __str__(self) -> str:
         """As people know it: 2026-01-05, or 12, with its version if there is one."""
@@ -54,9 +63,14 @@ class Span:
         return max(file.modified for file in self.files)
 
     @property
+    def touched(self) -> float:
+        """The same, or when the last of the labels was."""
+        return max(file.modified for file in (*self.files, *self.labels))
+
+    @property
     def signature(self) -> str:
         """Changes when a file is added, removed or written again; nothing is read."""
-        seen = ((file.path, file.size, file.modified) for file in self.files)
+        seen = ((file.path, file.size, file.modified) for file in (*self.files, *self.labels))
         return hashlib.sha256(repr((self.version, *seen)).encode()).hexdigest()[:16]
 
     def digest(self) -> str:
@@ -64,7 +78,7 @@ class Span:
         if any(is_remote(file.path) for file in self.files):
             return self.signature
         digest = hashlib.sha256()
-        for file in self.files:
+        for file in (*self.files, *self.labels):
             digest.update(posixpath.basename(file.path).encode())
             with Path(file.path).open("rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
@@ -100,6 +114,8 @@ class Window:
 def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     """The spans at the data path, oldest first, each in its latest version.
 
+    Labels that come later may belong to any of them: each has all their files.
+
     A span in which one of the input splits has no file is not there yet; one of which there is an
     empty folder alone holds nothing.
 
@@ -113,10 +129,11 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
         files = list_files(location.base, pattern)
         for key, file in keyed(files, posixpath.join(location.base, pattern)):
             found.setdefault(key, {}).setdefault(split, []).append(file)
+    labels = label_files(data)
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
     # In ascending order, so that the latest version of a span stays.
     latest = {
-        number: Span(number, version, _sorted(whole[number, version]), is_dated(data))
+        number: Span(number, version, _sorted(whole[number, version]), is_dated(data), labels)
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
     }
     begun = {number for number, _ in found}
@@ -130,7 +147,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     return [latest[number] for number in sorted(latest)]
 
 
-def whole_data(location: DataLocation) -> Span:
+def whole_data(location: DataLocation, data: DataSettings) -> Span:
     """Data without spans, as if it were one.
 
     Raises:
@@ -140,7 +157,7 @@ def whole_data(location: DataLocation) -> Span:
     files = {
         split: list_files(location.base, pattern) for split, pattern in location.patterns.items()
     }
-    return Span(NO_SPAN, None, _sorted(files))
+    return Span(NO_SPAN, None, _sorted(files), labels=label_files(data))
 
 
 def _sorted(splits: Mapping[str, list[File]]) -> tuple[File, ...]:
@@ -240,17 +257,17 @@ def unsettled(span: Span, settings: ScheduleSettings, now: datetime) -> str | No
 
 def is_being_written(span: Span, settings: ScheduleSettings, now: datetime) -> bool:
     """Whether files have changed so recently that more may follow."""
-    is_recent = span.modified > (now - settings.settle).timestamp()
+    is_recent = span.touched > (now - settings.settle).timestamp()
     return is_recent and not is_dated_ahead(span, now)
 
 
 def is_dated_ahead(span: Span, now: datetime) -> bool:
     """Whether files are of the future, so that nobody knows when they were written."""
-    return is_future(datetime.fromtimestamp(span.modified, UTC), now)
+    return is_future(datetime.fromtimestamp(span.touched, UTC), now)
 
 
 def _dated(span: Span, settings: ScheduleSettings) -> str:
-    moment = datetime.fromtimestamp(span.modified, settings.zone)
+    moment = datetime.fromtimestamp(span.touched, settings.zone)
     return moment.strftime("%Y-%m-%d %H:%M %Z")
 
 

@@ -30,6 +30,7 @@ from trainer_module.export import export_model
 from trainer_module.loops import Job
 from trainer_module.models import ZOO
 from trainer_module.models.pretrained.networks import NETWORKS as PRETRAINED
+from trainer_module.numeric_signature import describe_features
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
@@ -278,3 +279,8 @@ def test_what_is_exported_is_what_was_trained(
     trained = np.asarray(model({k: v for k, v in features.items() if k in names}))
     expected = together[:, 1:] if data.problem.task == "binary" else together
     np.testing.assert_allclose(trained.reshape(expected.shape), expected, atol=1e-6)
+    asked = {f.request: tf.constant(features[f.name]) for f in describe_features(data.problem)}
+    numbers = exported.signatures["from_transformed"](**asked)
+    assert all(value.dtype == tf.float32 for value in numbers.values())
+    found = numbers["scores" if data.problem.classes else "value"]
+    np.testing.assert_allclose(found, together, atol=1e-6)

@@ -77,6 +77,8 @@ def _check_unlabelled(report: Report, settings: ExampleGenSettings) -> list[str]
         )
     if not report.rows.total():
         raise DataError(f"Label {settings.label!r} is missing in all {rows}: fill it in.")
+    if settings.labels is not None:
+        return [f"{rows} have no label in {settings.labels.path}, and are left out, first {place}"]
     return [f"{rows} without a label are left out (data.unlabelled: skip), first {place}"]
 
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.columns.seen import Column
+from components.example_gen.columns.served import read_own
 from components.example_gen.files.opening import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
 from components.example_gen.sources.typed_columns import (
@@ -24,6 +25,7 @@ from components.example_gen.sources.typed_columns import (
 from trainer_module.errors import DataError
 
 _BATCH_ROWS = 4096
+_PANDAS_INDEX = "__index_level_"
 
 
 class ParquetSource(Source):
@@ -36,14 +38,10 @@ class ParquetSource(Source):
             rows = parquet.metadata.num_rows
             if not rows:
                 raise DataError(f"{file} holds no rows: add rows, or leave the file out.")
-            columns = flatten(parquet.schema_arrow.empty_table(), file).schema
+            columns = flatten(self._data_of(parquet.schema_arrow.empty_table()), file).schema
             return Survey(
                 file,
-                {
-                    column.name: _survey(column.name, column.type, rows, file)
-                    for column in columns
-                    if not _is_index(column.name)
-                },
+                {column.name: _survey(column.name, column.type, rows, file) for column in columns},
             )
 
     def glance(self, files: Files) -> dict[str, ColumnKind]:
@@ -55,14 +53,25 @@ class ParquetSource(Source):
         file, row = files[0], 1
         with _open(file) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS):
-                table = flatten(pa.Table.from_batches([batch]), file)
+                table = flatten(self._data_of(pa.Table.from_batches([batch])), file)
                 columns = {
                     name: encode_typed(name, values.combine_chunks(), kinds[name], file)
                     for name, values in zip(table.column_names, table.columns, strict=True)
-                    if not _is_index(name)
                 }
                 yield Batch(pa.RecordBatch.from_pydict(columns), Cell(file, row))
                 row += batch.num_rows
+
+    def _data_of(self, table: pa.Table) -> pa.Table:
+        """The columns that are data, and the key of labels that come later.
+
+        Not what pandas made of the numbers that it had given the rows, nor what a server says of
+        requests besides what they brought.
+        """
+        key = {self._settings.labels.key} if self._settings.labels else set()
+        own = read_own(table.schema.metadata) - key
+        return table.drop_columns(
+            [n for n in table.column_names if n in own or n.startswith(_PANDAS_INDEX)]
+        )
 
 
 @contextmanager
@@ -74,11 +83,6 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
         raise DataError(
             f"{file} is no complete Parquet file ({reason_of(error)}): copy or write it again."
         ) from error
-
-
-def _is_index(name: str) -> bool:
-    """Whether pandas made a column of the numbers that it had given the rows."""
-    return name.startswith("__index_level_")
 
 
 def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> Column:

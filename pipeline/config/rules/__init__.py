@@ -13,6 +13,7 @@ from pipeline.config.rules.bert import (
 )
 from pipeline.config.rules.data import (
     DATA_RULES,
+    labels_exist,
     path_exists,
     picture_folders_exist,
     schema_exists,
@@ -42,6 +43,7 @@ RULES: tuple[Rule, ...] = (
 """Every rule, in the order in which problems are reported."""
 LOOK_AT_FILES = (
     path_exists,
+    labels_exist,
     schema_exists,
     picture_folders_exist,
     weights_are_a_file_of_weights,

@@ -8,6 +8,7 @@ from pathlib import Path
 from components.example_gen.builtin import BUILTIN_DATA
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import FORMATS, IMAGE_FEATURE, OnBadFile
+from components.example_gen.label_settings import find_label_files
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import (
@@ -16,7 +17,7 @@ from pipeline.config.settings import (
     TRAIN_SPLIT,
     PipelineConfig,
 )
-from trainer_module.errors import enumerate_names
+from trainer_module.errors import DataError, enumerate_names
 from trainer_module.settings import ImageFeature, Task
 
 
@@ -118,6 +119,35 @@ def files_left_out_are_examples(config: PipelineConfig) -> Iterator[Issue]:
         )
 
 
+def labels_of_others_are_of_tables(config: PipelineConfig) -> Iterator[Issue]:
+    """Labels in files of their own are joined to rows, by a column that is not the label."""
+    data = config.data
+    if data.labels is None:
+        return
+    if FORMATS[data.format].first_look != FORMATS["csv"].first_look:
+        able = enumerate_names((n for n, f in FORMATS.items() if f.names_pictures), "and")
+        yield Issue("data.labels", f"found {data.format} data; labels are joined to {able}")
+    if data.labels.key == data.label:
+        yield Issue("data.labels.key", f"found {data.label!r}, which is the label; name another")
+    path = data.labels.path
+    if is_remote(path) or "{" in path:
+        yield Issue(
+            "data.labels.path",
+            f"found {path!r}; right is a local file, folder or glob, without spans: each span's "
+            "rows look for their labels in all of them",
+        )
+
+
+def labels_exist(config: PipelineConfig) -> Iterator[Issue]:
+    """Files of labels have to be there."""
+    labels = config.data.labels
+    if labels is not None and not is_remote(labels.path) and "{" not in labels.path:
+        try:
+            find_label_files(labels.path)
+        except DataError as error:
+            yield Issue("data.labels.path", str(error).removeprefix("data.labels.path: "))
+
+
 def label_is_no_feature(config: PipelineConfig) -> Iterator[Issue]:
     """The label follows from the task; it cannot be an input."""
     label = config.data.label
@@ -214,6 +244,8 @@ DATA_RULES = (
     split_by_has_buckets,
     rows_are_split_in_one_way,
     files_left_out_are_examples,
+    labels_of_others_are_of_tables,
+    labels_exist,
     label_is_no_feature,
     weight_is_a_column_of_its_own,
     images_declare_their_size,

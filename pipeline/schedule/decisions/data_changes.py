@@ -75,7 +75,9 @@ def take_snapshot(config: PipelineConfig, layout: Layout, now: datetime) -> Data
     window, problem = None, None
     try:
         location = locate_data(config.data, layout)
-        spans = list_spans(config.data, location) if in_spans else [whole_data(location)]
+        spans = (
+            list_spans(config.data, location) if in_spans else [whole_data(location, config.data)]
+        )
         window = (
             choose_window(spans, config.data, settings, now) if in_spans else Window(tuple(spans))
         )

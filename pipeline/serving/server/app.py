@@ -19,6 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pipeline.serving.model import EXAMPLES, RAW, Model
+from pipeline.serving.request_log.ids import Identified
+from pipeline.serving.request_log.log import RequestLog
 from pipeline.serving.server import open_inference, rest
 from pipeline.serving.server.batching import Arrays, Batcher
 from pipeline.serving.server.bodies import parse_json, read_body
@@ -61,6 +63,7 @@ def make_app(options: ServeOptions, repository: Repository) -> Starlette:
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),
         ],
         middleware=[
+            Middleware(Identified),
             Middleware(Measured, metrics=server.metrics),
             Middleware(Keyed, key=options.key),
         ],
@@ -91,13 +94,18 @@ class _Server:
             lambda: repository.failures,
         )
         self._batcher = Batcher(self._executor, self.metrics.batch_rows.observe)
+        self._log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Follows the versions while the server runs."""
+        """Follows the versions, and writes requests down, while the server runs."""
         self._repository.start()
+        if self._log is not None:
+            self._log.start()
         yield
         self._repository.stop()
+        if self._log is not None:
+            self._log.close()
 
     async def live(self, request: Request) -> Response:
         """The process answers."""
@@ -195,6 +203,8 @@ class _Server:
             seconds = self._options.answer_seconds
             raise RequestError(f"there was no answer within {seconds:g} seconds.", 504) from None
         self.metrics.count(answers)
+        if self._log is not None:
+            self._log.note(model, signature, columns, answers)
         return answers
 
 

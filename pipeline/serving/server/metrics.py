@@ -33,7 +33,7 @@ class Metrics:
         version: that answers now, 0 for none.
         failures: versions that could not be loaded.
         """
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self.seconds = self._histogram(
             "request_seconds", "Of requests.", _SECONDS, "route", "status"
         )
@@ -42,7 +42,7 @@ class Metrics:
             "scopeline_predictions",
             "Rows by the class that was predicted.",
             ["label"],
-            registry=self._registry,
+            registry=self.registry,
         )
         gauges = {
             "queue_rows": ("Rows that wait.", waiting_rows),
@@ -50,14 +50,12 @@ class Metrics:
             "failed_versions": ("That could not be loaded.", failures),
         }
         for name, (text, read) in gauges.items():
-            Gauge(f"scopeline_{name}", text, registry=self._registry).set_function(read)
+            Gauge(f"scopeline_{name}", text, registry=self.registry).set_function(read)
 
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
-        return Histogram(
-            f"scopeline_{name}", text, labels, registry=self._registry, buckets=buckets
-        )
+        return Histogram(f"scopeline_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def count(self, answers: dict[str, np.ndarray]) -> None:
         """Counts the predictions of a request, by class; of numbers all together."""
@@ -71,4 +69,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of them, as Prometheus reads them."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.serving.request_log.options import LogOptions, check_log
 from trainer_module.errors import ConfigError
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
@@ -34,6 +35,8 @@ class ServeOptions:
     """In which the whole of a request has to come."""
     answer_seconds: float = 30.0
     """In which it is answered, or given up."""
+    log: LogOptions | None = None
+    """Where requests are written down, if they are."""
 
 
 def read_key(environment: Mapping[str, str] = os.environ) -> str:
@@ -54,3 +57,5 @@ def check_options(options: ServeOptions, is_insecure: bool) -> None:
             raise ConfigError(f"{option} {path}: there is no such file.")
     if (options.certificate is None) != (options.private_key is None):
         raise ConfigError("--tls-cert and --tls-key go together: give both.")
+    if options.log is not None:
+        check_log(options.log)

@@ -125,7 +125,7 @@ def test_path_without_spans_is_refused_and_counts_as_one(tmp_path: Path) -> None
         spans_at(tmp_path, "*.csv")
     data = settings_of(f"{tmp_path}/*.csv")
     assert not has_spans(data)
-    assert len(whole_data(locate_data(data, Layout(tmp_path / "out", "x"))).files) == 1
+    assert len(whole_data(locate_data(data, Layout(tmp_path / "out", "x")), data).files) == 1
 
 
 @pytest.mark.parametrize(
@@ -244,3 +244,25 @@ def test_spans_are_shown_and_parsed() -> None:
 def test_folder_that_is_no_date_is_no_span(tmp_path: Path, date_folder: str) -> None:
     write(tmp_path / date_folder / "t.csv")
     assert [str(span) for span in days(tmp_path, 1)] == ["2026-01-01"]
+
+
+def test_labels_that_come_later_belong_to_every_span(tmp_path: Path) -> None:
+    for day in (1, 2):
+        write(tmp_path / "rows" / f"2026-01-{day:02d}" / "t.csv")
+    labels = write(tmp_path / "labels" / "1.csv", "key,label\n1,0\n")
+    chosen = {"labels": {"path": str(labels.parent), "key": "key"}}
+
+    def find() -> list[Span]:
+        return spans_at(tmp_path / "rows", "{YYYY}-{MM}-{DD}/*.csv", **chosen)
+
+    before = find()
+    assert [(span.signature, span.digest()) for span in find()] == [
+        (span.signature, span.digest()) for span in before
+    ]
+    write(labels.parent / "2.csv", "key,label\n2,1\n", age=timedelta(seconds=5))
+    after = find()
+    assert all(a.signature != b.signature for a, b in zip(after, before, strict=True))
+    assert all(a.digest() != b.digest() for a, b in zip(after, before, strict=True))
+    assert [span.modified for span in after] == [span.modified for span in before]
+    with pytest.raises(DataError, match="still being written"):
+        window(after)

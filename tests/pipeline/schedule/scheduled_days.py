@@ -125,7 +125,7 @@ class Days:
         config = self.config
         location = locate_data(config.data, self.layout)
         if not has_spans(config.data):
-            return [whole_data(location)]
+            return [whole_data(location, config.data)]
         spans = list_spans(config.data, location)
         window: Window = choose_window(spans, config.data, config.schedule_or_default, now, through)
         return list(window.spans)

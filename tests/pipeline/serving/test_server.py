@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,35 +14,14 @@ import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
-import uvicorn
+from running_server import running
 from served_trips import Pushed, expected
 from trainer_data import to_example
 
 from pipeline.serving.model import Model
-from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.repository import Repository
 
 Rows = list[dict[str, Any]]
-
-
-@contextmanager
-def running(options: ServeOptions) -> Iterator[str]:
-    """A server in a thread; gives its address."""
-    repository = Repository(options.folder)
-    repository.look()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(make_app(options, repository), http="httptools", log_config=None)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,25 @@
+"""The process of a conversion: `main` is called in it, see `convert_in_child`."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from components.optimizer.converting.conversion import convert
+from components.trainer.cluster.child import Channel
+
+
+def main(payload: dict[str, Any], channel: Channel) -> None:
+    """Converts as the payload says, within its limits."""
+    del channel
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    if (memory := payload["memory"]) is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    with np.load(payload["sample"], allow_pickle=False) as stored:
+        sample = {name: stored[f"arr_{i}"] for i, name in enumerate(payload["features"])}
+    convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))

@@ -1,0 +1,99 @@
+"""One conversion from the exported model to a folder with a manifest, checked on the sample."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
+from components.optimizer.converting.kinds import KINDS, Made
+from trainer_module.errors import TrainingError
+from trainer_module.variants.manifest import Variant, describe_file, write_variant
+from trainer_module.variants.running import RUNTIMES, open_variant
+
+FARTHEST = 1e-3
+"""By so much, as a share of the largest output, may a float variant be off before it counts as
+wrong: what metrics make of less is for who evaluates it."""
+
+
+def convert(
+    name: str, saved_model: Path, sample: Mapping[str, np.ndarray], folder: Path
+) -> Variant:
+    """Writes a variant with its manifest; leaks memory, so it is called in a child process.
+
+    Args:
+      name: of the variant, in `KINDS`.
+      saved_model: an exported model.
+      sample: transformed examples of the train split, [rows, ...] by feature.
+      folder: empty, for the file and the manifest.
+
+    Raises:
+      TrainingError: the model cannot be converted: names the operation and the ways out; or the
+          variant gives numbers that are not the model's.
+    """
+    model = load_numeric(saved_model)
+    examples = model.fitting(sample)
+    module, precision = KINDS[name]
+    made: Made = importlib.import_module(f"{__package__}.{module}").convert(
+        model, precision, examples, folder
+    )
+    _, package = RUNTIMES[made.format]
+    variant = Variant(
+        name=name,
+        format=made.format,
+        precision=made.precision,
+        **describe_file(made.path),
+        inputs=model.inputs,
+        outputs=model.outputs,
+        task=model.interface.task,
+        classes=model.interface.classes,
+        runtime=package,
+        runtime_version=version(package),
+        how_to_load="trainer_module.variants.running.open_variant(pathlib.Path(FOLDER))",
+        provider=made.provider,
+        trtexec=made.trtexec,
+        notes=made.notes,
+    )
+    write_variant(variant, folder)
+    difference = _check(model, folder, examples, made.precision == "float")
+    variant = replace(variant, measured={"largest_difference": difference})
+    write_variant(variant, folder)
+    return variant
+
+
+def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) -> float:
+    """The largest difference of an output from TensorFlow's on the sample.
+
+    Raises:
+      TrainingError: it is not finite, or too large for a variant that computes the same.
+    """
+    right = model.predict(examples)
+    found = open_variant(folder).predict(examples)
+    largest = 0.0
+    for name, expected in right.items():
+        given = found[name]
+        if given.shape != expected.shape:
+            raise TrainingError(
+                f"output {name!r} is {list(given.shape)}, but TensorFlow's is "
+                f"{list(expected.shape)}: the converter has made another model."
+            )
+        difference = np.abs(given.astype(np.float64) - expected)
+        if np.isnan(difference).any() and np.isfinite(expected).all():
+            rows = np.isnan(difference.reshape(len(given), -1)).any(1).sum()
+            raise TrainingError(
+                f"output {name!r} is not a number for {rows} of {len(given)} examples of the "
+                "train split, though the model's is: the precision is too low for it."
+            )
+        allowed = FARTHEST * max(1.0, float(np.nanmax(np.abs(expected))))
+        largest = max(largest, float(np.nanmax(difference)))
+        if is_float and largest > allowed:
+            raise TrainingError(
+                f"output {name!r} is up to {largest:.3g} off from TensorFlow's, which rounding "
+                "does not explain: the converter has made another model."
+            )
+    return largest

@@ -1,0 +1,34 @@
+"""A server in a thread of the test, at a real socket."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from pipeline.serving.server.app import make_app
+from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.repository import Repository
+
+
+@contextmanager
+def running(options: ServeOptions) -> Iterator[str]:
+    """A server in a thread; gives its address."""
+    repository = Repository(options.folder)
+    repository.look()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(make_app(options, repository), http="httptools", log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,141 @@
+"""What a variant says of itself, in its `variant.json`: read without TensorFlow."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trainer_module.errors import DataError
+
+VARIANT_FILE = "variant.json"
+"""In the folder of a variant, beside the file that the runtime reads."""
+
+Format = Literal["litert", "onnx"]
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class VariantTensor:
+    """An input or an output."""
+
+    name: str
+    """The transformed feature, or what the model itself calls the output."""
+    tensor: str
+    """What the file calls it."""
+    dtype: str
+    shape: tuple[int | None, ...]
+    """With None for the batch."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model in the form of another runtime: transformed features in, numbers out."""
+
+    name: str
+    """As in the config's `optimize.variants`."""
+    format: Format
+    precision: str
+    """Such as float, float16 or int8."""
+    file: str
+    """What the runtime reads, beside the manifest."""
+    sha256: str
+    bytes: int
+    gzipped_bytes: int
+    inputs: tuple[VariantTensor, ...]
+    outputs: tuple[VariantTensor, ...]
+    task: str
+    """Its kind, as in the config."""
+    classes: tuple[str, ...]
+    """Their names by index; none of a number."""
+    runtime: str
+    """The package that runs it."""
+    runtime_version: str
+    """The one that it was checked by."""
+    how_to_load: str
+    """A line of Python."""
+    provider: Mapping[str, Any] = field(default_factory=dict)
+    """ONNX Runtime's settings by provider, where it is to run on others than the CPU."""
+    trtexec: str = ""
+    """The command that builds an engine of TensorRT, where the variant is meant for it."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """On the eval split, by name."""
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """Figures of a process that has only its runtime, and by how much outputs differ."""
+    notes: tuple[str, ...] = ()
+    """What is to be known, such as that it was not measured where it is meant to run."""
+
+    def to_json(self) -> str:
+        """What `read_variant` reads."""
+        return json.dumps(asdict(self), indent=2)
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """The fields of a manifest that a file alone tells."""
+    content = path.read_bytes()
+    return {
+        "file": path.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "bytes": len(content),
+        "gzipped_bytes": len(gzip.compress(content, 6)),
+    }
+
+
+def write_variant(variant: Variant, folder: Path) -> None:
+    """Writes the manifest, in the place of an earlier one, by a rename at the end."""
+    scratch = folder / f".{VARIANT_FILE}.tmp"
+    scratch.write_text(variant.to_json())
+    os.replace(scratch, folder / VARIANT_FILE)
+
+
+def read_variant(folder: Path) -> Variant:
+    """The manifest of a folder, once its file is what the manifest says.
+
+    Raises:
+      DataError: one of them is not there, or damaged.
+    """
+    path = folder / VARIANT_FILE
+    try:
+        variant = _parse(json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise DataError(f"{folder} lacks {VARIANT_FILE}: it is no variant of a model.") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}: {error}); push the version again."
+        ) from None
+    _check_file(folder / variant.file, variant.sha256)
+    return variant
+
+
+def _parse(content: dict[str, Any]) -> Variant:
+    for key in ("inputs", "outputs"):
+        content[key] = tuple(
+            VariantTensor(**{**tensor, "shape": tuple(tensor["shape"])}) for tensor in content[key]
+        )
+    for key in ("classes", "notes"):
+        content[key] = tuple(content[key])
+    variant = Variant(**content)
+    if Path(variant.file).name != variant.file:
+        raise ValueError(f"its file {variant.file!r} is not beside it")
+    return variant
+
+
+def _check_file(path: Path, right: str) -> None:
+    found = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                found.update(chunk)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); push it again.") from None
+    if found.hexdigest() != right:
+        raise DataError(
+            f"{path} is damaged: its sha256 is {found.hexdigest()}, but {VARIANT_FILE} says "
+            f"{right}; push the version again."
+        )
