@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
-from pipeline.config.certificate import AnyCertificate, CertificateSettings
 from components.example_gen.label_settings import LabelsSettings
+from pipeline.config.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
