@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from components.example_gen.paths import is_remote
 from pipeline.cli.options import DEFAULT_CONFIG, OUTPUT, OutputOption, SetOption, flag, load_here
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
@@ -18,7 +19,7 @@ from pipeline.serving.request_log.options import (
     check_dropped,
 )
 from pipeline.serving.server.options import ServeOptions, check_options, read_key
-from pipeline.serving.versions import check_model, find_version
+from pipeline.serving.versions import check_model, remote_error
 from trainer_module.errors import ConfigError
 from trainer_module.settings import IgnoredFeature
 
@@ -57,8 +58,9 @@ def serve(
 ) -> None:
     """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
 
-    New versions are taken up as they are pushed, and rollbacks alike. Clients give the key in
-    SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it cannot be served.
+    New versions are taken up as they are pushed, the first one too, and rollbacks alike. Clients
+    give the key in SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it
+    cannot be served.
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
@@ -66,7 +68,10 @@ def serve(
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
         check_dropped(log, folder)
-    options = ServeOptions(title, folder, host, port, "", certificate, private_key, log=log)
+    waits = model is None
+    options = ServeOptions(
+        title, folder, host, port, "", certificate, private_key, waits=waits, log=log
+    )
     serve_model(options, insecure)
 
 
@@ -92,7 +97,7 @@ def served_model(
       name: of the model; else the config's, or the folder's.
 
     Raises:
-      ConfigError: there is no version.
+      ConfigError: there is no version in a folder that is named, or the folder is remote.
     """
     if model is not None:
         folder = check_model(model).resolve().parent
@@ -100,7 +105,8 @@ def served_model(
     if config is None:
         raise ConfigError("give --config FILE, or --model DIR with pushed versions.")
     serving = Layout.of(config, output).serving
-    find_version(serving, None)
+    if is_remote(serving):
+        raise remote_error(serving)
     return name or config.name, Path(serving)
 
 

@@ -67,13 +67,18 @@ class Repository:
         """A version that answers.
 
         Raises:
-          RequestError: it does not, with status 404; with 503 while none does yet.
+          RequestError: it does not, with status 404; with 503 while none does yet, and 400 for a
+            label that there is not.
         """
         current = self._current
         if current is None:
             raise RequestError("no version is loaded yet: come again later.", 503)
         if label not in (None, STABLE):
-            raise RequestError(f"there is no label {label!r}; right is {STABLE!r}.", 404)
+            # As TF Serving says it, whose clients look for it.
+            raise RequestError(
+                f"Unrecognized servable version label: {label}; there is {STABLE!r} alone, which is"
+                " the version that answers."
+            )
         if number is not None and number != str(current[0]):
             raise RequestError(f"version {number} is not served; {current[0]} is.", 404)
         return current
