@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -83,6 +84,10 @@ def serve(options: ServeOptions) -> None:
     if repository.number is None:
         logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
     _Server(config).run([bound])
+    if repository.is_following:
+        # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.
+        logging.shutdown()
+        os._exit(0)
 
 
 def _what_answers(repository: Repository) -> str:

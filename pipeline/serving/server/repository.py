@@ -20,6 +20,8 @@ from trainer_module.errors import ScopelineError
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+_LAST_LOOK_SECONDS = 0.2
+"""How long a look at the folder may take that is under way at the end."""
 STABLE = "stable"
 """The label of the version that answers where none is named."""
 
@@ -135,8 +137,15 @@ class Repository:
             self._stop.wait(POLL_SECONDS)
 
     def stop(self) -> None:
-        """Follows it no more."""
+        """Follows it no more, unless a version is just being loaded: that goes on."""
         self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_LAST_LOOK_SECONDS)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether its thread still runs."""
+        return self._thread is not None and self._thread.is_alive()
 
 
 def _ask_once(model: Model) -> None:
