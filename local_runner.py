@@ -21,6 +21,7 @@ from pipeline.cli.options import (
     ModelOption,
     OutputOption,
     SetOption,
+    VariantOption,
     VerboseOption,
     VersionOption,
     flag,
@@ -161,6 +162,7 @@ def evaluate(
     ] = None,
     model: ModelOption = None,
     version: VersionOption = None,
+    variant: VariantOption = None,
 ) -> None:
     """Evaluate a pushed version on labelled rows, or a checkpoint on the eval split.
 
@@ -172,7 +174,7 @@ def evaluate(
     if given is None:
         show_evaluation(loaded, output, checkpoint, verbose)
     else:
-        asked = asked_model(loaded, output, model, version)
+        asked = asked_model(loaded, output, model, version, variant)
         show_metrics_of_rows(loaded, asked, given, verbose)
 
 

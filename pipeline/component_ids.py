@@ -17,13 +17,15 @@ class ComponentId(StrEnum):
     """Where the config searches for better values."""
     TRAINER = "Trainer"
     EVALUATOR = "Evaluator"
+    OPTIMIZER = "Optimizer"
+    """Where the config asks for variants of the model."""
     INFRA_VALIDATOR = "InfraValidator"
     """Unless `certificate` is false."""
     PUSHER = "Pusher"
 
 
-TRAINING = (ComponentId.TUNER, ComponentId.TRAINER)
-"""Those that train models, in processes of their own."""
+TRAINING = (ComponentId.TUNER, ComponentId.TRAINER, ComponentId.OPTIMIZER)
+"""Those that work in processes of their own, and go on from what a killed run has left."""
 
 
 class ResolverId(StrEnum):

@@ -11,16 +11,13 @@ from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
+from components.optimizer.plan import DecidingMetric
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from trainer_module.errors import ConfigError
 from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 from trainer_module.tasks.base import BaseTask, Metric
-
-CANDIDATE = "candidate"
-BASELINE = "baseline"
-"""The names that TFMA gives the two models, where there are two."""
 
 
 def metric_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
@@ -62,6 +59,19 @@ def effective_thresholds(evaluate: EvaluateSettings, task: BaseTask) -> dict[str
     return {metric_names(evaluate, task)[0]: Threshold()}
 
 
+def deciding_metric(config: PipelineConfig) -> DecidingMetric:
+    """The metric by which variants of a model are compared with it: the first that decides."""
+    names = metric_names(config.evaluate, config.target)
+    name = next(name for name in names if name in (config.evaluate.thresholds or names))
+    metric = find_metric(config.target, name, _has_maximum(config.evaluate.thresholds.get(name)))
+    direction = metric.higher_is_better if metric.is_compared else None
+    return DecidingMetric(name=name, higher_is_better=direction)
+
+
+def _has_maximum(threshold: Threshold | None) -> bool:
+    return threshold is not None and threshold.max is not None
+
+
 def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     """The TFMA configuration of a pipeline."""
     task, evaluate = config.target, config.evaluate
@@ -90,6 +100,14 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
     )
 
 
+def make_measuring_config(config: PipelineConfig) -> tfma.EvalConfig:
+    """The same without thresholds, which are for Evaluator, that knows of a model in service."""
+    eval_config = make_eval_config(config)
+    for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
+        metric.ClearField("per_slice_thresholds")
+    return eval_config
+
+
 def _with_example_count(
     metrics: list[tfma.MetricConfig], is_weighted: bool
 ) -> list[tfma.MetricsSpec]:
@@ -105,7 +123,7 @@ def _with_example_count(
 
 
 def _find(task: BaseTask, name: str, threshold: Threshold | None) -> Metric:
-    metric = find_metric(task, name, threshold is not None and threshold.max is not None)
+    metric = find_metric(task, name, _has_maximum(threshold))
     # TFMA looks among its own first, whatever module is named beside the class.
     taken = metric_types.registered_metrics().get(metric.class_name)
     if taken and metric.module and not metric.module.startswith(tfma.__name__):

@@ -9,7 +9,7 @@ EXIT_FAILED = 1
 EXIT_UNUSABLE = 2
 """The config or the data cannot be used."""
 EXIT_NOT_BLESSED = 3
-"""The model was not blessed, and nothing was pushed."""
+"""The model was not blessed, or lacks a variant that is required, and nothing was pushed."""
 EXIT_NOT_PUSHED = 4
 """The model was blessed, and not pushed: it is held back, or waits for approval."""
 EXIT_LATER = 75

@@ -5,25 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfx import types
-from tfx.components import Pusher, StatisticsGen, Trainer
+from tfx.components import StatisticsGen, Trainer
 from tfx.dsl.components.base import base_node, executor_spec
 from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.orchestration import pipeline
-from tfx.proto import pusher_pb2, trainer_pb2
+from tfx.proto import trainer_pb2
 from tfx.types import standard_artifacts
 
 from components.column_types.transform import Transform
 from components.evaluator.component import Evaluator
 from components.example_validator.component import ExampleValidator
-from components.infra_validator.component import InfraValidator
-from components.infra_validator.limits import Limits
-from components.pusher.executor import AtomicPushExecutor
+from components.pusher.component import Pusher
 from components.resolvers.models import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
 from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
 from pipeline.cache_keys import (
     add_code,
-    certificate_config,
     trainer_config,
     transform_config,
     tuner_config,
@@ -32,8 +29,13 @@ from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
-from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
+from pipeline.evaluation import (
+    constant_metric,
+    make_eval_config,
+    reference_metric,
+)
 from pipeline.ingestion import make_example_gen
+from pipeline.judging import create_infra_validator, create_optimizer
 from pipeline.resolving import (
     resolve_analyzer_cache,
     resolve_statistics,
@@ -45,8 +47,6 @@ from trainer_module.settings import IgnoredFeature, ImageFeature
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 RUN_FN = "trainer_module.trainer.run_fn"
-WAYS = "pipeline.serving.ways.certifying"
-"""What asks a model by every way; components know it by this name alone."""
 DEFAULT_BEAM_ARGS = (
     "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
     "--sdk_container_image=local",
@@ -142,25 +142,27 @@ def create_pipeline(
     )
     add_code(evaluator, *code, own=config.evaluate.own_code.values())
 
+    # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
+    optimizer = None
+    if config.optimize is not None and config.optimize.variants:
+        optimizer = create_optimizer(config, inputs, model, evaluator)
+
     # Asks a blessed model by every way there is: what disagrees is not pushed.
     infra_validator = None
     if config.certificate.enabled:
-        infra_validator = _create_infra_validator(config, inputs, model, evaluator)
+        infra_validator = create_infra_validator(config, inputs, model, evaluator)
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
         infra_blessing=infra_validator.outputs["blessing"] if infra_validator else None,
-        push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=context.layout.serving)
-        ),
-        custom_executor_spec=executor_spec.ExecutorClassSpec(AtomicPushExecutor),
+        variants=optimizer.outputs["variants"] if optimizer else None,
+        base_directory=context.layout.serving,
     ).with_id(ComponentId.PUSHER.value)
-    searched = [tuner] if tuner else []
-    certified = [infra_validator] if infra_validator else []
-    components += [transform, *searched, trainer, baseline, evaluator, *certified, pusher]
-    return _pipeline(context, components)
+    judges = (evaluator, optimizer, infra_validator)
+    wired = [*components, transform, tuner, trainer, baseline, *judges, pusher]
+    return _pipeline(context, [component for component in wired if component is not None])
 
 
 def create_search(context: RunContext, spans: Spans | None = None) -> pipeline.Pipeline:
@@ -324,38 +326,6 @@ def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode
         judged_split=others[0] if others else TRAIN_SPLIT,
         custom_config=tuner_config(config),
     ).with_id(ComponentId.TUNER.value)
-
-
-def _create_infra_validator(
-    config: PipelineConfig,
-    inputs: _Inputs,
-    model: types.BaseChannel,
-    evaluator: base_node.BaseNode,
-) -> base_node.BaseNode:
-    certificate = config.certificate
-    infra_validator = InfraValidator(
-        model=model,
-        model_blessing=evaluator.outputs["blessing"],
-        transform_graph=inputs.transform.outputs["transform_graph"],
-        examples=inputs.examples,
-        statistics=inputs.statistics,
-        schema=inputs.schema,
-        limits=Limits(
-            certificate.tolerance,
-            certificate.timeout.total_seconds(),
-            certificate.memory,
-        ),
-        ways=WAYS,
-        custom_config=certificate_config(config),
-    ).with_id(ComponentId.INFRA_VALIDATOR.value)
-    add_code(
-        infra_validator,
-        "components/infra_validator",
-        "pipeline/serving",
-        "trainer_module/interface.py",
-        "trainer_module/reference.py",
-    )
-    return infra_validator
 
 
 def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:

@@ -32,6 +32,12 @@ SERVING_RAW_SIGNATURE = "serving_raw"
 TRANSFORM_SIGNATURE = "transform_features"
 """Serialized tf.Examples in, transformed features and label out."""
 
+SERVING_TRANSFORM_SIGNATURE = "serving_transform"
+"""What SERVING_SIGNATURE takes in, transformed features out: what a variant is asked with."""
+
+SERVING_RAW_TRANSFORM_SIGNATURE = "serving_raw_transform"
+"""What SERVING_RAW_SIGNATURE takes in, transformed features out."""
+
 EVAL_SIGNATURE = "eval"
 """Serialized tf.Examples in, the model's own output out: what evaluation compares to the label."""
 
@@ -143,9 +149,12 @@ def build_signatures(
     def apply(features: Tensors) -> tf.Tensor:
         return model(features, training=False)
 
-    def run(raw: Tensors) -> tf.Tensor:
+    def features_of(raw: Tensors) -> Tensors:
         transformed = transform(raw)
-        return apply({name: transformed[name] for name in names})
+        return {name: transformed[name] for name in names}
+
+    def run(raw: Tensors) -> tf.Tensor:
+        return apply(features_of(raw))
 
     takes_examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
 
@@ -156,6 +165,14 @@ def build_signatures(
     @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
     def serving_raw(columns: Tensors) -> Tensors:
         return target.served(run(_to_raw_features(columns, spec)), problem)
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def serving_transform(examples: tf.Tensor) -> Tensors:
+        return features_of(tf.io.parse_example(examples, spec))
+
+    @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
+    def serving_raw_transform(columns: Tensors) -> Tensors:
+        return features_of(_to_raw_features(columns, spec))
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def transform_features(examples: tf.Tensor) -> Tensors:
@@ -175,6 +192,8 @@ def build_signatures(
         SERVING_SIGNATURE: serving_default,
         SERVING_RAW_SIGNATURE: serving_raw,
         FROM_TRANSFORMED_SIGNATURE: numeric_signature(apply, problem),
+        SERVING_TRANSFORM_SIGNATURE: serving_transform,
+        SERVING_RAW_TRANSFORM_SIGNATURE: serving_raw_transform,
         TRANSFORM_SIGNATURE: transform_features,
         EVAL_SIGNATURE: evaluate,
         EVAL_LABEL_SIGNATURE: eval_label,

@@ -8,17 +8,24 @@ killed after the push and before that is in the metadata; here a version says wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import posixpath
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from tfx.components.pusher import executor
+from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
 from tfx.types import Artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
+from components.copying import copy_folder
 from components.example_gen.paths import is_remote
 from components.infra_validator.rows import CERTIFICATE_FOLDER
+from components.optimizer.artifacts import VARIANTS_KEY
+from components.optimizer.report import Report
+from components.optimizer.report_files import read_report
+from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
@@ -59,26 +66,41 @@ class AtomicPushExecutor(executor.Executor):
             logger.warning("The model at %s was withdrawn and is not pushed", model.uri)
             self._MarkNotPushed(pushed)
             return
+        variants, report = _read_variants(input_dict)
+        if report is not None and report.unmet:
+            logger.warning("Nothing is pushed: %s", "; ".join(report.unmet))
+            self._MarkNotPushed(pushed)
+            return
         if is_remote(base):
             # Object stores have no rename; the stock order, saved_model.pb last, serves there. A
             # copy that a stop cuts off would stay half a version.
             pass_last_chance()
             super().Do(input_dict, output_dict, exec_properties)
+            if variants is not None and pushed.get_int_custom_property("pushed"):
+                self._push_variants(variants, pushed)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
-        infra_blessings = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY)
-        certified = [Path(blessing.uri) / CERTIFICATE_FOLDER for blessing in infra_blessings or ()]
+        certificates = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY) or []
         exported = Path(self.GetModelPath(input_dict))
-        version = self._push(exported, model, Path(base), certified)
+        folder = None if variants is None else Path(variants)
+        certificate = Path(certificates[0].uri) / CERTIFICATE_FOLDER if certificates else None
+        version = self._push(exported, model, Path(base), folder, certificate)
         # From the version, so that the copy holds its provenance as well.
         io_utils.copy_dir(str(version), pushed.uri)
         self._MarkPushed(pushed, pushed_destination=str(version), pushed_version=version.name)
 
-    def _push(self, exported: Path, model: Artifact, base: Path, certified: Sequence[Path]) -> Path:
-        """Pushes, unless the newest version is of this model already; returns the version."""
+    def _push(
+        self,
+        exported: Path,
+        model: Artifact,
+        base: Path,
+        variants: Path | None,
+        certificate: Path | None,
+    ) -> Path:
+        """Pushes, unless the newest version is of this model, with these variants, already."""
         provenance = Provenance(
             model=model.uri,
             model_id=model.id,
@@ -88,7 +110,31 @@ class AtomicPushExecutor(executor.Executor):
         )
         for newest in list_versions(base)[-1:]:
             found = read_provenance(newest)
-            if found is not None and found.is_of(provenance):
+            is_same = found is not None and found.is_of(provenance)
+            if is_same and has_variants(newest, variants):
                 logger.info("Version %s is of this model already", newest)
                 return newest
-        return push_new_version(exported, base, provenance, certified)
+        return push_new_version(exported, base, provenance, variants, certificate)
+
+    def _push_variants(self, variants: str, pushed: Artifact) -> None:
+        """Copies them beside a model in an object store, the manifest last."""
+        with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+            taken, version = Path(scratch, "artifact"), Path(scratch, "version")
+            copy_folder(variants, str(taken))
+            version.mkdir()
+            add_variants(taken, version)
+            manifest = version / VARIANTS_FOLDER / MANIFEST_FILE
+            for uri in (pushed.get_string_custom_property("pushed_destination"), pushed.uri):
+                target = posixpath.join(uri, VARIANTS_FOLDER)
+                for folder in sorted(version.glob(f"{VARIANTS_FOLDER}/*/")):
+                    copy_folder(str(folder), posixpath.join(target, folder.name))
+                if manifest.exists():
+                    fileio.copy(str(manifest), posixpath.join(target, MANIFEST_FILE))
+
+
+def _read_variants(input_dict: dict[str, list[Artifact]]) -> tuple[str | None, Report | None]:
+    """The folder of the variants, and their report; None where the config asks for none."""
+    if not input_dict.get(VARIANTS_KEY):
+        return None, None
+    uri = artifact_utils.get_single_uri(input_dict[VARIANTS_KEY])
+    return uri, read_report(uri)

@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -19,6 +19,7 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
+from components.pusher.variants import add_variants
 from components.stopping import deferred, pass_last_chance
 
 INCOMING_PREFIX = ".incoming-"
@@ -102,7 +103,8 @@ def push_new_version(
     model: Path,
     base: Path,
     provenance: Provenance | None = None,
-    beside: Iterable[Path] = (),
+    variants: Path | None = None,
+    certificate: Path | None = None,
 ) -> Path:
     """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
 
@@ -110,12 +112,16 @@ def push_new_version(
       model: the SavedModel's folder.
       base: the serving folder, which is made if need be; others may push to it at the same time.
       provenance: is in the version from the first moment; without, it keeps what `model` has.
-      beside: folders that go along into `assets.extra`, as far as they are there.
+      variants: the folder of the Optimizer's artifact, whose accepted variants are, too.
+      certificate: a folder that goes along into `assets.extra`, if it is there.
 
     Returns:
       The version's folder.
+
+    Raises:
+      DataError: a variant's files are not what it was accepted as.
     """
-    with _incoming(model, base, provenance, beside) as incoming:
+    with _incoming(model, base, provenance, variants, certificate) as incoming:
         while True:
             version = free_version(base)
             pass_last_chance()
@@ -146,7 +152,8 @@ def _incoming(
     model: Path,
     base: Path,
     provenance: Provenance | None = None,
-    beside: Iterable[Path] = (),
+    variants: Path | None = None,
+    certificate: Path | None = None,
 ) -> Iterator[Path]:
     """A copy of a model in the serving folder that no server looks at, and that is to be renamed.
 
@@ -158,8 +165,11 @@ def _incoming(
     try:
         try:
             shutil.copytree(model, incoming, dirs_exist_ok=True)
-            for folder in filter(Path.is_dir, beside):
-                shutil.copytree(folder, incoming / EXTRA_FOLDER / folder.name, dirs_exist_ok=True)
+            if variants is not None:
+                add_variants(variants, incoming)
+            if certificate is not None and certificate.is_dir():
+                extra = incoming / EXTRA_FOLDER / certificate.name
+                shutil.copytree(certificate, extra, dirs_exist_ok=True)
         except OSError as error:
             raise _explained(error, model, incoming) from None
         if provenance is not None:

@@ -14,7 +14,6 @@ from typing import Any
 from tfx import types
 from tfx.components.trainer.fn_args_utils import FnArgs, get_common_fn_args
 from tfx.dsl.components.base import base_executor
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.types.standard_component_specs import (
     ANOMALIES_KEY,
@@ -24,6 +23,7 @@ from tfx.types.standard_component_specs import (
 )
 
 from components.column_types.handing_on import add_choices
+from components.copying import copy_folder
 from components.example_validator.anomalies import read_anomalies
 from components.trainer.backups import backup_directory
 from components.trainer.best_values import find_earlier, read_best, write_best
@@ -72,7 +72,7 @@ class SearchExecutor(base_executor.BaseExecutor):
         os.makedirs(folder, exist_ok=True)
         trials = _search(folder, plan, fn_args)
         leaderboard = summarize(trials, plan.objective, plan.tune.is_automatic)
-        _copy(folder, results)
+        copy_folder(folder, results)
         write_leaderboard(results, leaderboard)
         write_best(best, leaderboard["values"], search)
         shutil.rmtree(folder)
@@ -140,13 +140,3 @@ def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: 
     if "://" not in folder:
         return folder
     return os.path.join(tempfile.gettempdir(), f"scopeline-{posixpath.basename(folder)}")
-
-
-def _copy(folder: str, results: str) -> None:
-    """Copies what a search has left into the folder of its artifact, wherever that is."""
-    for place, _, files in os.walk(folder):
-        below = os.path.relpath(place, folder)
-        into = results if below == os.curdir else posixpath.join(results, below)
-        fileio.makedirs(into)
-        for name in files:
-            fileio.copy(os.path.join(place, name), posixpath.join(into, name), overwrite=True)

@@ -35,10 +35,12 @@ def show_metrics_of_rows(config: PipelineConfig, asked: Asked, pattern: str, ver
     with quiet_console(verbose) as console, tempfile.TemporaryDirectory() as folder:
         examples = Path(folder) / "examples.gz"
         _write_examples(config, asked, files, data_format, examples)
-        metrics = _measure(config, asked.folder, examples, Path(folder) / "evaluation")
+        metrics = _measure(config, asked, examples, Path(folder) / "evaluation")
         total = metrics.pop("")
         rows = f"{total.pop('example_count'):,.0f}"
-        console.print(f"[bold]{config.name}[/bold], version {asked.folder.name}, on {rows} rows")
+        who = f"version {asked.folder.name}"
+        who += f", variant {asked.variant}" if asked.variant else ""
+        console.print(f"[bold]{config.name}[/bold], {who}, on {rows} rows")
         console.print(_table(total, metrics))
 
 
@@ -81,20 +83,26 @@ def _check_labels(labels: pa.Array, label: str, first: Cell) -> None:
 
 
 def _measure(
-    config: PipelineConfig, model: Path, examples: Path, to: Path
+    config: PipelineConfig, asked: Asked, examples: Path, to: Path
 ) -> dict[str, dict[str, float]]:
     """Metrics by slice; the slice of all rows has an empty name."""
     import tensorflow_model_analysis as tfma
 
-    from pipeline.evaluation import CANDIDATE, make_eval_config
-    from pipeline.runs.results.evaluation_report import metrics_by_slice
+    from components.evaluator.slices import CANDIDATE, metrics_by_slice
+    from pipeline.evaluation import make_measuring_config
 
-    eval_config = make_eval_config(config)
-    for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
-        # They are for Evaluator, which has a model in service beside this one.
-        metric.ClearField("per_slice_thresholds")
+    eval_config, model = make_measuring_config(config), str(asked.folder)
+    if asked.variant is None:
+        shared = tfma.default_eval_shared_model(model, eval_config=eval_config)
+    else:
+        from components.optimizer.evaluating import config_of, shared_models
+        from components.pusher.variants import find_variant
+
+        eval_config = config_of(eval_config, [asked.variant])
+        variants = {asked.variant: find_variant(asked.folder, asked.variant)}
+        shared = shared_models(model, variants)
     tfma.run_model_analysis(
-        eval_shared_model=tfma.default_eval_shared_model(str(model), eval_config=eval_config),
+        eval_shared_model=shared,
         eval_config=eval_config,
         data_location=str(examples),
         file_format="tfrecords",

@@ -62,6 +62,10 @@ ModelOption = Annotated[
 VersionOption = Annotated[
     int | None, typer.Option(metavar="VERSION", help="As `models` lists it; else the newest.")
 ]
+VariantOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of that version, as optimize.variants calls it."),
+]
 
 
 def group_with_default(name: str) -> type[TyperGroup]:

@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from components.example_gen.csv_settings import CsvSettings
+from components.pusher.variants import find_variant
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
     ModelOption,
     SetOption,
+    VariantOption,
     VerboseOption,
     VersionOption,
     load_here,
@@ -36,6 +38,8 @@ class Asked:
     folder: Path
     """Of the version."""
     usual_format: str | None = None
+    variant: str | None = None
+    """Of that version; None for the SavedModel itself."""
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
 
@@ -58,6 +62,7 @@ def predict(
     ] = OUTPUT,
     model: ModelOption = None,
     version: VersionOption = None,
+    variant: VariantOption = None,
     columns: Annotated[
         str, typer.Option(metavar="NAME,...", help="Columns that go along, such as an id.")
     ] = "",
@@ -74,12 +79,16 @@ def predict(
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
-    asked = asked_model(loaded, folder, model, version)
+    asked = asked_model(loaded, folder, model, version, variant)
     write_predictions(asked, given, to, columns, batch_rows, verbose)
 
 
 def asked_model(
-    config: PipelineConfig | None, output: Path, model: Path | None, version: int | None
+    config: PipelineConfig | None,
+    output: Path,
+    model: Path | None,
+    version: int | None,
+    variant: str | None = None,
 ) -> Asked:
     """The version that the options of a command name.
 
@@ -88,20 +97,28 @@ def asked_model(
       output: the output folder.
       model: the folder of a version; else it is one that the config's pipeline has pushed.
       version: its number; else the newest.
+      variant: of that version.
 
     Raises:
-      ConfigError: there is no such version.
+      ConfigError: there is no such version or variant.
     """
     if model is not None and version is not None:
         raise ConfigError("--version is of a config's pipeline: give it or --model, not both.")
     if config is None:
         if model is None:
             raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
-        return Asked(check_model(model), None)
+        return _checked(Asked(check_model(model), None, variant))
     layout = Layout.of(config, output)
     reading = reading_settings(config, layout)
     folder = check_model(model) if model else find_version(layout.serving, version)
-    return Asked(folder, config.data.format, reading.csv, reading.pictures)
+    return _checked(Asked(folder, config.data.format, variant, reading.csv, reading.pictures))
+
+
+def _checked(asked: Asked) -> Asked:
+    """Raises ConfigError if the version has no such variant."""
+    if asked.variant is not None:
+        find_variant(asked.folder, asked.variant)
+    return asked
 
 
 def write_predictions(
@@ -134,7 +151,7 @@ def write_predictions(
         from pipeline.serving.batch.job import PredictionJob, predict
         from pipeline.serving.model import load_model
 
-        job = PredictionJob(load_model(asked.folder), given, output, batch_rows)
+        job = PredictionJob(load_model(asked.folder, asked.variant), given, output, batch_rows)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
@@ -142,7 +159,9 @@ def write_predictions(
         seconds = max(time.monotonic() - began, 1e-9)
         rate = f"{(done.rows - done.kept) / seconds:,.0f} rows a second"
         earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
-        console.print(f"{done.rows:,} rows{earlier}, version {asked.folder.name}, {rate}: {output}")
+        who = f"version {asked.folder.name}"
+        who += f", variant {asked.variant}" if asked.variant else ""
+        console.print(f"{done.rows:,} rows{earlier}, {who}, {rate}: {output}")
 
 
 def _progress(console: Console) -> Progress:

@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from components.example_gen.paths import is_remote
-from pipeline.cli.options import DEFAULT_CONFIG, OUTPUT, OutputOption, SetOption, flag, load_here
+from components.pusher.variants import find_variant
+from components.pusher.versions import list_versions
+from pipeline.cli.options import (
+    DEFAULT_CONFIG,
+    OUTPUT,
+    OutputOption,
+    SetOption,
+    VariantOption,
+    flag,
+    load_here,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.serving.request_log.options import (
@@ -33,6 +43,7 @@ def serve(
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Pushed versions, without any config.")
     ] = None,
+    variant: VariantOption = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
@@ -65,12 +76,22 @@ def serve(
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     title, folder = served_model(loaded, output, model, name)
+    if variant is not None:
+        for version in list_versions(folder)[-1:]:
+            find_variant(version, variant)
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
         check_dropped(log, folder)
-    waits = model is None
     options = ServeOptions(
-        title, folder, host, port, "", certificate, private_key, waits=waits, log=log
+        title,
+        folder,
+        host,
+        port,
+        certificate=certificate,
+        private_key=private_key,
+        waits=model is None,
+        variant=variant,
+        log=log,
     )
     serve_model(options, insecure)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from components.example_gen.paths import is_remote
+from components.pusher.variants import accepted_variants, read_manifest
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated, show_span
 from pipeline.layout import Layout
@@ -21,7 +23,7 @@ from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
 from pipeline.versions.withdrawal import withdraw
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, DataError
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -44,12 +46,12 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     hold = read_hold(layout)
     if as_json:
         listed = [_fields(version, config) for version in catalog]
-        listed += [_waiting_fields(model, config, hold) for model in waiting]
+        listed += [_waiting_fields(model, config, layout, hold) for model in waiting]
         listed.sort(key=lambda fields: fields["version"], reverse=True)
         typer.echo(json.dumps(listed, indent=2))
         return
     rows = {version.number: _row(version, config) for version in catalog}
-    rows |= {model.number: _waiting_row(model, config, hold) for model in waiting}
+    rows |= {model.number: _waiting_row(model, config, layout, hold) for model in waiting}
     if rows:
         _show_table([rows[number] for number in sorted(rows, reverse=True)])
     if not catalog:
@@ -130,12 +132,15 @@ def _fields(version: Version, config: PipelineConfig) -> dict[str, Any]:
         "strategy": version.details.get("strategy"),
         # JSON has no NaN and no infinities.
         "metrics": {k: v if v is not None and isfinite(v) else None for k, v in metrics.items()},
+        "variants": _variants(version),
         "model": version.model,
         "run": version.provenance.run,
     }
 
 
-def _waiting_fields(model: Waiting, config: PipelineConfig, hold: Hold | None) -> dict[str, Any]:
+def _waiting_fields(
+    model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
+) -> dict[str, Any]:
     """A model that waits, for programs: like a version that is in no folder yet."""
     return {
         "version": model.number,
@@ -149,6 +154,7 @@ def _waiting_fields(model: Waiting, config: PipelineConfig, hold: Hold | None) -
         "window": _window(model.details, config),
         "strategy": model.details.get("strategy"),
         "metrics": model.details.get("metrics", {}),
+        "variants": _waiting_variants(model, layout),
         "model": model.model,
         "run": model.run,
     }
@@ -165,13 +171,32 @@ def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
 def _row(version: Version, config: PipelineConfig) -> tuple[str, ...]:
     """A version for people."""
     when = pushed_at(version).strftime(_TIME)
-    return (str(version.number), when, _state(version), *_found(version.details, config))
+    found = _found(version.details, config)
+    return (str(version.number), when, _state(version), *found, ", ".join(_variants(version)))
 
 
-def _waiting_row(model: Waiting, config: PipelineConfig, hold: Hold | None) -> tuple[str, ...]:
+def _waiting_row(
+    model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
+) -> tuple[str, ...]:
     """The same of a model that waits."""
     state = f"waits: {why_not_pushed(model.number, hold)}"
-    return (str(model.number), "", state, *_found(model.details, config))
+    variants = ", ".join(_waiting_variants(model, layout))
+    return (str(model.number), "", state, *_found(model.details, config), variants)
+
+
+def _variants(version: Version) -> list[str]:
+    """The names of a version's variants; a remote folder is not looked at."""
+    if is_remote(version.path):
+        return []
+    try:
+        return list(read_manifest(Path(version.path)))
+    except DataError:
+        return ["damaged"]
+
+
+def _waiting_variants(model: Waiting, layout: Layout) -> list[str]:
+    folder = model.variants(layout)
+    return [] if folder is None or is_remote(str(folder)) else accepted_variants(folder)
 
 
 def _found(details: dict[str, Any], config: PipelineConfig) -> tuple[str, str, str]:
@@ -202,7 +227,7 @@ def _state(version: Version) -> str:
 
 def _show_table(rows: list[tuple[str, ...]]) -> None:
     """Prints columns as wide as they need to be; one that is empty in all rows is left out."""
-    table = [("version", "pushed", "state", "spans", "strategy", "metrics"), *rows]
+    table = [("version", "pushed", "state", "spans", "strategy", "metrics", "variants"), *rows]
     columns = [column for column in zip(*table, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):

@@ -180,7 +180,8 @@ class RunEvents:
         if new := self._event_log.events(EventKind.DRIFT, run=self._run):
             self._tell(Occasion.DRIFT, "; ".join(self._with_span(event) for event in new))
         if summary.blessed is not None:
-            kind = EventKind.BLESSED if summary.blessed else EventKind.NOT_BLESSED
+            is_good = summary.blessed and summary.status is not Status.NOT_BLESSED
+            kind = EventKind.BLESSED if is_good else EventKind.NOT_BLESSED
             self._record(kind, summary.reason or "")
         if summary.pushed is not None:
             self._pushed(summary, summary.pushed, model)

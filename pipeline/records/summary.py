@@ -160,6 +160,8 @@ class WaitingSummary(BaseModel):
     """The folder to push, below that of the pipeline."""
     certificate: str = ""
     """The folder of its InfraBlessing, likewise; empty if there is none."""
+    variants: str | None = None
+    """The folder of the artifact of its variants, likewise."""
 
 
 class ErrorSummary(BaseModel):
@@ -195,6 +197,8 @@ class RunSummary(BaseModel):
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}
     certificate: CertificateSummary | None = None
+    variants: dict[str, Any] = {}
+    """Of the model: each with its sizes, metrics, figures, and whether and why it is refused."""
     blessed: bool | None = None
     reason: str | None = None
     pushed: str | None = None

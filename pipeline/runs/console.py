@@ -16,6 +16,7 @@ from rich.table import Table
 
 from pipeline.records.summary import RunSummary, State, Status
 from pipeline.runs.trials import describe_trial, show_values, trials_table
+from pipeline.runs.variants import describe_variants, variants_table
 
 QUIET_SECONDS = 20
 """Where there is no terminal to draw a bar in, progress is a line at most this often."""
@@ -121,6 +122,9 @@ class RunConsole(logging.Handler):
         if summary.metrics:
             self._terminal.print()
             self._terminal.print(_metrics_table(summary))
+        if summary.variants.get("variants"):
+            self._terminal.print()
+            self._terminal.print(variants_table(summary.variants))
         if folds := summary.training.get("folds"):
             self._terminal.print()
             self._terminal.print(_folds_table(folds))
@@ -130,6 +134,8 @@ class RunConsole(logging.Handler):
         self._terminal.print()
         for note in _notes(summary):
             self._terminal.print(f"note: {escape(note)}")
+        for line in describe_variants(summary.variants):
+            self._terminal.print(line)
         for drift in summary.drift:
             self._terminal.print(f"drift: {escape(drift)}")
         self._terminal.print(_decision(summary))
@@ -210,6 +216,8 @@ def _decision(summary: RunSummary) -> str:
     if summary.waiting is not None and summary.error is None:
         waits = f"as version {summary.waiting.version}: {escape(summary.waiting.reason)}"
         return f"[green]blessed[/green]: {reason}\n[yellow]not pushed[/yellow], {waits}"
+    if summary.status is Status.NOT_BLESSED and summary.blessed:
+        return f"[red]not pushed[/red]: {reason}"
     if summary.status is Status.NOT_BLESSED:
         return f"[red]not blessed[/red], nothing was pushed: {reason}"
     if summary.error is not None:

@@ -42,8 +42,9 @@ class PushGate:
             yield True
             return
         context = self._context
-        if self._results.is_refused():
-            # No later model has to beat one that never served; Pusher says that it is not pushed.
+        report = self._results.variants()
+        if self._results.is_refused() or (report is not None and report.unmet):
+            # Pusher says so; what was not pushed is not what the next model must beat.
             mark_blessing(context.connection, candidate, waits=True)
             yield True
             return
@@ -59,6 +60,7 @@ class PushGate:
         model = self._results.blessed_model()
         if model is None:
             return None
+        variants = self._results.variants_uri()
         exported = path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))
         return Candidate(
             model=str(model.uri),
@@ -66,6 +68,7 @@ class PushGate:
             model_created=model.mlmd_artifact.create_time_since_epoch,
             exported=_below(self._context.layout, exported),
             certificate=_below(self._context.layout, self._results.certificate_folder()),
+            variants=None if variants is None else _below(self._context.layout, variants),
         )
 
 

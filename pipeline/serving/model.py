@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from components.pusher.variants import find_variant
 from trainer_module.errors import DataError
 from trainer_module.interface import ModelInterface, read_interface
+from trainer_module.variants.running import RunnableVariant, open_variant
 
 LONGEST_REASON = 300
 """Characters of an error of TensorFlow's that are shown."""
@@ -25,6 +27,8 @@ Arrays = dict[str, np.ndarray]
 
 RAW, EXAMPLES = "serving_raw", "serving_default"
 """The signatures that serve: of a tensor per column, and of serialised tf.Examples."""
+TRANSFORMS = {RAW: "serving_raw_transform", EXAMPLES: "serving_transform"}
+"""The signatures that take the same, and give what a variant takes."""
 EXAMPLES_INPUT = "examples"
 """The one input of the latter."""
 
@@ -40,6 +44,8 @@ class Model:
     interface: ModelInterface
     _loaded: Any
     """Holds the variables that the signatures use."""
+    variant: RunnableVariant | None = None
+    """Answers in place of the network, for what the transform graph makes of the columns."""
 
     @property
     def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
@@ -62,15 +68,17 @@ class Model:
     def _ask(self, signature: str, tensors: Mapping[str, Any]) -> Arrays:
         import tensorflow as tf
 
+        asked = signature if self.variant is None else TRANSFORMS[signature]
         try:
-            answers = self._loaded.signatures[signature](**tensors)
+            answers = self._loaded.signatures[asked](**tensors)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:
             # Of TensorFlow's message, which quotes the bytes that it was given.
             said = error.object.decode(errors="backslashreplace")
             raise DataError(f"the model cannot take the rows: {_reason(said)}") from error
-        return {name: tensor.numpy() for name, tensor in answers.items()}
+        found = {name: tensor.numpy() for name, tensor in answers.items()}
+        return found if self.variant is None else self.variant.answer(self.variant.predict(found))
 
 
 def _reason(message: str) -> str:
@@ -80,17 +88,25 @@ def _reason(message: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in said[:LONGEST_REASON])
 
 
-def load_model(folder: Path) -> Model:
-    """Loads a version.
+def load_model(folder: Path, variant: str | None = None) -> Model:
+    """Loads a version, and a variant of it that answers in its place.
+
+    Args:
+      folder: of the version.
+      variant: its name; None for the SavedModel itself.
 
     Raises:
-      DataError: it is damaged, or no version of ours.
+      ConfigError: the version has no such variant.
+      DataError: one is damaged, no version of ours, or lacks the variant's runtime.
     """
     interface = read_interface(folder)
+    runnable = None
+    if variant is not None:
+        runnable = open_variant(find_variant(folder, variant), os.cpu_count() or 1)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        return Model(folder, interface, _load(folder))
+        return Model(folder, interface, _load(folder), runnable)
     except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
         said = " ".join(str(error).split())[:LONGEST_REASON]
         raise DataError(

@@ -17,7 +17,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, read_catalog
 from pipeline.versions.hold import pushing, read_hold
-from pipeline.versions.waiting import Waiting, mark_blessing, read_waiting, serves_model
+from pipeline.versions.waiting import Waiting, mark_blessing, read_waiting, serves_all
 from trainer_module.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ def approve(
             waiting.model, waiting.model_id, waiting.model_created, waiting.run, now()
         )
         # Killed after its push, an earlier approval has left the version and no word of it.
-        if not (catalog and serves_model(catalog[0], waiting)):
+        if not (catalog and serves_all(catalog[0], waiting, waiting.variants(layout))):
             _check(layout, waiting, catalog, request)
             try:
                 folder = waiting.certificate(layout)
@@ -71,7 +71,8 @@ def approve(
                     waiting.exported(layout),
                     Path(layout.serving),
                     provenance,
-                    [folder / CERTIFICATE_FOLDER] if folder else (),
+                    waiting.variants(layout),
+                    folder / CERTIFICATE_FOLDER if folder else None,
                 )
             except OSError as error:
                 raise ConfigError(

@@ -169,9 +169,9 @@ def _delete_runs(
     metadata = None
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
-        waiting = kept_waiting(config, event_log)
-        needed |= {model.model for model in waiting}
-        needed |= {str(model.certificate(layout)) for model in waiting}
+        for waiting in kept_waiting(config, event_log):
+            beside = (waiting.variants(layout), waiting.certificate(layout))
+            needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
         needed |= _last_passed(config, event_log)
         metadata = retire_artifacts(layout, connection, expired.kept_runs, needed)
         deletion.artifacts |= {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
+from components.pusher.variants import has_variants
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY
 from pipeline.config.schedule import ALL
 from pipeline.config.settings import Approve, PipelineConfig
@@ -34,6 +35,8 @@ class Candidate:
     """The folder to push, from that of the pipeline."""
     certificate: str = ""
     """The folder of its InfraBlessing, likewise; empty if there is none."""
+    variants: str | None = None
+    """The folder of the artifact of its variants, from that of the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Waiting:
         """The folder of its InfraBlessing, if there is one."""
         found = self.details.get("certificate")
         return layout.root / found if found else None
+
+    def variants(self, layout: Layout) -> Path | None:
+        """The folder of the artifact of its variants, if it has some."""
+        found = self.details.get("variants")
+        return None if found is None else layout.root / found
 
     def is_there(self, layout: Layout) -> bool:
         """Whether retention has left its files; a remote store is not looked at."""
@@ -125,7 +133,8 @@ def find_obstacle(
       ConfigError: there is a hold that cannot be read.
     """
     catalog = read_catalog(layout, event_log)
-    if catalog and serves_model(catalog[0], candidate):
+    variants = None if candidate.variants is None else layout.root / candidate.variants
+    if catalog and serves_all(catalog[0], candidate, variants):
         return None  # Pusher finds it there.
     hold = read_hold(layout)
     if hold is None and config.push.approve is not Approve.MANUAL:
@@ -151,6 +160,19 @@ def serves_model(version: Version, model: Candidate | Waiting) -> bool:
     """Whether a version is of a model; of one in a remote folder only the uri is known."""
     created = version.provenance.model_created
     return version.model == model.model and created in (None, model.model_created)
+
+
+def serves_all(version: Version, model: Candidate | Waiting, variants: Path | None) -> bool:
+    """Whether a version is of a model, and has its variants; a remote folder is not looked at.
+
+    Args:
+      version: that serves.
+      model: to be pushed.
+      variants: the folder of the artifact of its variants, if there is one.
+    """
+    if not serves_model(version, model):
+        return False
+    return is_remote(version.path) or has_variants(Path(version.path), variants)
 
 
 def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:

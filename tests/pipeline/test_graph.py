@@ -356,3 +356,41 @@ def test_without_a_search_nothing_is_told_of_one(layout: Layout) -> None:
     assert "hyperparameters" not in node(pipeline, "Trainer").inputs
     told = json.loads(node(pipeline, "Trainer").exec_properties["custom_config"])
     assert told[SETTINGS_KEY]["model"]["hidden_units"] == [64]
+
+
+def test_variants_are_made_between_evaluator_and_pusher(layout: Layout) -> None:
+    thresholds = {"auc": {"min": 0.5}}
+    config = config_of(
+        layout,
+        optimize={"variants": ["int8"], "accept": {"max_metric_drop": 0.01}},
+        evaluate={"metrics": ["log_loss", "auc"], "thresholds": thresholds},
+    )
+    pipeline = create_pipeline(context_of(config, layout))
+    wired = ["Evaluator", "Optimizer", "Pusher"]
+    assert chain(pipeline, wired) == wired
+    assert source(pipeline, "Optimizer", "model") == "Trainer"
+    assert source(pipeline, "Optimizer", "examples") == "ExampleGen"
+    assert source(pipeline, "Optimizer", "transformed_examples") == "Transform"
+    # Of its blessing a mark is changed where the model waits, which would make all variants anew.
+    assert source(pipeline, "Optimizer", "evaluation") == "Evaluator"
+    assert "model_blessing" not in node(pipeline, "Optimizer").inputs
+    assert source(pipeline, "Pusher", "variants") == "Optimizer"
+    told = json.loads(node(pipeline, "Optimizer").exec_properties["custom_config"])
+    assert told["metric"] == {"name": "auc", "higher_is_better": True}
+    assert told["optimize"]["accept"]["max_metric_drop"] == 0.01
+    compiler.Compiler().compile(pipeline)
+
+
+def test_what_variants_have_to_reach_is_nothing_to_the_trainer(layout: Layout) -> None:
+    trainers = [
+        node(create_pipeline(context_of(config_of(layout, optimize=optimize), layout)), "Trainer")
+        for optimize in (None, {"variants": ["int8"], "accept": {"max_size_ratio": 0.3}})
+    ]
+    assert trainers[0].exec_properties == trainers[1].exec_properties
+
+
+def test_without_variants_there_is_no_optimizer(layout: Layout) -> None:
+    config = config_of(layout, model={"kind": "mlp"}, optimize={"prune": {"sparsity": 0.5}})
+    pipeline = create_pipeline(context_of(config, layout))
+    assert "Optimizer" not in ids(pipeline)
+    assert "variants" not in node(pipeline, "Pusher").inputs

@@ -18,8 +18,6 @@ VARIANT_FILE = "variant.json"
 
 Format = Literal["litert", "onnx"]
 
-_CHUNK = 1 << 20
-
 
 @dataclass(frozen=True)
 class VariantTensor:
@@ -54,13 +52,18 @@ class Variant:
     """Its kind, as in the config."""
     classes: tuple[str, ...]
     """Their names by index; none of a number."""
+    bounds: tuple[float, float] | None
+    """What `predictions` never leave where they are probabilities: logarithms are taken of them,
+    and low precisions round to 0 and 1."""
     runtime: str
     """The package that runs it."""
     runtime_version: str
     """The one that it was checked by."""
     how_to_load: str
     """A line of Python."""
-    provider: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of further files that it needs, by name."""
+    provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """ONNX Runtime's settings by provider, where it is to run on others than the CPU."""
     trtexec: str = ""
     """The command that builds an engine of TensorRT, where the variant is meant for it."""
@@ -76,12 +79,18 @@ class Variant:
         return json.dumps(asdict(self), indent=2)
 
 
+def hash_file(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def describe_file(path: Path) -> dict[str, Any]:
     """The fields of a manifest that a file alone tells."""
     content = path.read_bytes()
     return {
         "file": path.name,
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": hash_file(path),
         "bytes": len(content),
         "gzipped_bytes": len(gzip.compress(content, 6)),
     }
@@ -109,7 +118,8 @@ def read_variant(folder: Path) -> Variant:
         raise DataError(
             f"{path} is damaged ({type(error).__name__}: {error}); push the version again."
         ) from None
-    _check_file(folder / variant.file, variant.sha256)
+    for name, right in {variant.file: variant.sha256, **variant.beside}.items():
+        _check_file(folder / name, right)
     return variant
 
 
@@ -120,22 +130,22 @@ def _parse(content: dict[str, Any]) -> Variant:
         )
     for key in ("classes", "notes"):
         content[key] = tuple(content[key])
+    if content["bounds"] is not None:
+        content["bounds"] = tuple(content["bounds"])
     variant = Variant(**content)
-    if Path(variant.file).name != variant.file:
-        raise ValueError(f"its file {variant.file!r} is not beside it")
+    for name in (variant.file, *variant.beside):
+        if Path(name).name != name:
+            raise ValueError(f"its file {name!r} is not beside it")
     return variant
 
 
 def _check_file(path: Path, right: str) -> None:
-    found = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                found.update(chunk)
+        found = hash_file(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); push it again.") from None
-    if found.hexdigest() != right:
+    if found != right:
         raise DataError(
-            f"{path} is damaged: its sha256 is {found.hexdigest()}, but {VARIANT_FILE} says "
-            f"{right}; push the version again."
+            f"{path} is damaged: its sha256 is {found}, but {VARIANT_FILE} says {right}; push the "
+            "version again."
         )

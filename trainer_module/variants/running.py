@@ -57,7 +57,10 @@ class RunnableVariant:
 
     def _run(self, inputs: Arrays) -> Arrays:
         found = self.session.run(inputs)
-        return {tensor.name: found[tensor.tensor] for tensor in self.variant.outputs}
+        outputs = {tensor.name: found[tensor.tensor] for tensor in self.variant.outputs}
+        if self.variant.bounds is not None:
+            outputs["predictions"] = outputs["predictions"].clip(*self.variant.bounds)
+        return outputs
 
     def answer(self, outputs: Mapping[str, np.ndarray]) -> Arrays:
         """What the signature `serving_raw` gives, from what `predict` does.

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from components.optimizer.converting.conversion import convert
 from components.trainer.cluster.child import Channel
+from trainer_module.variants.measuring import load_sample
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
@@ -20,6 +19,5 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     if (memory := payload["memory"]) is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    with np.load(payload["sample"], allow_pickle=False) as stored:
-        sample = {name: stored[f"arr_{i}"] for i, name in enumerate(payload["features"])}
+    sample = load_sample(Path(payload["sample"]))
     convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))

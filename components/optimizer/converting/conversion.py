@@ -9,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import tf_keras
 
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
 from components.optimizer.converting.kinds import KINDS, Made
 from trainer_module.errors import TrainingError
-from trainer_module.variants.manifest import Variant, describe_file, write_variant
+from trainer_module.variants.manifest import Variant, describe_file, hash_file, write_variant
 from trainer_module.variants.running import RUNTIMES, open_variant
 
 FARTHEST = 1e-3
@@ -52,9 +53,11 @@ def convert(
         outputs=model.outputs,
         task=model.interface.task,
         classes=model.interface.classes,
+        bounds=_bounds(model),
         runtime=package,
         runtime_version=version(package),
         how_to_load="trainer_module.variants.running.open_variant(pathlib.Path(FOLDER))",
+        beside={name: hash_file(folder / name) for name in made.beside},
         provider=made.provider,
         trtexec=made.trtexec,
         notes=made.notes,
@@ -64,6 +67,12 @@ def convert(
     variant = replace(variant, measured={"largest_difference": difference})
     write_variant(variant, folder)
     return variant
+
+
+def _bounds(model: NumericModel) -> tuple[float, float] | None:
+    """Those that a task with classes keeps what is measured in."""
+    margin = float(np.float32(tf_keras.backend.epsilon()))
+    return (margin, float(np.float32(1 - margin))) if model.interface.classes else None
 
 
 def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) -> float:

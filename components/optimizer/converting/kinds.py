@@ -17,12 +17,19 @@ class Made:
     format: Format
     precision: str
     path: Path
-    provider: Mapping[str, Any] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
+    """Names of further files that it needs."""
+    provider: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trtexec: str = ""
     notes: tuple[str, ...] = ()
 
 
 KINDS: Mapping[str, tuple[str, str]] = {
-    "float": ("litert", "float"),
+    **{p: ("litert", p) for p in ("float", "float16", "dynamic", "int8", "int16x8")},
+    "onnx": ("onnx", "float"),
+    "onnx_float16": ("onnx", "float16"),
+    "onnx_int8": ("onnx", "int8"),
+    "tensorrt_float16": ("tensorrt", "float16"),
+    "tensorrt_int8": ("tensorrt", "int8"),
 }
 """By the name in the config, the module of this folder that converts, and the precision."""

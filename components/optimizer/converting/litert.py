@@ -1,37 +1,122 @@
-"""Conversion to LiteRT."""
+"""Conversion to LiteRT, for batches of any size; inputs and outputs keep their dtypes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+from tensorflow.lite.python.convert import mlir_quantize
 
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import Made
-from trainer_module.errors import TrainingError
+from components.optimizer.converting.precision import Operation, float_operations
+from trainer_module.errors import TrainingError, enumerate_names
 
 FILE = "model.tflite"
-WAYS_OUT = "leave the LiteRT variants out, or use a model of other layers"
+
+_KINDS = {
+    number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
+}
 
 
 def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> Made:
-    """Writes the model as LiteRT's file, for batches of any size.
+    """Writes the model as LiteRT's file.
+
+    Args:
+      model: what is converted.
+      precision: float; float16 or dynamic, in which weights are float16 or int8; int8 or int16x8,
+          in which what layers give is int8 or int16, too.
+      sample: transformed examples, by which the ranges of int8 and int16 are chosen.
+      folder: for the file.
 
     Raises:
-      TrainingError: LiteRT lacks an operation of the model's; names it.
+      TrainingError: LiteRT lacks an operation of the model's: names it.
     """
-    del sample
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([model.function], model.trackable)
     try:
-        content = converter.convert()
+        converter = _converter(model, precision, sample)
+        content = converter.convert() if precision != "int8" else _in_int8(converter, model)
     except Exception as error:  # MLIR's errors have no class of their own.
-        raise _refusal(error) from error
+        raise _refusal(error, precision) from error
     (folder / FILE).write_bytes(content)
     return Made("litert", precision, folder / FILE)
 
 
-def _refusal(error: Exception) -> TrainingError:
-    lacking = sorted(set(re.findall(r"(?:Flex|Custom) ops: ([\\w, ]+)", str(error))))
-    named = ", ".join(lacking) or " ".join(str(error).split())[:300]
-    return TrainingError(f"LiteRT has no operation for {named}: {WAYS_OUT}.")
+def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.TFLiteConverter:
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([model.function], model.trackable)
+    if precision == "float":
+        return converter
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if precision == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    elif precision in ("int8", "int16x8"):
+        requests = [(f.request, sample[f.name]) for f in model.interface.features]
+
+        def examples() -> Iterator[Arrays]:
+            for row in range(len(requests[0][1])):
+                yield {name: values[row : row + 1] for name, values in requests}
+
+        converter.representative_dataset = examples
+        operations = tf.lite.OpsSet
+        integers = operations.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
+        if precision == "int16x8":
+            # What has no such form, as looking for a row in a table, stays in float32.
+            converter.target_spec.supported_ops = [integers, operations.TFLITE_BUILTINS]
+    return converter
+
+
+def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
+    """The model in whole numbers, but for what they would harm: see `float_operations`.
+
+    The converter's public interface leaves operations out in its debugger alone, which converts
+    and quantises everything once more.
+    """
+    converter._experimental_calibrate_only = True
+    calibrated = converter.convert()
+    operations, outputs = _read_graph(calibrated)
+    nodes = float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
+    return bytes(mlir_quantize(calibrated, denylisted_nodes=nodes))
+
+
+def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:
+    """The operations of a file, called by what they give, and the names of the outputs."""
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph = model.subgraphs[0]
+    names = [tensor.name.decode() for tensor in graph.tensors]
+
+    def kind(code: Any) -> str:
+        return _KINDS[max(code.builtinCode, code.deprecatedBuiltinCode)]
+
+    operations = [
+        Operation(
+            names[found.outputs[0]],
+            kind(model.operatorCodes[found.opcodeIndex]),
+            tuple(names[place] for place in found.inputs if place >= 0),
+            tuple(names[place] for place in found.outputs),
+        )
+        for found in graph.operators
+    ]
+    return operations, [names[place] for place in graph.outputs]
+
+
+def _refusal(error: Exception, precision: str) -> TrainingError:
+    """What LiteRT says, with the operations that it lacks named."""
+    said = str(error)
+    lacking = set(re.findall(r"'tf\.(\w+)' op is neither|(?:Flex|Custom) ops: ([\w, ]+)", said))
+    names = sorted({name for pair in lacking for name in pair if name})
+    ways = (
+        f"replace the layer that needs it, or leave {precision} out of optimize.variants; ONNX's "
+        "may hold the model"
+    )
+    if names:
+        return TrainingError(f"LiteRT has no operation {enumerate_names(names, 'and')}: {ways}.")
+    if found := re.search(r"Empty min/max for tensor serving_default_(\w+):0", said):
+        return TrainingError(
+            f"LiteRT quantises to {precision} no model with whole numbers among its features, "
+            f"such as {found[1]!r}: use int8 instead."
+        )
+    reason = " ".join(said.split())[:300] or "its converter gives no reason"
+    return TrainingError(f"LiteRT cannot hold the model ({reason}): {ways}.")

@@ -15,11 +15,13 @@ import numpy as np
 from components.stopping import deferred
 from components.trainer.cluster.failures import Failure, TaskFailedError
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
+from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.local.task import LocalTask
 from trainer_module.errors import TrainingError
 from trainer_module.settings.durations import show_seconds
 from trainer_module.variants.manifest import Variant, read_variant
+from trainer_module.variants.measuring import save_sample
 
 MODULE = "components.optimizer.converting.child"
 _POLL_SECONDS = 0.05
@@ -60,12 +62,11 @@ def convert_in_child(
     try:
         with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
             stored = Path(room, "sample.npz")
-            np.savez(stored, *sample.values())
+            save_sample(sample, stored)
             payload = {
                 "name": name,
                 "saved_model": str(saved_model),
                 "sample": str(stored),
-                "features": list(sample),
                 "folder": str(scratch),
                 "memory": limits.memory,
             }
@@ -87,7 +88,7 @@ def _task(name: str) -> ClusterTask:
 
 
 def _run(spec: TaskSpec, limits: Limits) -> None:
-    launcher = LocalLauncher()
+    launcher = LocalLauncher(current_server())
     try:
         task = launcher.start(spec)
         failure = _watch(task, spec.task.name, limits)

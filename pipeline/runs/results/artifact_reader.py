@@ -20,6 +20,8 @@ from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
+from components.optimizer.report import Report
+from components.optimizer.report_files import read_report
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.schema_reader import read_schema_artifact
 from components.tuner.results import read_leaderboard
@@ -187,6 +189,16 @@ class ArtifactReader:
         """Whether the certificate is against the model."""
         blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
         return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
+
+    def variants_uri(self) -> str | None:
+        """Where variants of the model are; None if Optimizer made none."""
+        artifacts = self.outputs(ComponentId.OPTIMIZER, "variants")
+        return str(artifacts[0].uri) if artifacts else None
+
+    def variants(self) -> Report | None:
+        """What Optimizer found; None if it did not come to that."""
+        uri = self.variants_uri()
+        return None if uri is None else read_report(uri)
 
     def pushed_version(self) -> PushedVersion | None:
         """The version that Pusher made; None if it pushed nothing."""

@@ -106,6 +106,7 @@ class SummaryBuilder:
             ComponentId.TRAINER: self._read_training,
             ComponentId.EVALUATOR: self._read_evaluation,
             ComponentId.INFRA_VALIDATOR: self._read_certificate,
+            ComponentId.OPTIMIZER: self._read_variants,
             ComponentId.PUSHER: self._read_push,
         }
         return readers[component]() if component in readers else ""
@@ -190,11 +191,25 @@ class SummaryBuilder:
             return "the answers differ"
         return self._summary.certificate.gist
 
+    def _read_variants(self) -> str:
+        report = self._reader.variants()
+        if report is None:
+            return ""
+        self._summary.variants = report.model_dump(mode="json", exclude={"made_from"})
+        if report.skipped:
+            return f"made none: {report.skipped}"
+        of = "1 variant" if len(report.variants) == 1 else f"{len(report.variants)} variants"
+        return f"{of}; accepted: {', '.join(report.accepted) or 'none'}"
+
     def _read_push(self) -> str:
         models = self._reader.outputs(ComponentId.TRAINER, "model")
         if any(model.get_int_custom_property(WITHDRAWN_PROPERTY) for model in models):
             self._summary.reason = "the model was withdrawn"
             return self._summary.reason
+        report = self._reader.variants()
+        if report is not None and report.unmet:
+            self._summary.reason = "; ".join(report.unmet)
+            return "a required variant is refused"
         pushed = self._reader.pushed_version()
         if pushed is None:
             return ""

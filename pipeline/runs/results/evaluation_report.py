@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow_model_analysis as tfma
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
+from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import PipelineConfig, Threshold
 from pipeline.evaluation import (
-    BASELINE,
-    CANDIDATE,
     constant_metric,
     effective_thresholds,
     metric_names,
@@ -86,29 +84,6 @@ def _in_service(
 def _is_compared(name: str, config: PipelineConfig) -> bool:
     """Whether a threshold of a metric holds against the model in service too."""
     return find_metric(config.target, name, has_maximum=False).is_compared
-
-
-def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Slice -> model -> metric -> value; the whole split is the slice with an empty name."""
-    values: dict[str, dict[str, dict[str, float]]] = {}
-    for of_slice in tfma.load_metrics(uri):
-        name = ", ".join(
-            f"{key.column}={slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
-        )
-        for item in of_slice.metric_keys_and_values:
-            if not item.key.is_diff:
-                model = item.key.model_name or CANDIDATE
-                metrics = values.setdefault(name, {}).setdefault(model, {})
-                metrics[item.key.name] = item.value.double_value.value
-    return values
-
-
-def slice_value(key: Any) -> str:
-    """A value that a slice is named by, as the data had it: whole numbers of a CSV are floats."""
-    value = getattr(key, key.WhichOneof("kind"))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _failed_metrics(uri: str) -> set[str]:

@@ -46,7 +46,9 @@ class PredictionJob:
         """Equal for a command that goes on with what this one leaves."""
         graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
         given = self.given
-        return [str(self.model.folder.resolve()), graph, given.format, given.files, given.kept]
+        variant = self.model.variant
+        network = graph if variant is None else [graph, variant.variant.sha256]
+        return [str(self.model.folder.resolve()), network, given.format, given.files, given.kept]
 
 
 @dataclass(frozen=True)

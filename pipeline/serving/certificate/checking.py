@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from components.infra_validator.rows import CERTIFICATE_FOLDER
@@ -16,15 +17,21 @@ CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
 """In a version."""
 
 
-def load_certified(version: Path) -> Model:
+def load_certified(version: Path, variant: str | None = None) -> Model:
     """Loads a version that still is what was certified; one without a certificate is taken as is.
 
+    Args:
+      version: its folder.
+      variant: what answers in its place. Its file has to be what was accepted, and it need not
+        answer as the model does.
+
     Raises:
+      ConfigError: the version has no such variant.
       DataError: it has changed, cannot be loaded, or answers otherwise.
     """
     check_files(version)
-    model = load_model(version)
-    check_answers(model)
+    model = load_model(version, variant)
+    check_answers(replace(model, variant=None))
     return model
 
 

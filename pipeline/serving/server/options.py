@@ -33,6 +33,8 @@ class ServeOptions:
     private_key: Path | None = None
     waits: bool = False
     """Whether the first version may yet have to be pushed."""
+    variant: str | None = None
+    """Of each version, that answers in its place."""
     max_bytes: int = 64 << 20
     """Of a request."""
     body_seconds: float = 20.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
 from pipeline.serving.server.repository import Repository
@@ -58,7 +60,9 @@ def serve(options: ServeOptions) -> None:
     """
     _log_as_json()
     bound = _bind(options.host, options.port)
-    repository = Repository(options.folder)
+    repository = Repository(
+        options.folder, functools.partial(load_certified, variant=options.variant)
+    )
     repository.look()
     if repository.number is None and (repository.states or not options.waits):
         said = "; ".join(state.message for state in repository.states)

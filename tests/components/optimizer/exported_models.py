@@ -9,17 +9,30 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.interface import INTERFACE_FILE, ModelInterface
+from trainer_module.interface import INTERFACE_FILE, ModelInterface, read_interface
 from trainer_module.models import load_builder
 from trainer_module.numeric_signature import (
     FROM_TRANSFORMED_SIGNATURE,
     describe_features,
     numeric_signature,
 )
-from trainer_module.problem import Problem
-from trainer_module.settings import ModelSettings
+from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.settings import ModelSettings, TrainerSettings
 
 ROWS = 40
+
+
+def make_problem(
+    task: Any, features: tuple[TransformedFeature, ...], classes: tuple[str, ...] = ()
+) -> Problem:
+    """A problem whose numbers are spread as a sample's are."""
+    quartiles = {
+        feature.name: np.tile(np.float32([[-3], [-1], [0], [1], [3]]), (1, feature.shape[0]))
+        for feature in features
+        if feature.kind == "numeric"
+    }
+    task = TrainerSettings.model_validate({"label": "y", "task": task}).target
+    return Problem(task, "y", classes, features, quartiles=quartiles)
 
 
 def build(kind: str, problem: Problem, **model: Any) -> tf_keras.Model:
@@ -63,7 +76,8 @@ def make_sample(problem: Problem, rows: int = ROWS) -> dict[str, np.ndarray]:
 
 def ask(folder: Path, features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What TensorFlow gives for features by their names."""
+    asked = read_interface(folder).features
     loaded = tf.saved_model.load(str(folder))
-    problem_names = {name: tf.constant(values) for name, values in features.items()}
-    found = loaded.signatures[FROM_TRANSFORMED_SIGNATURE](**problem_names)
+    tensors = {feature.request: tf.constant(features[feature.name]) for feature in asked}
+    found = loaded.signatures[FROM_TRANSFORMED_SIGNATURE](**tensors)
     return {name: value.numpy() for name, value in found.items()}

@@ -1,31 +1,138 @@
-"""Models converted for other runtimes, in processes of their own, against TensorFlow's answers."""
+"""Models converted for other runtimes, against TensorFlow's answers."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
-from exported_models import ask, build, export, make_sample
+from exported_models import ask, build, export, make_problem, make_sample
 
+from components.optimizer.converting.conversion import convert
+from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
+from trainer_module.errors import DataError
 from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.settings.optimize import VariantName
+from trainer_module.variants.manifest import VARIANT_FILE, read_variant
+from trainer_module.variants.measuring import measure_in_process, save_sample
 from trainer_module.variants.running import open_variant
 
-TRIPS = Problem(
-    "binary",
-    "tipped",
-    ("no", "yes"),
-    (
-        TransformedFeature("amount", "numeric", (2,)),
-        TransformedFeature("area", "categorical", (1,), vocabulary_size=6),
-    ),
+NUMBERS = (
+    TransformedFeature("amount", "numeric", (1,)),
+    TransformedFeature("spot of it", "numeric", (2,)),
 )
+CODES = (
+    TransformedFeature("area", "categorical", (1,), vocabulary_size=6),
+    TransformedFeature("tags", "categorical", (2,), vocabulary_size=6, many=True),
+)
+TOKENS = (TransformedFeature("review", "text", (5,), vocabulary_size=6),)
+TERMS = (TransformedFeature("review", "text", (5, 2), vocabulary_size=6),)
+PICTURE = (TransformedFeature("photo", "image", (12, 12, 3)),)
+ORDINAL = {"kind": "ordinal", "order": ["a", "b", "c"]}
+QUANTILES = {"kind": "regression", "quantiles": [0.1, 0.9]}
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str
+    task: Any
+    features: tuple[TransformedFeature, ...]
+    classes: str = ""
+    model: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.kind
+
+    @property
+    def problem(self) -> Problem:
+        return make_problem(self.task, self.features, tuple(self.classes))
+
+
+CASES = [
+    Case("mlp", "binary", NUMBERS + CODES, "ab"),
+    Case("wide_deep", QUANTILES, NUMBERS + CODES),
+    Case("tabular", "multiclass", NUMBERS + CODES, "abc", {"members": 3}),
+    Case("cnn", ORDINAL, PICTURE + NUMBERS, "abc", {"filters": [4]}),
+    Case("text_cnn", "count", TOKENS, "", {"filters": [3], "widths": [2, 3], "embedding_size": 4}),
+    Case("bag", "regression", TERMS + NUMBERS),
+    Case(
+        "bert",
+        "binary",
+        TOKENS + NUMBERS,
+        "ab",
+        {"size": {"layers": 1, "hidden": 8, "heads": 2, "max_tokens": 16}},
+    ),
+]
+TRIPS = CASES[0].problem
 
 
 @pytest.fixture(scope="module")
 def trips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(build("mlp", TRIPS), TRIPS, tmp_path_factory.mktemp("trips") / "model")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_kind_of_model_gives_the_same_by_every_runtime(case: Case, tmp_path: Path) -> None:
+    """Whole numbers come close, of any number of rows."""
+    problem = case.problem
+    model = export(build(case.kind, problem, **case.model), problem, tmp_path / "model")
+    sample = make_sample(problem)
+    right = ask(model, sample)
+    for name, allowed in {"float": 1e-5, "onnx": 1e-5, "int8": 0.02, "onnx_int8": 0.02}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        convert(name, model, sample, folder)
+        opened = open_variant(folder)
+        for rows in (1, 40, 7):
+            given = opened.predict({name: values[:rows] for name, values in sample.items()})
+            assert given.keys() == right.keys()
+            for output, expected in right.items():
+                scale = max(1.0, np.abs(expected).max())
+                assert given[output].dtype == np.float32
+                np.testing.assert_allclose(given[output], expected[:rows], atol=allowed * scale)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("float16", 0.001),
+        ("dynamic", 0.02),
+        ("int16x8", 0.02),
+        ("onnx_float16", 0.002),
+        ("tensorrt_float16", 1e-5),
+        ("tensorrt_int8", 1e-5),
+    ],
+)
+def test_every_precision_comes_close(name: str, allowed: float, tmp_path: Path) -> None:
+    problem = make_problem("multiclass", PICTURE, tuple("abc"))
+    model = export(build("cnn", problem, filters=[4]), problem, tmp_path / "model")
+    sample, folder = make_sample(problem), tmp_path / name
+    folder.mkdir()
+    variant = convert(name, model, sample, folder)
+    given = open_variant(folder).predict(sample)
+    for output, expected in ask(model, sample).items():
+        np.testing.assert_allclose(given[output], expected, atol=allowed)
+    assert given["predictions"].min() > 0
+    if not name.startswith("tensorrt"):
+        return
+    assert variant.notes == ("unmeasured on a GPU",)
+    assert "--minShapes=photo:1x12x12x3 --optShapes=photo:32x12x12x3" in variant.trtexec
+    settings = variant.provider["TensorrtExecutionProvider"]
+    assert settings["trt_profile_max_shapes"] == "photo:1024x12x12x3"
+    assert ("trt_int8_enable" in settings) == (name == "tensorrt_int8")
+    assert all((folder / file).stat().st_size for file in variant.beside)
+
+
+def test_every_variant_of_a_config_can_be_made() -> None:
+    assert set(KINDS) == set(VariantName)
 
 
 def test_litert_gives_what_tensorflow_does_for_any_number_of_rows(
@@ -42,7 +149,79 @@ def test_litert_gives_what_tensorflow_does_for_any_number_of_rows(
         for name, expected in right.items():
             np.testing.assert_allclose(given[name], expected, atol=1e-6)
     answer = opened.answer(opened.predict(sample))
-    assert answer["class"].tolist() == [
-        [b"no", b"yes"][int(score > 0.5)] for score in answer["scores"][:, 1]
-    ]
-    assert answer["classes"].tolist() == [[b"no", b"yes"]] * 40
+    names = [[b"a", b"b"][int(score > 0.5)] for score in answer["scores"][:, 1]]
+    assert answer["class"].tolist() == names
+    assert answer["classes"].tolist() == [[b"a", b"b"]] * 40
+
+
+@pytest.fixture(scope="module", params=["float", "onnx"])
+def variant(request: pytest.FixtureRequest, trips: Path, tmp_path_factory: Any) -> Path:
+    """A variant of each runtime."""
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    convert(request.param, trips, make_sample(TRIPS), folder)
+    return folder
+
+
+def test_it_is_measured_by_its_runtime_alone(variant: Path, tmp_path: Path) -> None:
+    save_sample(make_sample(TRIPS), tmp_path / "sample.npz")
+    figures = measure_in_process(variant, tmp_path / "sample.npz")
+    assert 0 < figures["p50_ms_batch_1"] <= figures["p99_ms_batch_1"]
+    assert figures["rows_per_second_batch_32"] > figures["rows_per_second_batch_1"]
+    assert figures["peak_memory_bytes"] > 1e6
+    assert figures["tensorflow_was_imported"] is False
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.pop("area"), r"feature 'area' is missing; there are amount"),
+        (lambda f: f.update(area=f["area"] + 0.5), r"'area' is float64, but has to be int64"),
+        (lambda f: f.update(amount=f["spot of it"]), r"'amount' is \[40, 2\], but .*\[batch, 1\]"),
+        (lambda f: f.update(tags=f["tags"][:3]), r"different numbers of rows: .*'tags': 3"),
+    ],
+)
+def test_features_that_do_not_fit(variant: Path, change: Callable[..., Any], message: str) -> None:
+    sample = make_sample(TRIPS)
+    change(sample)
+    with pytest.raises(DataError, match=message):
+        open_variant(variant).predict(sample)
+
+
+def test_a_file_that_is_not_the_manifest_s_is_refused(variant: Path, tmp_path: Path) -> None:
+    content = json.loads((variant / VARIANT_FILE).read_text())
+    data = bytearray((variant / content["file"]).read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / content["file"]).write_bytes(data)
+    (tmp_path / VARIANT_FILE).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"model\.\w+ is damaged: its sha256 is \w+, but"):
+        open_variant(tmp_path)
+    (tmp_path / content["file"]).unlink()
+    with pytest.raises(DataError, match=r"model\.\w+ cannot be read \(No such file"):
+        open_variant(tmp_path)
+    (tmp_path / VARIANT_FILE).write_text(json.dumps({**content, "file": "../other"}))
+    with pytest.raises(DataError, match=r"variant\.json is damaged .*'\.\./other' is not beside"):
+        read_variant(tmp_path)
+
+
+def test_runtime_that_is_not_installed(variant: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "sys.modules.update({'ai_edge_litert': None, 'onnxruntime': None})\n"
+        "from trainer_module.errors import DataError\n"
+        "from trainer_module.variants.running import open_variant\n"
+        "try: open_variant(pathlib.Path(sys.argv[1]))\n"
+        "except DataError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(variant)]
+    root = Path(__file__).parents[3]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
+    assert "needs the package" in said
+    assert "pip install 'scopeline[optimize]'" in said
+
+
+def test_provider_that_is_not_there(tmp_path: Path, variant: Path) -> None:
+    if read_variant(variant).format != "onnx":
+        return
+    assert "TensorrtExecutionProvider" not in onnxruntime.get_available_providers()
+    with pytest.raises(DataError, match=r"no provider TensorrtExecutionProvider, only .*CPU"):
+        open_variant(variant, providers=("TensorrtExecutionProvider",))

@@ -8,11 +8,11 @@ import pytest
 from evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
+from components.evaluator.slices import slice_value
 from pipeline.runs.results.evaluation_report import (
     EvaluationReport,
     MetricResult,
     read_evaluation,
-    slice_value,
 )
 
 

@@ -71,7 +71,7 @@ def certified(
     certificate = folder / CERTIFICATE_FOLDER
     certificate.mkdir()
     certify(pushed.version, golden, reference, "", TOLERANCE, certificate)
-    return push_new_version(pushed.version, folder / "trips", beside=[certificate])
+    return push_new_version(pushed.version, folder / "trips", certificate=certificate)
 
 
 def test_golden_rows_are_of_eval_and_at_each_edge(golden: list[GoldenRow]) -> None:

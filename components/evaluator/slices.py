@@ -1,0 +1,38 @@
+"""Reads what TFMA has measured: metrics by slice and by model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+
+CANDIDATE = "candidate"
+BASELINE = "baseline"
+"""The names that TFMA gives the two models, where there are two."""
+
+
+def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Slice -> model -> metric -> value; the whole split is the slice with an empty name.
+
+    Args:
+      uri: the folder that TFMA wrote to.
+    """
+    values: dict[str, dict[str, dict[str, float]]] = {}
+    for of_slice in tfma.load_metrics(uri):
+        name = ", ".join(
+            f"{key.column}={slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
+        )
+        for item in of_slice.metric_keys_and_values:
+            if not item.key.is_diff:
+                model = item.key.model_name or CANDIDATE
+                metrics = values.setdefault(name, {}).setdefault(model, {})
+                metrics[item.key.name] = item.value.double_value.value
+    return values
+
+
+def slice_value(key: Any) -> str:
+    """A value that a slice is named by, as the data had it: whole numbers of a CSV are floats."""
+    value = getattr(key, key.WhichOneof("kind"))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,162 @@
+"""Conversion to ONNX by tf2onnx; lower precisions by ONNX Runtime's own tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tensorflow as tf
+import tf2onnx
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from tf2onnx.handler import tf_op
+
+from components.optimizer.converting.exported import Arrays, NumericModel
+from components.optimizer.converting.kinds import Made
+from components.optimizer.converting.precision import Operation, float_operations
+from trainer_module.errors import TrainingError, enumerate_names
+
+FILE = "model.onnx"
+OPSET = 18
+"""The latest that tf2onnx writes."""
+CALIBRATED_AT_ONCE = 32
+"""Rows: what each tensor of a network is for so many fits into memory."""
+
+
+def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> Made:
+    """Writes the model as an ONNX file.
+
+    Args:
+      model: what is converted.
+      precision: float; float16, in which inputs and outputs keep their dtypes; int8, in which
+          layers have int8 weights, by channel, and whole numbers between them (QDQ).
+      sample: transformed examples, by which the ranges of whole numbers are chosen.
+      folder: for the file.
+
+    Raises:
+      TrainingError: ONNX lacks an operation of the model's: names it.
+    """
+    path = folder / FILE
+    write_float(model, path)
+    if precision == "float16":
+        proto = onnx.load(path)
+        kept = kept_nodes(proto, model)
+        onnx.save(convert_float_to_float16(proto, keep_io_types=True, node_block_list=kept), path)
+    elif precision == "int8":
+        quantize(model, sample, path, QuantType.QUInt8)
+    return Made("onnx", precision, path)
+
+
+def write_float(model: NumericModel, path: Path) -> None:
+    """Writes the model in float32.
+
+    Raises:
+      TrainingError: as `convert`.
+    """
+    specs = {
+        feature.request: tf.TensorSpec([None, *feature.shape], feature.dtype, name=feature.request)
+        for feature in model.interface.features
+    }
+
+    @tf.function(input_signature=[specs], autograph=False)
+    def whole(tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        found: dict[str, tf.Tensor] = model.function(**tensors)
+        return found
+
+    try:
+        proto, _ = tf2onnx.convert.from_function(whole, input_signature=[specs], opset=OPSET)
+    except Exception as error:  # tf2onnx raises what it likes.
+        raise _refusal(" ".join(str(error).split())[:300]) from error
+    if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
+        raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
+    onnx.save(proto, path)
+
+
+def quantize(model: NumericModel, sample: Arrays, path: Path, activations: QuantType) -> None:
+    """Makes whole numbers of a file's float32, which stay as they are where that would harm."""
+    prepared = path.with_name("prepared.onnx")
+    try:
+        quant_pre_process(str(path), str(prepared), skip_symbolic_shape=True)
+        quantize_static(
+            str(prepared),
+            str(path),
+            Examples(model, sample),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=activations,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=kept_nodes(onnx.load(prepared), model),
+        )
+    finally:
+        prepared.unlink(missing_ok=True)
+
+
+class Examples(CalibrationDataReader):
+    """The sample, some rows at a time."""
+
+    def __init__(self, model: NumericModel, sample: Arrays) -> None:
+        """Takes examples by feature."""
+        named = {f.request: sample[f.name] for f in model.interface.features}
+        rows = len(next(iter(named.values())))
+
+        def parts() -> Iterator[Arrays]:
+            for begin in range(0, rows, CALIBRATED_AT_ONCE):
+                end = begin + CALIBRATED_AT_ONCE
+                yield {name: values[begin:end] for name, values in named.items()}
+
+        self._parts = parts()
+
+    def get_next(self) -> Arrays | None:
+        """The next rows; None at the end."""
+        return next(self._parts, None)
+
+
+def kept_nodes(proto: Any, model: NumericModel) -> list[str]:
+    """The names of the nodes that stay in float32: see `float_operations`."""
+    operations = [
+        Operation(node.name, node.op_type, tuple(node.input), tuple(node.output))
+        for node in proto.graph.node
+    ]
+    outputs = [output.name for output in proto.graph.output]
+    return float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
+
+
+def _is_known(node: Any) -> bool:
+    return onnx.defs.has(node.op_type, OPSET, node.domain) if not node.domain else True
+
+
+def _refusal(reason: str) -> TrainingError:
+    return TrainingError(
+        f"ONNX cannot hold the model: {reason}. Replace the layer that needs it, or leave the ONNX "
+        "and TensorRT variants out of optimize.variants; LiteRT's may hold the model."
+    )
+
+
+@tf_op("Erfc")
+class _Erfc:
+    """Keras's GELU, for which tf2onnx has no rule: 1 - erf(x)."""
+
+    @classmethod
+    def version_9(cls, context: Any, node: Any, **_: Any) -> None:
+        """Writes it as two nodes."""
+        shapes, dtypes = node.output_shapes, node.output_dtypes
+        one = context.make_const(f"{node.name}_one", np.array(1, np.float32))
+        erf = context.make_node("Erf", node.input)
+        context.remove_node(node.name)
+        context.make_node(
+            "Sub",
+            [one.output[0], erf.output[0]],
+            name=node.name,
+            outputs=node.output,
+            shapes=shapes,
+            dtypes=dtypes,
+        )

@@ -1,0 +1,77 @@
+"""Which operations of a network are worth low precision, whatever the format of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+KERNELS = frozenset(
+    {
+        *("FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
+        *("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"),
+    }
+)
+"""Operations that do nearly all the work of a network, as LiteRT and ONNX call them."""
+
+TABLES = frozenset({"GATHER", "EMBEDDING_LOOKUP", "Gather"})
+"""Operations that fetch rows of weights."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node of a graph."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def float_operations(
+    operations: Sequence[Operation], outputs: Iterable[str], with_last_kernel: bool
+) -> list[str]:
+    """The names of operations that lose by low precision, and cost next to nothing anyway.
+
+    Those before the first kernel, where numbers of all sizes meet, but for the tables; and those
+    behind the last one, which make probabilities.
+
+    Args:
+      operations: each behind those that make its inputs.
+      outputs: of the whole.
+      with_last_kernel: whether the last kernel is among them. A number beyond those of the sample
+          would else be cut off, where a probability has bounds anyway.
+    """
+    behind = _behind_kernels(operations, outputs, with_last_kernel)
+    chosen = {*_before_kernels(operations), *behind}
+    return [operation.name for operation in operations if operation.name in chosen]
+
+
+def _before_kernels(operations: Sequence[Operation]) -> list[str]:
+    """Operations that no kernel leads to."""
+    computed: set[str] = set()
+    found = []
+    for operation in operations:
+        if operation.kind in KERNELS or computed & set(operation.inputs):
+            computed |= set(operation.outputs)
+        elif operation.kind not in TABLES:
+            found.append(operation.name)
+    return found
+
+
+def _behind_kernels(
+    operations: Sequence[Operation], outputs: Iterable[str], with_last_kernel: bool
+) -> list[str]:
+    """Operations between the last kernels and the outputs."""
+    made_by = {output: operation for operation in operations for output in operation.outputs}
+    found: list[str] = []
+    waiting = list(outputs)
+    while waiting:
+        operation = made_by.get(waiting.pop())
+        if operation is None or operation.kind in TABLES or operation.name in found:
+            continue
+        if operation.kind not in KERNELS:
+            waiting += operation.inputs
+        elif not with_last_kernel:
+            continue
+        found.append(operation.name)
+    return found

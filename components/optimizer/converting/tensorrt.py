@@ -1,0 +1,121 @@
+"""Variants for TensorRT: an ONNX file, and how ONNX Runtime's provider makes an engine of it.
+
+TensorFlow's builds have no TF-TRT since 2.18. An engine is built where it runs, by the first that
+loads the variant there; on a machine without a GPU the file is checked on the CPU.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnxruntime.quantization import CalibrationMethod, create_calibrator, write_calibration_table
+
+from components.optimizer.converting.exported import Arrays, NumericModel
+from components.optimizer.converting.kinds import Made
+from components.optimizer.converting.onnx import FILE, Examples, write_float
+from trainer_module.variants.onnx import CACHE_PATH, TENSORRT
+
+BATCHES = (1, 32, 1024)
+"""The smallest, the usual and the largest batch that an engine is built for."""
+
+TABLE = "calibration.flatbuffers"
+"""The ranges of all tensors, as ONNX Runtime's provider reads them."""
+TRTEXEC_TABLE = "trtexec.cache"
+"""The same as TensorRT writes it itself."""
+UNMEASURED = "unmeasured on a GPU"
+
+
+def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> Made:
+    """Writes the file, and for int8 the table of its tensors' ranges.
+
+    Args:
+      model: what is converted.
+      precision: that the engine computes in: float16 or int8.
+      sample: transformed examples, by which ranges are measured.
+      folder: for the files.
+
+    Raises:
+      TrainingError: ONNX lacks an operation of the model's: names it.
+    """
+    path = folder / FILE
+    write_float(model, path)
+    tables = _calibrate(model, sample, path) if precision == "int8" else ()
+    return Made(
+        "onnx",
+        precision,
+        path,
+        beside=tables,
+        provider={TENSORRT: _settings(model, precision)},
+        trtexec=_command(model, precision),
+        notes=(UNMEASURED,),
+    )
+
+
+def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ...]:
+    augmented = path.with_name("augmented.onnx")
+    calibrator = create_calibrator(
+        str(path),
+        augmented_model_path=str(augmented),
+        calibrate_method=CalibrationMethod.MinMax,
+        extra_options={"symmetric": True},
+    )
+    calibrator.set_execution_providers(["CPUExecutionProvider"])
+    calibrator.collect_data(Examples(model, sample))
+    ranges = calibrator.compute_data()
+    augmented.unlink()
+    write_calibration_table(ranges.data, str(path.parent))
+    for name in ("calibration.json", "calibration.cache"):  # The same once more, in other forms.
+        path.with_name(name).unlink()
+    path.with_name(TRTEXEC_TABLE).write_text(_native_table(ranges.data))
+    return (TABLE, TRTEXEC_TABLE)
+
+
+def _native_table(ranges: Mapping[str, Any]) -> str:
+    """By tensor the step of its int8, as the bits of a float32: TensorRT's calibration cache."""
+    lines = ["TRT-100000-MinMaxCalibration"]
+    for name, found in sorted(ranges.items()):
+        largest = max(float(np.abs(bound).max()) for bound in found.range_value)
+        lines.append(f"{name}: {struct.pack('>f', largest / 127).hex()}")
+    return "\n".join(lines) + "\n"
+
+
+def _settings(model: NumericModel, precision: str) -> dict[str, Any]:
+    names = ("min", "opt", "max")
+    shapes = {
+        f"trt_profile_{name}_shapes": _shapes(model, batch)
+        for name, batch in zip(names, BATCHES, strict=True)
+    }
+    settings: dict[str, Any] = {
+        "trt_fp16_enable": True,
+        "trt_engine_cache_enable": True,
+        "trt_timing_cache_enable": True,
+        CACHE_PATH: ".",
+        **shapes,
+    }
+    if precision == "int8":
+        settings["trt_int8_enable"] = True
+        settings["trt_int8_calibration_table_name"] = TABLE
+        settings["trt_int8_use_native_calibration_table"] = False
+    return settings
+
+
+def _command(model: NumericModel, precision: str) -> str:
+    """What builds an engine without ONNX Runtime, from the variant's folder."""
+    words = ["trtexec", f"--onnx={FILE}", "--saveEngine=model.engine", "--fp16"]
+    if precision == "int8":
+        words += ["--int8", f"--calib={TRTEXEC_TABLE}"]
+    for name, batch in zip(("min", "opt", "max"), BATCHES, strict=True):
+        words.append(f"--{name}Shapes={_shapes(model, batch)}")
+    return " ".join(words)
+
+
+def _shapes(model: NumericModel, batch: int) -> str:
+    """As `image:32x28x28x1,area:32x1`."""
+    return ",".join(
+        f"{feature.request}:{'x'.join(map(str, (batch, *feature.shape)))}"
+        for feature in model.interface.features
+    )

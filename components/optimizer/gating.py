@@ -1,0 +1,156 @@
+"""Decides which variants are good enough: by metric, size and time, against their model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from components.optimizer.plan import OptimizerPlan
+from components.optimizer.report import VariantReport
+from trainer_module.settings.optimize import AcceptSettings
+
+_ROUNDING = 1e-9
+"""By how much a difference of two metrics may be off."""
+
+Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A model or a variant on the eval split."""
+
+    metrics: Metrics
+    """By name, of all examples."""
+    slices: Mapping[str, Metrics] = field(default_factory=dict)
+    """Slice, such as `plan=gold`, to its metrics."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a model or a variant takes."""
+
+    bytes: int
+    """A variant's file; of a model, its weights as float32."""
+    latency_ms: float | None
+    """The median time of one example by itself; None if it was not measured."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A variant that came out of its conversion, or why it did not."""
+
+    name: str
+    failure: str = ""
+    evaluated: Evaluated | None = None
+    figures: Figures | None = None
+    gzipped_bytes: int | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def decide(plan: OptimizerPlan, made: Made, model: Evaluated, taken: Figures) -> VariantReport:
+    """Whether a variant is good enough, and why it is not.
+
+    Args:
+      plan: what it has to reach.
+      made: the variant.
+      model: what its model reaches on the same examples.
+      taken: what its model takes.
+    """
+    if made.failure or made.evaluated is None or made.figures is None:
+        return VariantReport(name=made.name, accepted=False, reasons=[made.failure])
+    accept, name = plan.settings.accept, plan.metric.name
+    value, of_model = made.evaluated.metrics.get(name), model.metrics.get(name)
+    size = made.figures.bytes / taken.bytes if taken.bytes else None
+    latency = _ratio(made.figures.latency_ms, taken.latency_ms)
+    reasons = [
+        *_worse(plan, value, of_model, ""),
+        *(_worse_slices(plan, made.evaluated, model) if accept.slices else ()),
+        *_too_large(accept, made.figures.bytes, size),
+        *_too_slow(accept, made.figures.latency_ms, latency),
+    ]
+    measurable = value is not None and of_model is not None
+    return VariantReport(
+        name=made.name,
+        accepted=not reasons,
+        reasons=reasons,
+        remarks=list(made.remarks),
+        bytes=made.figures.bytes,
+        gzipped_bytes=made.gzipped_bytes,
+        size_ratio=size,
+        drop=plan.metric.drop(of_model, value) if measurable else None,  # type: ignore[arg-type]
+        metrics=dict(made.evaluated.metrics),
+        slices={name: dict(metrics) for name, metrics in made.evaluated.slices.items()},
+        measured=dict(made.measured),
+        latency_ratio=latency,
+    )
+
+
+def unmet(plan: OptimizerPlan, reports: list[VariantReport]) -> list[str]:
+    """Required variants that are refused, in sentences."""
+    required = set(plan.settings.required_variants)
+    return [
+        f"variant {report.name} is required, and refused: {'; '.join(report.reasons)}"
+        for report in reports
+        if report.name in required and not report.accepted
+    ]
+
+
+def _worse(
+    plan: OptimizerPlan, value: float | None, of_model: float | None, where: str
+) -> list[str]:
+    """Why a metric's value is too bad, if it is."""
+    name, most = plan.metric.name, plan.settings.accept.max_metric_drop
+    if of_model is None or not math.isfinite(of_model):
+        # There is nothing to compare with, such as the AUC of a slice of one class.
+        return []
+    if value is None or not math.isfinite(value):
+        return [f"{name}{where} is not a number"]
+    drop = plan.metric.drop(of_model, value)
+    if drop <= most + _ROUNDING:
+        return []
+    return [
+        f"{name}{where} is {value:.4g}, {drop:.2g} worse than the model's {of_model:.4g}; at most "
+        f"{most:g} may be lost (optimize.accept.max_metric_drop)"
+    ]
+
+
+def _worse_slices(plan: OptimizerPlan, variant: Evaluated, model: Evaluated) -> list[str]:
+    name = plan.metric.name
+    return [
+        reason
+        for title, metrics in model.slices.items()
+        for reason in _worse(
+            plan, variant.slices.get(title, {}).get(name), metrics.get(name), f" of {title}"
+        )
+    ]
+
+
+def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:
+    most = accept.max_size_ratio
+    if most is None or ratio is None or ratio <= most:
+        return []
+    return [
+        f"its {size:,} bytes are {ratio:.3g} of the weights' as float32; at most {most:g} is "
+        "accepted (optimize.accept.max_size_ratio)"
+    ]
+
+
+def _too_slow(accept: AcceptSettings, latency: float | None, ratio: float | None) -> list[str]:
+    most = accept.max_latency_ratio
+    if most is None:
+        return []
+    if ratio is None or latency is None:
+        return ["its time was not measured, which optimize.accept.max_latency_ratio asks for"]
+    if ratio <= most:
+        return []
+    return [
+        f"one example takes {latency:.3g} ms, {ratio:.3g} of the model's time; at most {most:g} is "
+        "accepted (optimize.accept.max_latency_ratio)"
+    ]
+
+
+def _ratio(value: float | None, of: float | None) -> float | None:
+    return value / of if value is not None and of else None

@@ -1,0 +1,95 @@
+"""Makes the variants, one after another, where a run that is killed leaves those that are done."""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tfx.dsl.io import fileio
+
+from components.copying import copy_folder
+from components.optimizer.report import REPORT_FILE
+from components.optimizer.report_files import read_report
+from components.stopping import check_stop
+from trainer_module.errors import DataError, TrainingError
+from trainer_module.progress import report_notice, report_progress
+from trainer_module.variants.manifest import Variant, read_variant
+
+logger = logging.getLogger(__name__)
+
+Convert = Callable[[str, Path], Variant]
+"""Makes the variant of a name in a folder that is there whole, or not at all."""
+
+
+def make_variants(
+    names: Sequence[str], folder: Path, convert: Convert
+) -> tuple[dict[str, Variant], dict[str, str]]:
+    """Converts what the folder does not hold yet.
+
+    Args:
+      names: of the variants.
+      folder: theirs, by name; it outlives a run that is killed.
+      convert: makes one.
+
+    Returns:
+      The variants by name; and why the others cannot be made.
+    """
+    made: dict[str, Variant] = {}
+    failed: dict[str, str] = {}
+    for number, name in enumerate(names):
+        check_stop()
+        report_progress(number, len(names), "variant", name)
+        kept = _kept(folder / name)
+        if kept is not None:
+            made[name] = kept
+            continue
+        try:
+            made[name] = convert(name, folder / name)
+        except TrainingError as error:
+            logger.warning("Variant %s cannot be made", name, exc_info=True)
+            failed[name] = str(error)
+    report_progress(len(names), len(names), "variant")
+    return made, failed
+
+
+def _kept(folder: Path) -> Variant | None:
+    """A variant that an earlier attempt has made, unless its files were damaged since."""
+    if not folder.exists():
+        return None
+    try:
+        variant = read_variant(folder)
+    except DataError:
+        logger.warning("A variant is made again", exc_info=True)
+        shutil.rmtree(folder)
+        return None
+    report_notice(f"{folder.name} was made before")
+    return variant
+
+
+def take_over(names: Sequence[str], folder: Path, output: str, made_from: str) -> None:
+    """Copies variants that an earlier execution has made of the same model, and decided otherwise.
+
+    Args:
+      names: those that are needed.
+      folder: where to.
+      output: the folder of the artifact of this execution, beside which those of earlier ones are.
+      made_from: the same for variants of the same model by the same code.
+    """
+    pattern = posixpath.join(posixpath.dirname(output.rstrip("/")), "*", REPORT_FILE)
+    for path in fileio.glob(pattern):
+        earlier_output = posixpath.dirname(path)
+        report = read_report(earlier_output)
+        if report is None or report.made_from != made_from:
+            continue
+        for name in names:
+            earlier = posixpath.join(earlier_output, name)
+            if not fileio.exists(earlier) or (folder / name).exists():
+                continue
+            part = folder / f".{name}.part"
+            shutil.rmtree(part, ignore_errors=True)
+            copy_folder(earlier, str(part))
+            os.replace(part, folder / name)

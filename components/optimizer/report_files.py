@@ -1,0 +1,24 @@
+"""Writes and reads `report.json`, wherever artifacts are."""
+
+from __future__ import annotations
+
+import posixpath
+
+from tfx.dsl.io import fileio
+
+from components.optimizer.report import REPORT_FILE, Report
+
+
+def write_report(folder: str, report: Report) -> None:
+    """Writes the report into the folder of its artifact, which exists."""
+    with fileio.open(posixpath.join(folder, REPORT_FILE), "w") as file:
+        file.write(report.model_dump_json(indent=2))
+
+
+def read_report(folder: str) -> Report | None:
+    """The report in the folder of an artifact; None if there is none."""
+    path = posixpath.join(folder, REPORT_FILE)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path, "r") as file:
+        return Report.model_validate_json(file.read())

@@ -1,0 +1,112 @@
+"""The variants of a version: those that were accepted, beside its SavedModel; needs no TFX."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from components.optimizer.report import REPORT_FILE, Report
+from trainer_module.errors import ConfigError, DataError
+from trainer_module.variants.manifest import VARIANT_FILE, Variant, read_variant
+
+VARIANTS_FOLDER = "variants"
+"""In a version's folder, with a folder for each."""
+MANIFEST_FILE = "manifest.json"
+"""Beside them."""
+
+_OF_A_VARIANT = ("inputs", "outputs", "classes")
+"""Long, and in the `variant.json` of each."""
+
+
+def add_variants(artifact: Path, version: Path) -> None:
+    """Copies the accepted variants into a version that nobody sees yet.
+
+    Args:
+      artifact: the folder of the Optimizer's artifact.
+      version: the folder of the version.
+
+    Raises:
+      DataError: a variant's files are not what it was accepted as.
+    """
+    report = Report.model_validate_json((artifact / REPORT_FILE).read_text())
+    if not report.accepted:
+        return
+    target = version / VARIANTS_FOLDER
+    found = {}
+    for name in report.accepted:
+        shutil.copytree(artifact / name, target / name)
+        found[name] = read_variant(target / name)
+    (target / MANIFEST_FILE).write_text(to_manifest(found))
+
+
+def to_manifest(variants: Mapping[str, Variant]) -> str:
+    """The JSON that lists variants: sizes, sha256, metrics, runtimes and how to load each."""
+    told = {
+        name: {key: v for key, v in asdict(variant).items() if key not in _OF_A_VARIANT}
+        for name, variant in variants.items()
+    }
+    return json.dumps({"variants": told}, indent=2) + "\n"
+
+
+def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
+    """What a version's folder says of its variants, by name; empty where it has none.
+
+    Raises:
+      DataError: it says something that cannot be read.
+    """
+    path = version / VARIANTS_FOLDER / MANIFEST_FILE
+    try:
+        return dict(json.loads(path.read_text())["variants"])
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}: {error}): push the version again."
+        ) from None
+
+
+def accepted_variants(artifact: Path) -> list[str]:
+    """The names of those that a version of the model would have; empty where the files are gone.
+
+    Args:
+      artifact: the folder of the Optimizer's artifact.
+    """
+    path = artifact / REPORT_FILE
+    return Report.model_validate_json(path.read_text()).accepted if path.is_file() else []
+
+
+def has_variants(version: Path, artifact: Path | None) -> bool:
+    """Whether a version has what is accepted now; a model is pushed again with other variants.
+
+    Args:
+      version: the folder of a version of the model.
+      artifact: the folder of the Optimizer's artifact; None where no variants are asked for.
+    """
+    if artifact is None:
+        return True
+    try:
+        there = {name: told["sha256"] for name, told in read_manifest(version).items()}
+    except DataError:
+        return False
+    return there == {n: _sha256(artifact / n / VARIANT_FILE) for n in accepted_variants(artifact)}
+
+
+def _sha256(manifest: Path) -> str:
+    return str(json.loads(manifest.read_text())["sha256"])
+
+
+def find_variant(version: Path, name: str) -> Path:
+    """The folder of a variant.
+
+    Raises:
+      ConfigError: the version has no such variant.
+    """
+    known = list(read_manifest(version))
+    if name not in known:
+        there = f"it has {', '.join(known)}" if known else "it has none (optimize.variants)"
+        raise ConfigError(f"--variant {name}: version {version.name} has no such variant; {there}.")
+    return version / VARIANTS_FOLDER / name

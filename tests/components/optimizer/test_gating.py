@@ -1,0 +1,123 @@
+"""Which variants are good enough, and what is said of those that are not."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from components.optimizer.gating import Evaluated, Figures, Made, decide, unmet
+from components.optimizer.plan import DecidingMetric, OptimizerPlan
+from components.optimizer.report import Report, VariantReport
+from trainer_module.settings.optimize import OptimizeSettings
+
+MODEL = Evaluated(
+    {"accuracy": 0.96, "log_loss": 0.1, "bias": 0.02},
+    {"plan=gold": {"accuracy": 0.9}, "plan=free": {"accuracy": math.nan}},
+)
+TAKEN = Figures(bytes=4_000, latency_ms=1.0)
+
+
+def plan_of(metric: str = "accuracy", better: bool | None = True, **settings: Any) -> OptimizerPlan:
+    told = OptimizeSettings.model_validate({"variants": ["int8", "float"], **settings})
+    return OptimizerPlan(settings=told, metric=DecidingMetric(name=metric, higher_is_better=better))
+
+
+def made(
+    size: int = 1_000, latency: float | None = 0.5, gold: float = 0.9, **metrics: float
+) -> Made:
+    values = {**MODEL.metrics, **metrics}
+    slices = {"plan=gold": {"accuracy": gold}, "plan=free": {"accuracy": math.nan}}
+    return Made("int8", evaluated=Evaluated(values, slices), figures=Figures(size, latency))
+
+
+def judged(made: Made, plan: OptimizerPlan | None = None) -> VariantReport:
+    return decide(plan or plan_of(), made, MODEL, TAKEN)
+
+
+def test_a_variant_that_loses_no_more_than_it_may_is_accepted() -> None:
+    report = judged(made(accuracy=0.955))
+    assert report.accepted
+    assert report.reasons == []
+    assert report.drop == pytest.approx(0.005)
+    assert (report.size_ratio, report.latency_ratio) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("found", "settings", "reason"),
+    [
+        (
+            made(accuracy=0.9),
+            {},
+            "accuracy is 0.9, 0.06 worse than the model's 0.96; at most 0.005 may be lost "
+            "(optimize.accept.max_metric_drop)",
+        ),
+        (made(accuracy=math.nan), {}, "accuracy is not a number"),
+        (
+            made(gold=0.8),
+            {"accept": {"slices": True}},
+            "accuracy of plan=gold is 0.8, 0.1 worse than the model's 0.9; at most 0.005 may be "
+            "lost (optimize.accept.max_metric_drop)",
+        ),
+        (
+            made(size=2_000),
+            {"accept": {"max_size_ratio": 0.3}},
+            "its 2,000 bytes are 0.5 of the weights' as float32; at most 0.3 is accepted "
+            "(optimize.accept.max_size_ratio)",
+        ),
+        (
+            made(latency=2.0),
+            {"accept": {"max_latency_ratio": 1e-6}},
+            "one example takes 2 ms, 2 of the model's time; at most 1e-06 is accepted "
+            "(optimize.accept.max_latency_ratio)",
+        ),
+        (
+            made(latency=None),
+            {"accept": {"max_latency_ratio": 1}},
+            "its time was not measured, which optimize.accept.max_latency_ratio asks for",
+        ),
+        (Made("int8", "LiteRT has no operation for Erf"), {}, "LiteRT has no operation for Erf"),
+    ],
+)
+def test_a_variant_is_refused_with_the_reason(
+    found: Made, settings: dict[str, Any], reason: str
+) -> None:
+    report = judged(found, plan_of(**settings))
+    assert not report.accepted
+    assert report.reasons == [reason]
+
+
+def test_slices_decide_only_where_that_is_asked_for() -> None:
+    assert judged(made(gold=0.1)).accepted
+
+
+def test_what_is_worse_depends_on_the_metric() -> None:
+    loss = plan_of("log_loss", better=False)
+    assert judged(made(log_loss=0.2), loss).drop == pytest.approx(0.1)
+    assert judged(made(log_loss=0.05), loss).accepted
+    bias = plan_of("bias", better=None)
+    assert not judged(made(bias=-0.02), bias).accepted
+
+
+def test_required_variants_that_are_refused_are_named() -> None:
+    reports = [judged(made(accuracy=0.5)), VariantReport(name="float", accepted=True)]
+    assert unmet(plan_of(), reports) == []
+    (said,) = unmet(plan_of(required=True), reports)
+    assert said.startswith("variant int8 is required, and refused: accuracy is 0.5, ")
+    assert unmet(plan_of(required=["float"]), reports) == []
+
+
+def test_a_report_and_a_plan_are_read_as_they_were_written() -> None:
+    report = Report(
+        metric="accuracy",
+        variants=[judged(made(accuracy=math.nan)), judged(made())],
+        measured={"p50_ms_batch_1": 1.0},
+    )
+    again = Report.model_validate_json(report.model_dump_json())
+    assert again.accepted == ["int8"]
+    assert math.isnan(again.variants[0].metrics["accuracy"])
+    assert again.variants[1] == report.variants[1]
+    plan = plan_of(required=["int8"], accept={"max_size_ratio": 0.3})
+    assert OptimizerPlan.from_custom_config(json.dumps(plan.to_custom_config())) == plan

@@ -1,0 +1,101 @@
+"""Accepted variants in a version: there from the first moment, and what they were accepted as."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.optimizer.report import REPORT_FILE, Report, VariantReport
+from components.pusher.variants import accepted_variants, find_variant, read_manifest
+from components.pusher.versions import list_versions, push_new_version
+from trainer_module.errors import ConfigError, DataError
+from trainer_module.variants.manifest import Variant, describe_file, read_variant, write_variant
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(b"graph")
+    return folder
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    """Two variants, of which one is accepted."""
+    folder = tmp_path / "variants"
+    for name in ("int8", "float16"):
+        file = folder / name / "model.tflite"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(name.encode() * 100)
+        variant = Variant(
+            name=name,
+            format="litert",
+            precision=name,
+            **describe_file(file),
+            inputs=(),
+            outputs=(),
+            task="binary",
+            classes=("no", "yes"),
+            runtime="ai-edge-litert",
+            runtime_version="2.3.0",
+            how_to_load="open_variant(FOLDER)",
+            metrics={"accuracy": 0.9},
+        )
+        write_variant(variant, folder / name)
+    report = Report(
+        metric="accuracy",
+        variants=[
+            VariantReport(name="int8", accepted=True),
+            VariantReport(name="float16", accepted=False, reasons=["too large"]),
+        ],
+    )
+    (folder / REPORT_FILE).write_text(report.model_dump_json())
+    return folder
+
+
+def test_a_version_has_the_accepted_variants_and_says_what_they_are(
+    model: Path, artifact: Path, tmp_path: Path
+) -> None:
+    assert accepted_variants(artifact) == ["int8"]
+    version = push_new_version(model, tmp_path / "serving", variants=artifact)
+    assert sorted(p.name for p in (version / "variants").iterdir()) == ["int8", "manifest.json"]
+    told = read_manifest(version)["int8"]
+    kept = read_variant(find_variant(version, "int8"))
+    assert told["sha256"] == kept.sha256
+    assert told["metrics"] == {"accuracy": 0.9}
+    assert told["how_to_load"]
+    assert told["runtime_version"] == "2.3.0"
+    # A rollback copies the version's folder.
+    copy = push_new_version(version, tmp_path / "serving")
+    assert read_manifest(copy) == read_manifest(version)
+
+
+def test_a_variant_whose_file_was_changed_is_not_pushed(
+    model: Path, artifact: Path, tmp_path: Path
+) -> None:
+    (artifact / "int8" / "model.tflite").write_bytes(b"another")
+    with pytest.raises(DataError, match=r"model\.tflite is damaged: its sha256 is"):
+        push_new_version(model, tmp_path / "serving", variants=artifact)
+    assert list_versions(tmp_path / "serving") == []
+    assert list((tmp_path / "serving").iterdir()) == []
+
+
+def test_a_version_without_variants_says_so(model: Path, artifact: Path, tmp_path: Path) -> None:
+    plain = push_new_version(model, tmp_path / "serving")
+    assert read_manifest(plain) == {}
+    with pytest.raises(ConfigError, match="it has none"):
+        find_variant(plain, "int8")
+    version = push_new_version(model, tmp_path / "serving", variants=artifact)
+    with pytest.raises(ConfigError, match=r"--variant float16: .* it has int8"):
+        find_variant(version, "float16")
+
+
+def test_a_damaged_manifest_is_named(model: Path, artifact: Path, tmp_path: Path) -> None:
+    version = push_new_version(model, tmp_path / "serving", variants=artifact)
+    path = version / "variants" / "manifest.json"
+    path.write_text(json.dumps({"variants": 3})[:-2])
+    with pytest.raises(DataError, match=r"manifest\.json is damaged"):
+        read_manifest(version)
