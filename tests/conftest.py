@@ -36,6 +36,7 @@ LONG = (
     "test_artifact_reader",
     "test_base_models",
     "test_batch",
+    "test_certificate",
     "test_clusters",
     "test_conversion_trouble",
     "test_converting",
