@@ -31,12 +31,13 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
 from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
+from components.optimizer.sampling import MOST_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.variants.measuring import load_sample, measure, measure_in_process, save_sample
 from trainer_module.variants.running import open_variant
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = 200
+SAMPLE = MOST_ROWS
 """Examples of the train split that variants are calibrated by."""
 RESNET: dict[str, Any] = {
     "name": "resnet50",
