@@ -12,12 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_data_validation as tfdv
-from scipy.stats import chi2, norm
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
@@ -118,7 +118,7 @@ def chance_distance(measure: str, rows: Sequence[int], cells: int) -> float:
     The largest difference of shares is bounded by that of two shares of a half, normally
     distributed, for each of the cells. The Jensen-Shannon divergence in nats, times 8 and divided
     by the sum of the inverse numbers of rows, is distributed as chi-squared (Endres and Schindelin,
-    2003); TFDV's is in bits.
+    2003), whose quantile is that of Wilson and Hilferty (1931); TFDV's is in bits.
 
     Args:
       measure: `infinity_norm` or `jensen_shannon`.
@@ -129,8 +129,15 @@ def chance_distance(measure: str, rows: Sequence[int], cells: int) -> float:
         return 1.0
     noise = sum(1 / count for count in rows)
     if measure == "infinity_norm":
-        return float(norm.isf(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2)
-    return float(chi2.isf(BY_CHANCE, max(cells - 1, 1)) * noise / 8 / math.log(2))
+        return _beyond(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2
+    spread = 2 / (9 * max(cells - 1, 1))
+    quantile = max(cells - 1, 1) * (1 - spread + _beyond(BY_CHANCE) * math.sqrt(spread)) ** 3
+    return quantile * noise / 8 / math.log(2)
+
+
+def _beyond(probability: float) -> float:
+    """What a standard normal variable exceeds with a probability."""
+    return -NormalDist().inv_cdf(probability)
 
 
 def _type_of(name: str, trained: Older, served: pa.RecordBatch) -> int:
