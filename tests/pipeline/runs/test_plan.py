@@ -14,8 +14,9 @@ from tfx.orchestration.portable import base_executor_operator, data_types
 from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
-from pipeline import cache_keys, ingestion
+from pipeline import ingestion
 from pipeline.cli.run import show_plan
+from pipeline.graph import cache_keys
 from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
