@@ -22,6 +22,7 @@ from trainer_module.features.numbers.numeric import NumericFeature, packed_place
 from trainer_module.features.text.text import TextFeature
 from trainer_module.tasks import as_task
 from trainer_module.tasks.base import BaseTask, Task
+from trainer_module.tasks.measures import make_measure
 from trainer_module.vocabularies.classes import read_classes
 
 
@@ -90,6 +91,8 @@ class Problem:
     largest; none where they were not measured."""
     loss: str = ""
     """What training makes small, by its name; empty is the task's usual loss."""
+    measures: tuple[str, ...] = ()
+    """Evaluator's metrics that training measures besides the task's usual ones."""
 
     def __post_init__(self) -> None:
         # As in a config, a name stands for the task without options.
@@ -181,7 +184,7 @@ class Problem:
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """New metrics of the task."""
-        return self.target.make_metrics()
+        return [*self.target.make_metrics(), *(make_measure(self, name) for name in self.measures)]
 
 
 def _vocabulary_sizes(

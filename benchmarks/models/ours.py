@@ -26,7 +26,7 @@ from components.column_types.facts import look_at
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from components.trainer.cluster.local.launcher import LocalLauncher
-from components.tuner.records import choose
+from components.tuner.finals import choose
 from components.tuner.search import Search, SearchJob
 from pipeline.graph import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task, TrainerSettings

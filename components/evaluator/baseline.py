@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tfx import types
-from tfx.components.evaluator import executor as stock
 from tfx.types.standard_component_specs import BASELINE_MODEL_KEY
 
+from components.evaluator.batched.executor import BatchExecutor
+from components.evaluator.batched.reading import UNREADABLE
 from trainer_module.progress import report_notice
 
-UNREADABLE = "Fail to call signature func"
-"""What TFMA says of a model that cannot parse an example."""
 
-
-class BaselineTolerantExecutor(stock.Executor):
-    """Evaluates as TFX does, and a second time without the model in service if that must be.
+class BaselineTolerantExecutor(BatchExecutor):
+    """Evaluates, and a second time without the model in service if that must be.
 
     A model parses what its schema had. A column that has changed its type since, or a gap that an
     older model's schema had no place for, would make every evaluation fail from then on.
@@ -30,7 +28,7 @@ class BaselineTolerantExecutor(stock.Executor):
         """Takes `examples`, `model`, `baseline_model` and `schema`; gives `evaluation`, `blessing`.
 
         Raises:
-          Exception: what TFMA raises without the model in service as well.
+          Exception: what is raised without the model in service as well.
         """
         try:
             super().Do(input_dict, output_dict, exec_properties)

@@ -146,27 +146,55 @@ class MulticlassBalancedAccuracy(MacroMetric):
         return counts.found / there if there else math.nan
 
 
-@dataclass
-class _Spread:
-    """Labels by their mean and squared distances from it, which adding up squares would lose."""
+@dataclass(frozen=True)
+class Spread:
+    """Labels by their mean and squared distances from it, which adding up squares would lose.
 
-    weight: float = 0.0
-    mean: float = 0.0
-    squares: float = 0.0
-    errors: float = 0.0
+    Each is [slices] float64.
+    """
 
-    def add(self, other: _Spread) -> _Spread:
-        """Both together."""
+    weight: Any
+    mean: Any
+    squares: Any
+    errors: Any
+
+    @classmethod
+    def empty(cls, slices: int) -> Spread:
+        """Of no examples."""
+        return cls(*(np.zeros(slices) for _ in range(4)))
+
+    def add(self, other: Spread) -> Spread:
+        """Both together, by Chan, Golub and LeVeque's formula (1979)."""
         weight = self.weight + other.weight
-        if not weight:
-            return self
-        distance, share = other.mean - self.mean, other.weight / weight
-        return _Spread(
+        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight != 0)
+        distance = other.mean - self.mean
+        return Spread(
             weight,
             self.mean + distance * share,
             self.squares + other.squares + distance**2 * self.weight * share,
             self.errors + other.errors,
         )
+
+    def padded(self, slices: int) -> Spread:
+        """The same with room for more slices."""
+        more = max(slices - len(self.weight), 0)
+        return Spread(*(np.pad(part, (0, more)) for part in self.parts))
+
+    def at(self, places: np.ndarray, slices: int) -> Spread:
+        """The slices at other places, [slices of this one], among so many."""
+        moved = Spread.empty(slices)
+        for part, into in zip(self.padded(len(places)).parts, moved.parts, strict=True):
+            into[places] = part
+        return moved
+
+    def at_one(self, number: int) -> Spread:
+        """One slice, [1]."""
+        return Spread(*(part[number : number + 1] for part in self.parts))
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """In the order of the fields."""
+        return self.weight, self.mean, self.squares, self.errors
 
 
 class CoefficientOfDetermination(metric_types.Metric):
@@ -214,24 +242,23 @@ class _DeterminationCombiner(beam.CombineFn):
         self._key = key
         self._read = read
 
-    def create_accumulator(self) -> _Spread:
-        return _Spread()
+    def create_accumulator(self) -> Spread:
+        return Spread.empty(1)
 
-    def add_input(
-        self, accumulator: _Spread, element: metric_types.StandardMetricInputs
-    ) -> _Spread:
+    def add_input(self, accumulator: Spread, element: metric_types.StandardMetricInputs) -> Spread:
         for label, prediction, example_weight in self._read(element):
             truth, weight = float(label.item()), float(example_weight.item())
             errors = weight * (truth - float(prediction.item())) ** 2
-            accumulator = accumulator.add(_Spread(weight, truth, errors=errors))
+            row = (np.array([number]) for number in (weight, truth, 0.0, errors))
+            accumulator = accumulator.add(Spread(*row))
         return accumulator
 
-    def merge_accumulators(self, accumulators: Iterable[_Spread]) -> _Spread:
-        total = _Spread()
+    def merge_accumulators(self, accumulators: Iterable[Spread]) -> Spread:
+        total = Spread.empty(1)
         for accumulator in accumulators:
             total = total.add(accumulator)
         return total
 
-    def extract_output(self, accumulator: _Spread) -> dict[metric_types.MetricKey, float]:
-        spread, errors = accumulator.squares, accumulator.errors
-        return {self._key: 1 - errors / spread if spread else math.nan}
+    def extract_output(self, accumulator: Spread) -> dict[metric_types.MetricKey, float]:
+        errors, squares = float(accumulator.errors[0]), float(accumulator.squares[0])
+        return {self._key: 1 - errors / squares if squares else math.nan}

@@ -19,13 +19,15 @@ class MeanMetric(metric_types.Metric):
         super().__init__(metric_util.merge_per_key_computations(self._make_computations), name=name)
 
     @abstractmethod
-    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
-        """What one example comes to.
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
+        """What each example comes to, [rows].
 
         Args:
-          truth: its label.
-          predicted: what the model says, [1], or of classes their probabilities.
-          quantiles: ascending; empty where the model predicts none.
+          truth: the labels, [rows] float64.
+          predicted: what the model says, [rows, 1], or of classes their probabilities.
+          quantiles: [rows, levels], ascending; no levels where the model predicts none.
         """
 
     def _make_computations(
@@ -53,10 +55,11 @@ class MeanMetric(metric_types.Metric):
                 example_weighted=example_weighted,
                 flatten=False,
             ):
-                value = self.of_example(float(label.item()), predicted.ravel(), quantiles)
+                truth = np.array([float(label.item())])
+                (value,) = self.of_rows(truth, predicted.reshape(1, -1), quantiles[np.newaxis])
                 yield float(weight.item()), float(weight.item()) * value
 
-        combiner = _MeanCombiner(key, add)
+        combiner = _MeanCombiner(key, add, self)
         return [metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)]
 
 
@@ -77,10 +80,12 @@ class _MeanCombiner(beam.CombineFn):
         self,
         key: metric_types.MetricKey,
         read: Callable[[metric_types.StandardMetricInputs], Iterable[tuple[float, float]]],
+        metric: MeanMetric,
     ) -> None:
         super().__init__()
         self._key = key
         self._read = read
+        self.metric = metric
 
     def create_accumulator(self) -> tuple[float, float]:
         return 0.0, 0.0
@@ -106,19 +111,27 @@ class _MeanCombiner(beam.CombineFn):
 class Coverage(MeanMetric):
     """The share of the labels between the first and the last quantile."""
 
-    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
         """NaN of a model without quantiles."""
         del predicted
-        return float(quantiles[0] <= truth <= quantiles[-1]) if len(quantiles) else math.nan
+        if not quantiles.shape[1]:
+            return np.full(len(truth), np.nan)
+        return ((quantiles[:, 0] <= truth) & (truth <= quantiles[:, -1])).astype(np.float64)
 
 
 class IntervalWidth(MeanMetric):
     """How far the first and the last quantile are apart."""
 
-    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
         """NaN of a model without quantiles."""
-        del truth, predicted
-        return float(quantiles[-1] - quantiles[0]) if len(quantiles) else math.nan
+        del predicted
+        if not quantiles.shape[1]:
+            return np.full(len(truth), np.nan)
+        return quantiles[:, -1] - quantiles[:, 0]
 
 
 class PinballLoss(MeanMetric):
@@ -128,32 +141,40 @@ class PinballLoss(MeanMetric):
         super().__init__(name)
         self._levels = np.array(levels)
 
-    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
         """NaN of a model with another number of quantiles."""
         del predicted
-        if len(quantiles) != len(self._levels):
-            return math.nan
-        error = truth - quantiles
-        return float(np.maximum(self._levels * error, (self._levels - 1) * error).mean())
+        if quantiles.shape[1] != len(self._levels):
+            return np.full(len(truth), np.nan)
+        error = truth[:, np.newaxis] - quantiles
+        return np.maximum(self._levels * error, (self._levels - 1) * error).mean(1)
 
 
 class PoissonDeviance(MeanMetric):
     """Twice what a count's likelihood lacks of that of a perfect prediction."""
 
-    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
         """0 where it is right; infinite where it is, or where it is 0 and the count is not."""
         del quantiles
-        mean = float(predicted.item())
-        if mean <= 0 or math.isinf(mean):
-            return 0.0 if truth == mean == 0 else math.inf
-        surprise = truth * math.log(truth / mean) if truth else 0.0
-        return 2 * (surprise - truth + mean)
+        mean = predicted.astype(np.float64)[:, 0]
+        usual = (mean > 0) & ~np.isinf(mean)
+        safe = np.where(usual, mean, 1.0)
+        surprise = truth * np.log(np.where(truth > 0, truth, 1.0) / safe)
+        surprise = np.where(truth == 0, 0.0, surprise)
+        odd = np.where((truth == 0) & (mean == 0), 0.0, np.inf)
+        return np.where(np.isnan(mean), np.nan, np.where(usual, 2 * (surprise - truth + mean), odd))
 
 
 class RankError(MeanMetric):
     """By how many ranks the most probable of some classes in order is off."""
 
-    def of_example(self, truth: float, predicted: np.ndarray, quantiles: np.ndarray) -> float:
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
         """0 where it is right."""
         del quantiles
-        return abs(truth - float(predicted.argmax()))
+        return np.abs(truth - predicted.argmax(1))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +45,11 @@ class TrialRecord(BaseModel):
     metrics: dict[str, float] = {}
     cause: str = ""
     """Why it failed."""
+    again: dict[int, float] = {}
+    """Of one of the best few the objective by the part of the train split that it was measured on
+    again, counted from 1: part 0 is that of all trials."""
+    seconds_again: float = 0.0
+    """That this has taken."""
 
     @property
     def has_ended(self) -> bool:
@@ -68,30 +72,6 @@ def is_hopeless(trials: Iterable[TrialRecord]) -> bool:
     """Whether others would fail as well: of those that have ended all have, and they are enough."""
     ended = [trial for trial in trials if trial.has_ended]
     return len(ended) >= HOPELESS and all(trial.cause for trial in ended)
-
-
-def choose(
-    trials: Sequence[TrialRecord], objective: Objective, is_automatic: bool
-) -> TrialRecord | None:
-    """The trial whose values are trained with; None if none is done.
-
-    Args:
-      trials: in the order of their numbers.
-      objective: what was looked for.
-      is_automatic: whether the first one is the config as it stands. It stays unless another is
-          better by more than chance: of some dozens of candidates one always looks good on few
-          examples. A measurement over n of them is off by about a part of 1 / sqrt(n) of the error.
-    """
-    best = best_of(trials, objective)
-    first = trials[0] if trials and trials[0].state is TrialState.DONE else None
-    if best is None or first is None or best.value is None or first.value is None:
-        return best
-    if not is_automatic or not best.examples:
-        return best
-    sign, zero = (-1, 1) if objective.higher_is_better else (1, 0)
-    errors = [zero + sign * value for value in (first.value, best.value)]
-    is_chance = errors[0] - errors[1] <= abs(errors[0]) / math.sqrt(best.examples)
-    return first if is_chance else best
 
 
 def ranked(trials: Iterable[TrialRecord], objective: Objective) -> list[TrialRecord]:

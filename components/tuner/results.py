@@ -9,7 +9,8 @@ from typing import Any
 
 from tfx.dsl.io import fileio
 
-from components.tuner.records import TrialRecord, choose, ranked
+from components.tuner.finals import choose
+from components.tuner.records import TrialRecord, ranked
 from trainer_module.tuning.objective import Objective
 
 LEADERBOARD_FILE = "leaderboard.json"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from components.stopping import deferred
 from components.trainer.cluster.failures import Failure
 from components.trainer.cluster.launcher import ClusterTask, Launcher, RunningTask, TaskSpec
+from components.tuner.finals import SHARE_OF_TIME, Final, plan_finals
 from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
 from components.tuner.study import Study
 from trainer_module.errors import TrainingError
@@ -52,6 +54,8 @@ class _Member:
     """Whether it came to a trial."""
     is_done: bool = False
     error: Failure | None = None
+    finals: list[Final] = field(default_factory=list)
+    """What it has still to measure again, if that is what it was started for."""
 
 
 class Search:
@@ -73,6 +77,9 @@ class Search:
         self._early_deaths = 0
         self._told: set[int] = set()
         self._deadline: float | None = None
+        """Of what is under way."""
+        self._end = math.inf
+        self._has_finals = self._tune.is_automatic and not job.has_own_split
 
     def run(self) -> list[TrialRecord]:
         """Runs trials until there are enough, or the time is over; no process is left then.
@@ -86,34 +93,68 @@ class Search:
         """
         before = self._study.trials()
         self._told = {trial.number for trial in before if trial.has_ended}
-        if (limit := self._tune.most_seconds) is not None:
-            # A search that was killed has used up some of its time.
-            used = sum(trial.seconds for trial in before) / self._tune.parallel
-            self._deadline = time.time() + limit - used
         if self._told:
             report_notice(f"goes on after {len(self._told)} trials")
+        self._set_times(before)
         try:
-            self._start_all(self._study.interrupted())
-            while self._members:
-                self._look()
-                if self._deadline is not None and time.time() > self._deadline:
-                    break
-                time.sleep(_POLL_SECONDS)
+            if not self._study.measured_again():
+                self._start_all(interrupted=self._study.interrupted())
+                self._watch()
+            for number in self._study.interrupted():
+                self._study.stop(number)
+            if self._has_finals:
+                self._measure_again()
         finally:
-            with deferred():
-                self._launcher.stop_all()
-        for number in self._study.interrupted():
-            self._study.stop(number)
+            self._stop_all()
         return self._conclude()
 
-    def _start_all(self, interrupted: list[int]) -> None:
+    def _set_times(self, before: Sequence[TrialRecord]) -> None:
+        """When the trials end, and when all of it does; a search that was killed has used some."""
+        if (limit := self._tune.most_seconds) is None:
+            return
+        used = sum(trial.seconds + trial.seconds_again for trial in before) / self._tune.parallel
+        self._end = time.time() + limit - used
+        self._deadline = self._end - (limit * SHARE_OF_TIME if self._has_finals else 0)
+
+    def _watch(self) -> None:
+        """Until the processes have ended, or the time is over; none is left then."""
+        while self._members:
+            self._look()
+            if self._deadline is not None and time.time() > self._deadline:
+                if time.time() > self._end or best_of(self._study.trials(), self._objective):
+                    self._stop_all()
+                    return
+                self._deadline = self._end
+            time.sleep(_POLL_SECONDS)
+
+    def _stop_all(self) -> None:
+        with deferred():
+            self._launcher.stop_all()
+        self._members.clear()
+
+    def _measure_again(self) -> None:
+        """The best few and the config, on what they were not chosen by."""
+        seconds = None
+        if self._deadline is not None:
+            self._deadline = self._end
+            seconds = (self._end - time.time()) * self._tune.parallel
+        finals = plan_finals(self._study.trials(), self._objective, seconds)
+        done = self._study.measured_again()
+        if left := [final for final in finals if final not in done]:
+            few = {number for number, _ in finals}
+            report_notice(f"measures the config and the best {len(few) - 1} again")
+            self._start_all(finals=left)
+            self._watch()
+
+    def _start_all(self, interrupted: Sequence[int] = (), finals: Sequence[Final] = ()) -> None:
         count = self._tune.parallel
         if count > 1:
             self._launcher.allocate([ClusterTask("worker", i) for i in range(count)])
         for index in range(count):
-            self._start(interrupted[index::count])
+            if finals[index::count] or not finals:
+                self._start(interrupted[index::count], finals[index::count])
 
-    def _start(self, interrupted: list[int]) -> None:
+    def _start(self, interrupted: Sequence[int], finals: Sequence[Final]) -> None:
         self._started += 1
         # Another search has processes of the same number.
         name = f"{os.getpid()}-{time.time_ns()}-{self._started}"
@@ -124,13 +165,14 @@ class Search:
             "arguments": dict(self._job.arguments),
             "runtime": dict(self._job.runtime),
             "has_own_split": self._job.has_own_split,
-            "interrupted": interrupted,
+            "interrupted": list(interrupted),
+            "finals": list(finals),
             "deadline": self._deadline,
         }
         label = "the search" if self._tune.parallel == 1 else f"search {self._started}"
         task = ClusterTask("worker", self._started - 1, label=label)
         handle = self._launcher.start(TaskSpec(task, MODULE, payload))
-        self._members.append(_Member(name, handle))
+        self._members.append(_Member(name, handle, finals=list(finals)))
 
     def _look(self) -> None:
         for member in list(self._members):
@@ -156,20 +198,27 @@ class Search:
             self._report(values["number"], values["epoch"])
         elif kind == "ended":
             self._report(None, 0)
+        elif kind == "measured":
+            del member.finals[0]
+            self._report(None, 0)
 
     def _lose(self, member: _Member, status: int) -> None:
         """A process ended before its time: so did its trial, and the search goes on."""
         if member.error is not None:
             raise member.error.to_exception(member.task.log_tail())
         failure = Failure.of_exit("it", status, member.task.remark())
+        for final in member.finals[:1]:
+            self._study.measure_again(final, None, 0.0)
         for number in self._study.running(member.name):
             self._study.fail(number, failure.sentence.removeprefix("it "))
             report_notice(f"trial {number} {failure.sentence.removeprefix('it ')}; others go on")
         self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
         if self._early_deaths >= EARLY_DEATHS:
             raise failure.to_exception(member.task.log_tail())
-        if not is_hopeless(self._study.trials()):
-            self._start([])
+        if member.finals[1:]:
+            self._start([], member.finals[1:])
+        elif not member.finals and not is_hopeless(self._study.trials()):
+            self._start([], [])
 
     def _report(self, current: int | None, epoch: int) -> None:
         """Tells whoever watches: of each trial that has ended once."""

@@ -13,10 +13,11 @@ import optuna
 from filelock import FileLock
 
 from components.tuner.candidates import decided, grid, starts, suggest
+from components.tuner.finals import Final
 from components.tuner.journal import LOCK_SUFFIX, open_journal
+from components.tuner.pruning import make_pruner
 from components.tuner.records import TrialRecord, TrialState
 from trainer_module.errors import ConfigError
-from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.settings.tune import Algorithm
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
@@ -25,23 +26,11 @@ from trainer_module.tuning.space import KIND
 JOURNAL = "journal.log"
 """The study, in the folder of a search."""
 
-REDUCTION = 3
-"""Of the trials that come to a rung of successive halving, one of so many goes on to the next."""
-
-FIRST_RUNG = 6
-"""Trials are compared first after one of so many parts of their epochs."""
-
-FEWEST_EPOCHS = 2
-"""The first epoch alone says little."""
-
-USUAL_EPOCHS = 24
-"""Where they follow from the data, how many a rung goes by."""
-
 ATTEMPTS = 12
 """How often a trial is begun, at most: one that ends the whole search each time has failed."""
 
 _NAME, _SPACE, _VALUES, _RESULT, _CAUSE = "scopeline", "space", "values", "result", "cause"
-_WORKER, _STOPPED, _ATTEMPTS = "worker", "stopped", "attempts"
+_WORKER, _STOPPED, _ATTEMPTS, _AGAIN = "worker", "stopped", "attempts", "again:"
 
 
 @dataclass(frozen=True)
@@ -80,7 +69,7 @@ class Study:
                 storage=self._storage,
                 study_name=_NAME,
                 direction=plan.objective.direction,
-                pruner=_make_pruner(plan, self._settings),
+                pruner=make_pruner(plan, self._settings),
                 load_if_exists=True,
             )
             self._check_space(folder)
@@ -192,6 +181,29 @@ class Study:
         self._note(number, _STOPPED, True)
         self._study.tell(number, state=optuna.trial.TrialState.FAIL)
 
+    def measure_again(self, final: Final, value: float | None, seconds: float) -> None:
+        """Notes what one of the best came to on another part; None: it has failed there."""
+        number, part = final
+        # Optuna takes no more notes of a trial that has ended.
+        self._study.set_user_attr(f"{_AGAIN}{number}:{part}", [value, round(seconds, 3)])
+
+    def measured_again(self) -> list[Final]:
+        """What has been measured again, or failed there."""
+        return list(self._again())
+
+    def _again(self) -> dict[Final, tuple[float | None, float]]:
+        """What trials came to on other parts, and how long that took."""
+        found = {}
+        for key, value in self._study.user_attrs.items():
+            if key.startswith(_AGAIN):
+                number, part = key.removeprefix(_AGAIN).split(":")
+                found[int(number), int(part)] = value
+        return found
+
+    def values_of(self, number: int) -> dict[str, Any]:
+        """What a trial has tried."""
+        return dict(self._known(number).user_attrs[_VALUES])
+
     def _note(self, number: int, key: str, value: Any) -> None:
         self._storage.set_trial_user_attr(self._known(number)._trial_id, key, value)
 
@@ -208,7 +220,12 @@ class Study:
 
     def trials(self) -> list[TrialRecord]:
         """All trials, in the order of their numbers."""
-        return [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+        records = [_record(trial) for trial in self._study.get_trials(deepcopy=False)]
+        for (number, part), (value, seconds) in self._again().items():
+            records[number].seconds_again += seconds
+            if value is not None:
+                records[number].again[part] = value
+        return records
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
         """A sampler of one trial alone: what it proposes follows from those before and the seed.
@@ -242,15 +259,6 @@ def describe_space(plan: SearchPlan) -> dict[str, Any]:
         "tune.algorithm": plan.tune.algorithm.value,
         "train.seed": plan.untuned.train.seed,
     }
-
-
-def _make_pruner(plan: SearchPlan, settings: TrainerSettings) -> optuna.pruners.BasePruner:
-    epochs = settings.train.epochs
-    known = USUAL_EPOCHS if epochs == AUTO else epochs
-    first = max(FEWEST_EPOCHS, known // FIRST_RUNG)
-    if plan.tune.algorithm is Algorithm.HYPERBAND:
-        return optuna.pruners.HyperbandPruner(first, max(known, first + 1), reduction_factor=3)
-    return optuna.pruners.SuccessiveHalvingPruner(first, REDUCTION)
 
 
 def _record(trial: optuna.trial.FrozenTrial) -> TrialRecord:

@@ -6,12 +6,14 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import time
 from types import SimpleNamespace
 from typing import Any
 
 from components.trainer.cluster.child import Channel
 from components.trainer.cluster.failures import Failure, describe
+from components.tuner.finals import Final
 from components.tuner.records import is_hopeless
 from components.tuner.study import Proposal, Study
 from trainer_module.progress import PROGRESS_LOGGER
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Runs trials: first those that were interrupted, then new ones."""
+    """Runs trials: first those that were interrupted, then new ones; or measures the best again."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
     # The search tells of trials; epochs are theirs.
     logging.getLogger(PROGRESS_LOGGER).propagate = False
@@ -42,7 +44,10 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
         payload["has_own_split"],
     )
     worker = _Worker(plan, Study(payload["folder"], plan), runner, payload, channel)
-    worker.run(payload["interrupted"], payload["deadline"])
+    if payload["finals"]:
+        worker.measure_again([(number, part) for number, part in payload["finals"]])
+    else:
+        worker.run(payload["interrupted"], payload["deadline"])
 
 
 class _Worker:
@@ -74,6 +79,22 @@ class _Worker:
                 return
             self._try(proposal)
 
+    def measure_again(self, finals: list[Final]) -> None:
+        """Trains some of the best from scratch, each with another part held out."""
+        for final in finals:
+            number, part = final
+            self._channel.send("begun", number=number)
+            values, start = self._study.values_of(number), time.monotonic()
+            value = None
+            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+                try:
+                    settings = self._plan.settings(values)
+                    value = self._runner.run(settings, values, folder, _go_on, part).value
+                except Exception:  # As of a trial.
+                    logger.exception("trial %d failed on part %d", number, part)
+            self._study.measure_again(final, value, time.monotonic() - start)
+            self._channel.send("measured")
+
     def _try(self, proposal: Proposal) -> None:
         number = proposal.number
         self._channel.send("begun", number=number)
@@ -96,3 +117,9 @@ class _Worker:
             self._study.finish(number, result)
         shutil.rmtree(os.path.join(folder, BACKUP_FOLDER), ignore_errors=True)
         self._channel.send("ended", number=number)
+
+
+def _go_on(epoch: int, value: float) -> bool:
+    """Whoever is measured again is not given up."""
+    del epoch, value
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,16 +40,31 @@ def trials_table(tuning: Mapping[str, Any]) -> Table:
     table.add_column("values")
     trials = tuning["trials"]
     for trial in trials[:SHOWN]:
-        value = trial.get("value")
+        value, again = trial.get("value"), trial.get("again", {})
+        shown = trial["state"] if value is None else f"{value:.4f}"
         table.add_row(
             str(trial["number"]),
-            trial["state"] if value is None else f"{value:.4f}",
+            f"{shown} (again {statistics.fmean(again.values()):.4f})" if again else shown,
             str(trial.get("epochs", "")),
             escape(_in_words(trial.get("values", {}))),
         )
     if len(trials) > SHOWN:
         table.add_row("", "", "", f"and {len(trials) - SHOWN} more in summary.json")
     return table
+
+
+def why_not_the_first(first: Mapping[str, Any], chosen: Mapping[str, Any]) -> str:
+    """Of a search by itself: why another trial than the best one is trained with."""
+    if parts := len(chosen.get("again", {})):
+        of = f"where both were measured again, on {parts} other parts"
+    else:
+        of = f"on {chosen['examples']} examples"
+    if chosen["number"]:
+        return f"tune: trial {chosen['number']} is better than trial {first['number']} {of}"
+    return (
+        f"tune: trial {first['number']} is better by no more than chance {of}: the config stays as "
+        "it stands"
+    )
 
 
 def show_values(values: Mapping[str, Any]) -> str:

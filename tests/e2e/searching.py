@@ -20,6 +20,9 @@ from trainer_module.models.mlp import build_model as build_mlp
 
 
 def build_model(problem, settings):
+    if os.path.exists("out of memory"):
+        os.remove("out of memory")
+        os.kill(os.getpid(), signal.SIGKILL)
     if settings.options.get("memory") == "too much":
         os.kill(os.getpid(), signal.SIGKILL)
     return build_mlp(problem, settings)
@@ -62,9 +65,17 @@ def journal(project: Project) -> Path | None:
 
 
 def kept_journal(project: Project) -> list[dict[str, Any]]:
-    """The lines of the journal of the search that came to its end."""
-    (board,) = project.output.glob("**/tuner_results/*/leaderboard.json")
-    return [json.loads(line) for line in (board.parent / "journal.log").read_text().splitlines()]
+    """The lines of the journal of the last search that came to its end."""
+    boards = project.output.glob("**/tuner_results/*/leaderboard.json")
+    last = max(boards, key=lambda board: int(board.parent.name))
+    return [json.loads(line) for line in (last.parent / "journal.log").read_text().splitlines()]
+
+
+def measured_again(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """The trials that the lines of a journal say were measured again, and on which part."""
+    keys = [key for line in lines for key in line.get("user_attr", {})]
+    found = [key.split(":")[1:] for key in keys if key.startswith("again:")]
+    return [(int(number), int(part)) for number, part in found]
 
 
 def ends(lines: list[dict[str, Any]]) -> list[int]:
@@ -74,10 +85,15 @@ def ends(lines: list[dict[str, Any]]) -> list[int]:
 
 def ended(project: Project) -> list[int]:
     """The trials that have ended, in their order, of the search that is under way."""
+    return ends(journal_lines(project))
+
+
+def journal_lines(project: Project) -> list[dict[str, Any]]:
+    """The lines of the journal of the search that is under way."""
     path = journal(project)
     lines = path.read_text().splitlines() if path else []
     # The last line may be half written.
-    return ends([json.loads(line) for line in lines if line.endswith("}")])
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def wait_for_trials(project: Project, count: int) -> None:

@@ -11,7 +11,16 @@ import pytest
 import yaml
 from e2e.conftest import Project, plain
 from e2e.killing import survivors
-from e2e.searching import TRIALS, ended, ends, kept_journal, wait_for_trials, write_rooms
+from e2e.searching import (
+    TRIALS,
+    ended,
+    ends,
+    journal_lines,
+    kept_journal,
+    measured_again,
+    wait_for_trials,
+    write_rooms,
+)
 
 COMMAND = ("--config", "rooms.yaml", "--set", "tune.parallel=2")
 """More trials at a time go on with the search of one that was killed."""
@@ -94,6 +103,35 @@ def test_run_trains_with_what_was_found_and_another_only_confirms(searched: Sear
     assert summary["tuning"]["values"] == best["values"]
     plan = project.scopeline("plan", *COMMAND).stdout
     assert "nothing to do: a run would only confirm this" in plan
+
+
+def test_best_of_a_search_by_itself_are_measured_again_also_after_a_kill(
+    searched: Searched,
+) -> None:
+    project = searched.project
+    # Half as many measurements as trials: the config and the best one, on two parts each.
+    command = ("tune", "--config", "rooms.yaml", "--set", "tune={trials: 8, prune: false}")
+    search = project.start(*command)
+    deadline = time.monotonic() + 240
+    while not (before := measured_again(journal_lines(project))):
+        assert search.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    search.kill()
+    search.communicate()
+    (project.folder / "out of memory").touch()
+    done = project.scopeline(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "measures the config and the best 1 again" in plain(done.stdout)
+    lines = kept_journal(project)
+    assert sorted(ends(lines)) == list(range(8))
+    found = measured_again(lines)
+    assert found[: len(before)] == before
+    assert len(found) == len(set(found)) == 4
+    tuning = project.summary("rooms")["tuning"]
+    again = [(t["number"], int(part)) for t in tuning["trials"] for part in t.get("again", {})]
+    assert sorted(again) == sorted(set(found) - {found[len(before)]}), "that was killed"
+    assert tuning["best"] in {number for number, _ in found} > {0}
 
 
 @pytest.mark.parametrize(

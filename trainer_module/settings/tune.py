@@ -7,7 +7,14 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from trainer_module.sections import Settings
 from trainer_module.settings.durations import SomeTime
@@ -105,16 +112,17 @@ class TuneSettings(Settings):
 
     auto: bool = False
     """The space follows from the features and the task; so it does where there is no `space`. The
-    first trial is the config as it stands."""
+    first trial is the config as it stands, which stays unless another is better by more than
+    chance."""
     space: dict[str, Range] = {}
     """By key of `model` and `train`, the values to choose from: `train.learning_rate: {log: [1e-4,
     1e-2]}`, `model.dropout: {float: [0, 0.5]}`, `model.members: {int: [2, 16]}`,
     `train.batch_size: {choice: [32, 64]}`. A key counts only for the kinds of models that read it.
     """
     objective: str | None = None
-    """What the best trial is best at: `val_loss`, or `val_` and a metric that training measures;
-    default: `val_auc`, of several classes `val_accuracy`, of numbers `val_rmse`, of counts
-    `val_loss`."""
+    """What the best trial is best at: `val_loss`, or `val_` and a metric of the Evaluator's that
+    training can measure too, such as `val_f1` and `val_macro_recall`; default: `val_auc`, of
+    several classes `val_accuracy`, of numbers `val_rmse`, of counts `val_loss`."""
     trials: PositiveInt | None = None
     """How many at most; default: 20 where there is a `space` and no `timeout`."""
     timeout: SomeTime | None = None
@@ -130,6 +138,16 @@ class TuneSettings(Settings):
     reuse: bool = False
     """Whether later runs, on other data, take what an earlier search found; until the config or the
     code changes, or the data has drifted (`drift`)."""
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _is_no_gaussian_process(cls, value: Any) -> Any:
+        if value == "gp":
+            raise ValueError(
+                "Optuna's Gaussian processes need PyTorch, which is not installed with TensorFlow; "
+                f"right is one of {', '.join(Algorithm)}"
+            )
+        return value
 
     @model_validator(mode="after")
     def _auto_has_no_space(self) -> TuneSettings:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainer_module.tasks.base import BaseTask
+from trainer_module.tasks.measures import measures_of
 
 PREFIX = "val_"
 """Begins the names of what is measured on examples that are not trained on."""
@@ -25,6 +26,10 @@ class Objective:
         """Its name among what a trained model came to."""
         return self.name.removeprefix(PREFIX)
 
+    def measures(self, task: BaseTask) -> tuple[str, ...]:
+        """What a training has to measure for it, besides what it shows anyway."""
+        return tuple(name for name in _others(task) if name == self.metric)
+
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
         """As Optuna calls it."""
@@ -37,7 +42,11 @@ class Objective:
 
 def objectives_of(task: BaseTask) -> list[str]:
     """The names of all that a search can look for."""
-    return [LOSS, *(f"{PREFIX}{name}" for name in task.shown_metrics)]
+    return [LOSS, *(f"{PREFIX}{name}" for name in (*task.shown_metrics, *_others(task)))]
+
+
+def _others(task: BaseTask) -> list[str]:
+    return [name for name in measures_of(task) if name not in task.shown_metrics]
 
 
 def find_objective(task: BaseTask, name: str | None) -> Objective:

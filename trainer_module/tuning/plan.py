@@ -15,6 +15,9 @@ from trainer_module.tuning.automatic import automatic_space
 from trainer_module.tuning.objective import Objective, find_objective
 from trainer_module.tuning.space import Dimension, Values, candidate, dimensions_of
 
+PARTS = 5
+"""The train split is dealt into so many; one of them is held out from a trial and measured on."""
+
 
 class SearchPlan(Settings):
     """The settings as a config gives them, and those of the search."""

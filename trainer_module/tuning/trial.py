@@ -24,14 +24,12 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import open_job, open_strategy
 from trainer_module.tuning.objective import Objective
+from trainer_module.tuning.plan import PARTS
 from trainer_module.tuning.result import TrialResult
 from trainer_module.tuning.space import Values
 
 BACKUP_FOLDER = "backup"
 """In the folder of a trial, while it is under way."""
-
-HELD_OUT = 5
-"""Every so many-th example of the train split is what candidates are measured on."""
 
 Report = Callable[[int, float], bool]
 """Is told an epoch, counted from 1, and what it came to; says whether to give the trial up."""
@@ -57,6 +55,11 @@ class TrialWatcher(tf_keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Must come after the callbacks that add to the logs."""
+        if self._objective.name not in (logs or {}):
+            raise TrainingError(
+                f"tune.objective: the builder of the model compiles it without a metric "
+                f"{self._objective.metric!r}; leave its compile out, or add that metric."
+            )
         value = float((logs or {})[self._objective.name])
         if self._report(epoch + 1, value) and not self.model.stop_training:
             self.has_pruned = self.model.stop_training = True
@@ -85,7 +88,12 @@ class TrialRunner:
         self._known: Known = {}
 
     def run(
-        self, settings: TrainerSettings, values: Values, folder: str, report: Report
+        self,
+        settings: TrainerSettings,
+        values: Values,
+        folder: str,
+        report: Report,
+        part: int = 0,
     ) -> TrialResult:
         """Trains a candidate, or goes on where it was interrupted.
 
@@ -94,6 +102,8 @@ class TrialRunner:
           values: what it has in place of what the config says, for TensorBoard.
           folder: of the trial; logs and backups are kept there.
           report: is told of each epoch.
+          part: of the train split, that is held out and measured on; not where there is a split
+              for that.
 
         Raises:
           TrainingError: the model cannot be built or the data not be used, or training diverges.
@@ -101,7 +111,7 @@ class TrialRunner:
         start = time.monotonic()
         watcher = TrialWatcher(self._objective, report)
         try:
-            job = self._open(settings, folder, watcher)
+            job = self._open(settings, folder, watcher, part)
             job.run()
             result = self._result(job, watcher, time.monotonic() - start)
         finally:
@@ -111,7 +121,9 @@ class TrialRunner:
         _write_hparams(folder, values, self._objective.name, result.value)
         return result
 
-    def _open(self, settings: TrainerSettings, folder: str, watcher: TrialWatcher) -> Job:
+    def _open(
+        self, settings: TrainerSettings, folder: str, watcher: TrialWatcher, part: int
+    ) -> Job:
         if self._runtime.choice is not None:
             settings = settings.with_strategy(self._runtime.choice.strategy)
         arguments = copy.copy(self._fn_args)
@@ -119,16 +131,20 @@ class TrialRunner:
         backup = os.path.join(folder, BACKUP_FOLDER)
         runtime = self._runtime.model_copy(update={"backup_directory": backup})
         strategy = open_strategy(settings)
-        data = self._load(settings, strategy)
+        data = self._load(settings, strategy, part)
         tf_keras.utils.set_random_seed(settings.train.seed)
         return open_job(arguments, settings, runtime, strategy, data, watchers=[watcher])
 
-    def _load(self, settings: TrainerSettings, strategy: tf.distribute.Strategy) -> TrainingData:
+    def _load(
+        self, settings: TrainerSettings, strategy: tf.distribute.Strategy, part: int
+    ) -> TrainingData:
         tft_output = tft.TFTransformOutput(self._fn_args.transform_graph_path)
         data = load_data(self._fn_args, tft_output, settings, strategy, 1, self._known)
+        measures = self._objective.measures(settings.target)
+        data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data
-        train, held_out = make_fold(data.train, data.evaluation, deal(data.train, HELD_OUT), 0)
+        train, held_out = make_fold(data.train, data.evaluation, deal(data.train, PARTS), part)
         return replace(data, train=train, evaluation=held_out)
 
     def _result(self, job: Job, watcher: TrialWatcher, seconds: float) -> TrialResult:

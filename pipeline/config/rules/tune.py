@@ -17,7 +17,7 @@ from trainer_module.settings import ModelSettings, Settings, TrainSettings
 from trainer_module.settings.optimizer import READERS
 from trainer_module.settings.tune import Algorithm
 from trainer_module.strategies.base import Processes
-from trainer_module.tuning.objective import LOSS, objectives_of
+from trainer_module.tuning.objective import LOSS, PREFIX, objectives_of
 from trainer_module.tuning.space import KIND, OPTIMIZER, candidate, reads
 
 SECTIONS: dict[str, type[Settings]] = {"model": ModelSettings, "train": TrainSettings}
@@ -130,10 +130,12 @@ def objectives_are_measured(config: PipelineConfig) -> Iterator[Issue]:
         return
     known = objectives_of(config.target)
     if tune.objective not in known:
+        is_evaluated = tune.objective.removeprefix(PREFIX) in config.target.metrics()
+        whose = "Evaluator alone" if is_evaluated else "nothing"
         yield Issue(
             "tune.objective",
-            f"found {tune.objective!r}, which no training of a {config.target.kind} task measures; "
-            f"{near_match(tune.objective, known)} Right is one of {', '.join(known)}",
+            f"found {tune.objective!r}, which {whose} measures for a {config.target.kind} task; "
+            f"right is one of {', '.join(known)}",
         )
 
 

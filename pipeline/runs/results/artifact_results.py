@@ -20,6 +20,7 @@ from pipeline.records.summary import (
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 from pipeline.runs.results.suspicion import DataSuspicion
+from pipeline.runs.trials import why_not_the_first
 
 
 class ArtifactResults(ArtifactReader):
@@ -147,10 +148,7 @@ class SummaryBuilder:
         of = "1 trial" if count == 1 else f"{count} trials"
         (best,) = [trial for trial in trials if trial["number"] == tuning["best"]]
         if best is not trials[0]:
-            self._summary.notes.append(
-                f"tune: trial {trials[0]['number']} is better by no more than chance on "
-                f"{best['examples']} examples: the config stays as it stands"
-            )
+            self._summary.notes.append(why_not_the_first(trials[0], best))
         return f"{of}; {tuning['objective']} {best['value']:.4g}, of trial {best['number']}"
 
     def _read_training(self) -> str:

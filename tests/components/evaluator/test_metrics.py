@@ -163,9 +163,9 @@ EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
 
 
 def test_a_deviance_is_infinite_where_the_mean_is() -> None:
-    deviance, none = PoissonDeviance("poisson_deviance"), np.zeros(0)
+    deviance, none = PoissonDeviance("poisson_deviance"), np.zeros((1, 0))
     for truth in (0.0, 3.0):
-        assert deviance.of_example(truth, np.array([np.inf]), none) == np.inf
+        assert deviance.of_rows(np.array([truth]), np.array([[np.inf]]), none) == np.inf
 
 
 @pytest.mark.parametrize("task", TASKS)

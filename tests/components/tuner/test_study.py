@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from components.tuner.journal import cut_half_line
-from components.tuner.records import TrialRecord, TrialState, best_of, choose, ranked
+from components.tuner.records import TrialState, best_of, ranked
 from components.tuner.results import summarize
 from components.tuner.study import ATTEMPTS, JOURNAL, Study
 from trainer_module.errors import ConfigError
-from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
 
@@ -243,31 +242,6 @@ def test_failed_and_stopped_trials_are_told_apart_and_come_last(tmp_path: Path) 
     leaderboard = summarize(trials, plan.objective, is_automatic=False)
     assert (leaderboard["best"], leaderboard["values"]) == (3, trials[3].values)
     assert leaderboard["epochs"] == 3 * EPOCHS
-
-
-@pytest.mark.parametrize(
-    ("name", "first", "best", "examples", "number"),
-    [
-        ("val_auc", 0.9, 0.905, 100, 0),
-        ("val_auc", 0.9, 0.915, 100, 1),
-        ("val_auc", 0.9, 0.905, 1000, 1),
-        ("val_rmse", 10.0, 9.5, 100, 0),
-        ("val_rmse", 10.0, 8.5, 100, 1),
-        ("val_auc", 0.9, 0.8, 100, 0),
-    ],
-)
-def test_the_config_stays_unless_another_is_better_by_more_than_chance(
-    name: str, first: float, best: float, examples: int, number: int
-) -> None:
-    objective = Objective(name, higher_is_better=name == "val_auc")
-    trials = [
-        TrialRecord(number=i, state=TrialState.DONE, value=value, examples=examples)
-        for i, value in enumerate((first, best))
-    ]
-    chosen = choose(trials, objective, is_automatic=True)
-    assert chosen is not None
-    assert chosen.number == number
-    assert choose(trials, objective, is_automatic=False) == best_of(trials, objective)
 
 
 def make(folder: Path) -> str:

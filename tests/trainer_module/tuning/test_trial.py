@@ -8,12 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import api_pb2
+from tensorboard.plugins.hparams.backend_context import Context
+from tensorboard.plugins.hparams.list_session_groups import Handler
 from trainer_data import Transformed
 
 from trainer_module.errors import TrainingError
 from trainer_module.runtime import Runtime
 from trainer_module.tasks import TASKS, task_class
-from trainer_module.tuning.objective import find_objective, objectives_of
+from trainer_module.tasks.measures import measures_of
+from trainer_module.tuning.objective import Objective, find_objective, objectives_of
 from trainer_module.tuning.plan import SearchPlan
 from trainer_module.tuning.result import TrialResult
 from trainer_module.tuning.trial import BACKUP_FOLDER, TrialRunner
@@ -27,14 +35,17 @@ def make_plan(data: Transformed) -> SearchPlan:
     return SearchPlan(given=given, tune={"space": {"train.epochs": {"int": [1, 9]}}})
 
 
-@pytest.fixture(scope="module")
-def runner(trips: Transformed) -> TrialRunner:
+def make_runner(trips: Transformed, objective: Objective) -> TrialRunner:
     """Of trips, of which there is no eval split to read."""
     files = trips.files("train")
     told = {"train_files": files, "eval_files": files, "custom_config": {}}
     arguments = SimpleNamespace(**told, transform_graph_path=str(trips.root / "graph"))
-    objective = make_plan(trips).objective
     return TrialRunner(arguments, Runtime(), objective, has_own_split=False)
+
+
+@pytest.fixture(scope="module")
+def runner(trips: Transformed) -> TrialRunner:
+    return make_runner(trips, make_plan(trips).objective)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +77,26 @@ def test_a_trial_is_the_same_whatever_this_process_did_before(run: Run, first: T
     assert first.metrics != other.metrics
     assert first.epochs == 3
     assert first.value == first.metrics["auc"]
+
+
+def test_tensorboard_shows_what_each_trial_tried_and_came_to(
+    run: Run, first: TrialResult, folder: Path
+) -> None:
+    run("lists", model__hidden_units=[4])
+    names = ("first", "lists")
+    curves = EventMultiplexer({name: str(folder / name) for name in names}).Reload()
+    provider = MultiplexerDataProvider(curves, str(folder))
+    shown = Context(TBContext(data_provider=provider))
+    asked = api_pb2.ListSessionGroupsRequest(
+        allowed_statuses=[api_pb2.STATUS_UNKNOWN], col_params=[], slice_size=9
+    )
+    answer = Handler(RequestContext(), shown, "", asked).run()
+    found = {group.sessions[0].name: group for group in answer.session_groups}
+    assert set(found) == set(names)
+    assert found["first"].hparams["train.epochs"].number_value == QUICK["train.epochs"]
+    assert found["lists"].hparams["model.hidden_units"].string_value == "[4]"
+    values = {m.name.tag: m.value for m in found["first"].metric_values}
+    assert values["val_auc"] == pytest.approx(first.value)
 
 
 def test_a_trial_that_falls_behind_is_given_up_and_stays_so(run: Run, folder: Path) -> None:
@@ -106,6 +137,22 @@ def test_trees_are_grown_on_what_is_not_held_out(run: Run) -> None:
     assert grown.value > 0.8
 
 
+@pytest.mark.parametrize("kind", ["mlp", "trees"])
+def test_a_search_may_look_for_what_evaluator_measures(
+    trips: Transformed, folder: Path, kind: str
+) -> None:
+    values = QUICK if kind == "mlp" else {"model.trees": 40}
+    values = {**values, "model.kind": kind}
+    objective = find_objective(trips.settings.target, "val_balanced_accuracy")
+    other = make_runner(trips, objective)
+    told: list[float] = []
+    settings = make_plan(trips).settings(values)
+    found = other.run(settings, values, str(folder / kind), lambda _, v: bool(told.append(v)))
+    assert found.value == found.metrics["balanced_accuracy"]
+    assert 0.5 < found.value < found.metrics["auc"]
+    assert told[found.best_epoch - 1 :][:1] == ([found.value] if kind == "mlp" else [])
+
+
 def test_a_trial_that_diverges_says_so(run: Run) -> None:
     with pytest.raises(TrainingError, match="training diverged"):
         run("diverges", train__learning_rate=1e30)
@@ -125,7 +172,8 @@ def test_objectives_are_what_training_shows(kind: str) -> None:
     options = {"order": ["low", "mid", "high"]} if kind == "ordinal" else {}
     task = task_class(kind).model_validate({"kind": kind, **options})
     shown = {f"val_{metric.name}" for metric in task.make_metrics()}
-    assert set(objectives_of(task)) == shown | {"val_loss"}
+    others = {f"val_{name}" for name in measures_of(task)}
+    assert set(objectives_of(task)) == shown | others | {"val_loss"}
     assert find_objective(task, None).name == task.usual_objective
     assert find_objective(task, "val_loss").direction == "minimize"
     for name in shown:

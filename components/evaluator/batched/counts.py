@@ -1,0 +1,188 @@
+"""Twins of what TFMA counts by the size of a prediction, or by pairs of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tensorflow_model_analysis.contrib.aggregates import (
+    binary_confusion_matrices as thresholds_of,
+)
+from tensorflow_model_analysis.metrics import (
+    binary_confusion_matrices,
+    calibration_histogram,
+    multi_class_confusion_matrix_metrics,
+)
+
+from components.evaluator.batched.rows import Members, ModelRows, NotByBatches, weights_of
+from components.evaluator.batched.twins import Sums, SumTwin, Twin, twin_for
+
+_NO_EXAMPLES: list[str] = []
+
+
+@twin_for(binary_confusion_matrices._BinaryConfusionMatrixCombiner)
+class BinaryMatrices(SumTwin):
+    """Found, wrongly found, missed and rightly left, by threshold."""
+
+    @classmethod
+    def suits(cls, combiner: Any) -> bool:
+        """Without samples of examples."""
+        return super().suits(combiner) and combiner._example_id_key is None
+
+    def __init__(self, combiner: Any) -> None:
+        self._matrices = combiner._binary_confusion_matrices
+        self.width = 4 * len(self._matrices._thresholds)
+        super().__init__(combiner)
+
+    def values(self, batch: ModelRows) -> np.ndarray:
+        """In the order of TFMA's matrix, for each threshold."""
+        weights, columns = weights_of(self.combiner, batch), []
+        for threshold in self._matrices._thresholds:
+            said = batch.numbers.astype(np.float64) > threshold
+            true = _is_true(self._matrices, batch.labels, threshold)
+            columns += [true & said, ~true & ~said, ~true & said, true & ~said]
+        return np.stack(columns, axis=1) * weights[:, np.newaxis]
+
+    def accumulator(self, number: int) -> dict[float, Any]:
+        """TFMA's matrices, by threshold."""
+        counts = self.totals[number].reshape(-1, 4).tolist()
+        return {
+            threshold: thresholds_of._ThresholdEntry(
+                thresholds_of.Matrix(*matrix), *([_NO_EXAMPLES] * 4)
+            )
+            for threshold, matrix in zip(self._matrices._thresholds, counts, strict=True)
+        }
+
+
+def _is_true(matrices: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
+    if not matrices._enable_fractional_labels:
+        return labels > threshold
+    _check_binary(labels)
+    return labels == 1
+
+
+def _check_binary(labels: np.ndarray) -> None:
+    """Labels between the classes, or of none, are TFMA's to divide or to refuse."""
+    if not np.isin(labels, (0, 1)).all():
+        raise NotByBatches("labels other than 0 and 1")
+
+
+class CellTwin(Twin):
+    """Base of the twins that count in many cells of which a slice has few: [cells used, width].
+
+    A slice is all of 10,000 buckets wide; of 1,000 slices that would be a gigabyte.
+    """
+
+    width: int
+    cells: int
+    """The number of a slice's cells, at least."""
+
+    def __init__(self, combiner: Any) -> None:
+        super().__init__(combiner)
+        self.places = np.zeros(0, np.int64)
+        """[cells used], slice times `cells` plus cell, in ascending order."""
+        self.totals = np.zeros((0, self.width))
+
+    @property
+    def sums(self) -> Sums:
+        """The cells, and their totals."""
+        return self.places, self.totals
+
+    @sums.setter
+    def sums(self, sums: Sums) -> None:
+        self.places, self.totals = sums
+
+    def _add(self, places: np.ndarray, values: np.ndarray) -> None:
+        joined = np.concatenate([self.places, places])
+        used, where = np.unique(joined, return_inverse=True)
+        self.places, values = used, np.concatenate([self.totals, values])
+        columns = [np.bincount(where, column, len(self.places)) for column in values.T]
+        self.totals = np.stack(columns, axis=1)
+
+    def merge(self, other: CellTwin, places: np.ndarray, count: int) -> None:
+        """Adds the cells of the other one."""
+        del count
+        slices, cells = np.divmod(other.places, self.cells)
+        self._add(places[slices] * self.cells + cells, other.totals)
+
+    def of_slice(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The cells of a slice that were used, [cells], and their sums, [cells, width]."""
+        bounds = np.array([number, number + 1]) * self.cells
+        first, end = np.searchsorted(self.places, bounds)
+        return self.places[first:end] - bounds[0], self.totals[first:end]
+
+
+@twin_for(calibration_histogram._CalibrationHistogramCombiner)
+class Histogram(CellTwin):
+    """Labels, predictions and examples by the bucket of the prediction."""
+
+    width = 3
+
+    def __init__(self, combiner: Any) -> None:
+        self.cells = combiner._num_buckets + 2
+        super().__init__(combiner)
+
+    @classmethod
+    def suits(cls, combiner: Any) -> bool:
+        """By predictions, of labels that are classes."""
+        by_prediction = combiner._prediction_based_bucketing and combiner._fractional_labels
+        return super().suits(combiner) and by_prediction
+
+    def add(self, batch: ModelRows, members: Members) -> None:
+        """Adds the rows to the buckets of their predictions; those of no weight to none."""
+        _check_binary(batch.labels)
+        combiner, said = self.combiner, batch.numbers.astype(np.float64)
+        if np.isnan(said).any():
+            raise NotByBatches("predictions that are not numbers")
+        buckets = (said - combiner._left) / combiner._range * combiner._num_buckets + 1
+        buckets = np.clip(buckets, 0, self.cells - 1).astype(np.int64)
+        weights = weights_of(combiner, batch)
+        values = np.stack([batch.labels, said, np.ones(len(said))], axis=1)
+        values = values * weights[:, np.newaxis]
+        counted = weights[members.rows] != 0
+        rows, slices = members.rows[counted], members.slices[counted]
+        self._add(slices * self.cells + buckets[rows], values[rows])
+
+    def accumulator(self, number: int) -> dict[int, Any]:
+        """TFMA's buckets, by number."""
+        buckets, sums = self.of_slice(number)
+        return {
+            bucket: calibration_histogram.Bucket(bucket, *values)
+            for bucket, values in zip(buckets.tolist(), sums.tolist(), strict=True)
+        }
+
+
+@twin_for(multi_class_confusion_matrix_metrics._MultiClassConfusionMatrixCombiner)
+class ClassMatrix(CellTwin):
+    """How often each class is taken for each."""
+
+    width = 1
+    cells = 1 << 40
+    """Pairs of classes: the true one times 2^20 plus the predicted one, each counted from -1."""
+
+    @classmethod
+    def suits(cls, combiner: Any) -> bool:
+        """By one threshold, as TFMA's for several depend on their order."""
+        return super().suits(combiner) and len(combiner._thresholds) == 1
+
+    def add(self, batch: ModelRows, members: Members) -> None:
+        """Adds the pair of each row."""
+        if batch.predictions.shape[1] == 1:
+            raise NotByBatches("a matrix of classes of one output")
+        said = batch.predictions.argmax(1)
+        score = np.take_along_axis(batch.predictions, said[:, np.newaxis], 1)[:, 0]
+        none = multi_class_confusion_matrix_metrics.NO_PREDICTED_CLASS_ID
+        said = np.where(score <= self.combiner._thresholds[0], none, said)
+        pairs = (batch.labels.astype(np.int64) + 1 << 20) + said + 1
+        weights = weights_of(self.combiner, batch)[:, np.newaxis]
+        self._add(members.slices * self.cells + pairs[members.rows], weights[members.rows])
+
+    def accumulator(self, number: int) -> Any:
+        """TFMA's matrix, by its one threshold."""
+        pairs, sums = self.of_slice(number)
+        true, said = np.divmod(pairs, 1 << 20)
+        entry = multi_class_confusion_matrix_metrics.MatrixEntryKey
+        keys = map(entry, (true - 1).tolist(), (said - 1).tolist())
+        filled = self.combiner.create_accumulator()
+        filled[self.combiner._thresholds[0]] = dict(zip(keys, sums[:, 0].tolist(), strict=True))
+        return filled

@@ -1,0 +1,140 @@
+"""TFX's executor, with the evaluation itself done by batches wherever its metrics allow that."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.evaluator import constants
+from tfx.components.evaluator import executor as stock
+from tfx.dsl.io import fileio
+from tfx.types import Artifact, artifact_utils
+from tfx.types import standard_component_specs as specs
+from tfx.utils import io_utils, json_utils, path_utils, proto_utils
+
+from components.evaluator.batched.measuring import Computations
+from components.evaluator.batched.pipeline import evaluate
+from components.evaluator.batched.reading import Question
+from components.evaluator.batched.rows import NotByBatches
+from components.evaluator.batched.slices import slice_columns
+from components.schema_reader import read_schema_artifact
+
+logger = logging.getLogger(__name__)
+
+Inputs = dict[str, list[Artifact]]
+
+
+class BatchExecutor(stock.Executor):
+    """Gives what TFX's executor gives; what cannot be measured by batches is TFMA's to measure."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
+    ) -> None:
+        """Takes `examples`, `model`, `baseline_model` and `schema`; gives `evaluation`, `blessing`.
+
+        Raises:
+          DataError: a slice cannot be named, or a row has no weight.
+          RuntimeError: a model cannot read the examples.
+        """
+        config = read_config(input_dict, exec_properties)
+        columns = slice_columns(config)
+        if columns is None or Computations.of(config) is None:
+            logger.info("Some of the metrics or slices are TFMA's to compute")
+            super().Do(input_dict, output_dict, exec_properties)
+            return
+        self._log_startup(input_dict, output_dict, exec_properties)
+        evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
+        question = _question(config, columns, input_dict)
+        files = _files(input_dict, exec_properties)
+        try:
+            with self._make_beam_pipeline() as pipeline:
+                evaluate(pipeline, files, config, question, columns, evaluation)
+        except Exception as error:  # Beam wraps what is raised in it.
+            if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
+                raise
+            logger.info("TFMA computes the metrics: %s", error)
+            super().Do(input_dict, output_dict, exec_properties)
+            return
+        bless(input_dict, output_dict, exec_properties, evaluation)
+
+
+def read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.EvalConfig:
+    """TFMA's config, completed as TFX does."""
+    config = tfma.EvalConfig()
+    proto_utils.json_to_proto(exec_properties[specs.EVAL_CONFIG_KEY], config)
+    has_baseline = bool(input_dict.get(specs.BASELINE_MODEL_KEY))
+    config = tfma.utils.update_eval_config_with_defaults(
+        config, has_baseline=has_baseline, rubber_stamp=True
+    )
+    tfma.utils.verify_eval_config(config)
+    return config
+
+
+def _question(
+    config: tfma.EvalConfig, columns: list[tuple[str, ...]], input_dict: Inputs
+) -> Question:
+    (spec, *others) = config.model_specs
+    weight = spec.example_weight_key or None
+    schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
+    wanted = {name for names in columns for name in names} | ({weight} if weight else set())
+    features = (feature for feature in schema.feature if feature.name in wanted)
+    models = {}
+    for one in config.model_specs:
+        key = specs.BASELINE_MODEL_KEY if one.is_baseline else specs.MODEL_KEY
+        artifact = artifact_utils.get_single_instance(input_dict[key])
+        path = path_utils.serving_model_path(
+            artifact.uri, path_utils.is_old_model_artifact(artifact)
+        )
+        models[one.name if others else ""] = path
+    (label_signature,) = spec.preprocessing_function_names
+    return Question(
+        models=models,
+        signature=spec.signature_name,
+        label_signature=label_signature,
+        label_key=spec.label_key,
+        weight=weight,
+        columns=tuple(schema_pb2.Feature(name=f.name, type=f.type) for f in features),
+    )
+
+
+def _files(input_dict: Inputs, exec_properties: dict[str, Any]) -> list[str]:
+    splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
+    return sorted(
+        file
+        for split in splits
+        for uri in artifact_utils.get_split_uris(input_dict[specs.EXAMPLES_KEY], split)
+        for file in fileio.glob(io_utils.all_files_pattern(uri))
+    )
+
+
+def bless(
+    input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any], evaluation: str
+) -> None:
+    """Says in the blessing's artifact what the validation came to, as TFX does."""
+    blessing = artifact_utils.get_single_instance(output_dict[specs.BLESSING_KEY])
+    names = {
+        specs.MODEL_KEY: (
+            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY,
+            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY,
+        ),
+        specs.BASELINE_MODEL_KEY: (
+            constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY,
+            constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY,
+        ),
+    }
+    for key, (uri, number) in names.items():
+        for artifact in input_dict.get(key) or []:
+            blessing.set_string_custom_property(uri, artifact.uri)
+            blessing.set_int_custom_property(number, artifact.id)
+    if "current_component_id" in exec_properties:
+        component = exec_properties["current_component_id"]
+        blessing.set_string_custom_property("component_id", component)
+    is_good = tfma.load_validation_result(evaluation).validation_ok
+    found = (constants.BLESSED_FILE_NAME, constants.BLESSED_VALUE)
+    missed = (constants.NOT_BLESSED_FILE_NAME, constants.NOT_BLESSED_VALUE)
+    file, value = found if is_good else missed
+    io_utils.write_string_file(posixpath.join(blessing.uri, file), "")
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, value)

@@ -1,0 +1,129 @@
+"""From files of examples to batches: what the models say, and the columns that slices are by."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from components.evaluator.batched.rows import ModelRows
+from trainer_module.errors import DataError
+
+MOST_ROWS = 1024
+"""Of a batch: more is no faster, and the layers of a network for pictures take memory by rows."""
+MOST_BYTES = 4 << 20
+"""Of the examples of a batch, as they are stored: of large pictures there are fewer."""
+LOOKED_AT = 64
+"""Examples by which their size is judged."""
+UNREADABLE = "Fail to call signature func"
+"""What TFMA, too, says of a model that cannot parse an example."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the models are asked, and what is read beside it; goes to where the files are read."""
+
+    models: Mapping[str, str]
+    """The folder of each model, by the name that TFMA gives it."""
+    signature: str
+    """Gives `predictions`, and `quantiles` of models that have some."""
+    label_signature: str
+    label_key: str
+    weight: str | None
+    """The raw column of the weights."""
+    columns: tuple[schema_pb2.Feature, ...]
+    """The raw columns that are read: those of slices, and the weight."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A batch: what each model makes of its rows, and the raw columns."""
+
+    models: dict[str, ModelRows]
+    columns: pa.RecordBatch
+
+
+class Asker:
+    """Holds the models, loaded once in a process."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._models = {name: _load(path) for name, path in question.models.items()}
+        schema = schema_pb2.Schema(feature=question.columns)
+        self._decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
+
+    def read(self, files: Sequence[str]) -> Iterator[Answers]:
+        """The batches of some files of gzipped TFRecords.
+
+        Raises:
+          DataError: a row has no weight.
+          RuntimeError: a model cannot read the examples; begins with UNREADABLE.
+        """
+        for records in _batches(files):
+            columns = self._decoder.DecodeBatch(records.tolist())
+            weights = self._weights(columns, len(records))
+            examples = tf.constant(records)
+            yield Answers(
+                {name: self._ask(name, examples, weights) for name in self._models}, columns
+            )
+
+    def _weights(self, columns: pa.RecordBatch, rows: int) -> np.ndarray:
+        name = self._question.weight
+        if name is None:
+            return np.ones(rows)
+        column = columns.column(name)
+        values = column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
+        if len(values) != rows:
+            raise DataError(
+                f"{rows - len(values)} of {rows} rows of the eval split have no weight {name!r};"
+                " give each a number, or leave data.weight out."
+            )
+        return values
+
+    def _ask(self, name: str, examples: tf.Tensor, weights: np.ndarray) -> ModelRows:
+        signatures, question = self._models[name].signatures, self._question
+        try:
+            said = _call(signatures[question.signature], examples)
+            labels = _call(signatures[question.label_signature], examples)[question.label_key]
+        except (tf.errors.OpError, KeyError) as error:
+            raise RuntimeError(f"{UNREADABLE}: {error}") from error
+        rows = len(weights)
+        predictions = said["predictions"].numpy().reshape(rows, -1)
+        quantiles = said["quantiles"].numpy() if "quantiles" in said else np.zeros((rows, 0))
+        return ModelRows(
+            labels.numpy().reshape(rows), predictions, quantiles.astype(np.float64), weights
+        )
+
+
+def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What a signature of one input gives.
+
+    By the input's name: for an argument without one, TensorFlow writes out the whole tensor first.
+    """
+    _, (name,) = signature.structured_input_signature
+    answers: dict[str, tf.Tensor] = signature(**{name: examples})
+    return answers
+
+
+def _load(path: str) -> Any:
+    with contextlib.suppress(ImportError):
+        # Registers the operations by which BERT cuts words.
+        import tensorflow_text  # noqa: F401
+    return tf.saved_model.load(path)
+
+
+def _batches(files: Sequence[str]) -> Iterator[np.ndarray]:
+    """Serialized examples, [rows] object."""
+    for file in files:
+        records = tf.data.TFRecordDataset(file, "GZIP")
+        sizes = [len(record) for record in records.take(LOOKED_AT).as_numpy_iterator()]
+        if sizes:
+            rows = MOST_BYTES * len(sizes) // max(sum(sizes), 1)
+            yield from records.batch(min(max(rows, 1), MOST_ROWS)).prefetch(1).as_numpy_iterator()

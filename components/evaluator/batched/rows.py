@@ -1,0 +1,77 @@
+"""What metrics are added up from: the rows of a batch, and the slices that each of them is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class NotByBatches(Exception):  # noqa: N818 - it is no error: TFMA goes on
+    """A metric cannot be added up by batches; TFMA itself has to compute it."""
+
+
+Quantiles = np.ndarray
+"""[rows, levels] float64; no levels where the model predicts none."""
+
+
+@dataclass(frozen=True)
+class ModelRows:
+    """What one model makes of the rows of a batch."""
+
+    labels: np.ndarray
+    """[rows], of the dtype that the signature gives."""
+    predictions: np.ndarray
+    """[rows, outputs] float32."""
+    quantiles: Quantiles
+    weights: np.ndarray
+    """[rows] float64; ones where the data has no weights."""
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The predictions of a model of one output, [rows].
+
+        Raises:
+          NotByBatches: it has several, of which TFMA makes examples of their own.
+        """
+        if self.predictions.shape[1] != 1:
+            raise NotByBatches(f"the model has {self.predictions.shape[1]} outputs")
+        return self.predictions[:, 0]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Which rows are in which slices: a row is in all rows, and in one slice of each kind or more.
+
+    Attributes:
+      rows: [pairs], the row of each pair.
+      slices: [pairs], the number of its slice.
+      count: slices that have come up so far, in this batch and those before.
+    """
+
+    rows: np.ndarray
+    slices: np.ndarray
+    count: int
+
+    def total(self, values: np.ndarray) -> np.ndarray:
+        """Values of rows, [rows] or [rows, columns], added up by slice, in float64."""
+        picked = values[self.rows]
+        if picked.ndim == 1:
+            return np.bincount(self.slices, picked, self.count)
+        columns = (np.bincount(self.slices, column, self.count) for column in picked.T)
+        return np.stack([*columns], axis=1)
+
+
+def padded(state: np.ndarray, slices: int) -> np.ndarray:
+    """A state [slices, ...] with room for more slices, which are 0."""
+    missing = slices - len(state)
+    return state if missing <= 0 else np.pad(state, [(0, missing)] + [(0, 0)] * (state.ndim - 1))
+
+
+def weights_of(combiner: Any, batch: ModelRows) -> np.ndarray:
+    """What each row counts for a combiner of TFMA's: 1, unless it is for weighed examples."""
+    # Some combiners of TFMA's know it by themselves, others by the key of their metric.
+    key = getattr(combiner, "_key", None)
+    told = getattr(combiner, "_example_weighted", getattr(key, "example_weighted", False))
+    return batch.weights if told else np.ones(len(batch.weights))

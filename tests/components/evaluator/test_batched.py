@@ -1,0 +1,183 @@
+"""Metrics added up by batches are TFMA's: every metric, task, slice, weight and odd value."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_model_analysis as tfma
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from components.evaluator.batched.measuring import Computations, Found, Measurement
+from components.evaluator.batched.rows import ModelRows
+from pipeline.config.settings import PipelineConfig
+from pipeline.evaluation import make_eval_config
+from pipeline.graph import DEFAULT_BEAM_ARGS
+from trainer_module.tasks import TASKS, task_class
+
+ROWS = 300
+SLICES = [["shop"], ["size"], ["shop", "tags"]]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ordinal": {"order": list("abcdef")},
+    "regression": {"quantiles": [0.1, 0.9]},
+}
+
+
+def make_rows(task: str, seed: int = 3) -> ModelRows:
+    """Right more often than not; scores on thresholds and at both ends, and rows that weigh 0."""
+    random = np.random.default_rng(seed)
+    weights = random.integers(0, 4, ROWS).astype(np.float64)
+    none = np.zeros((ROWS, 0))
+    if task in ("multiclass", "ordinal"):
+        truth = random.integers(0, 6, ROWS)
+        output = random.uniform(0, 1, (ROWS, 6)) + 0.6 * np.eye(6)[truth]
+        output = (output / output.sum(1, keepdims=True)).astype(np.float32)
+        output[:9] = np.float32(1 / 6)  # Of equal scores.
+        # A class that the model does not know.
+        return ModelRows(
+            np.where(random.random(ROWS) < 0.02, 6, truth), _padded(output), none, weights
+        )
+    if task == "binary":
+        truth = random.integers(0, 2, ROWS)
+        output = np.clip(truth * 0.3 + random.uniform(0, 0.7, ROWS), 1e-7, 1 - 1e-7)
+        output[:6] = [0.5, 1e-7, 1 - 1e-7, 0.25, 0.75, 0.1]
+        return ModelRows(truth, output.astype(np.float32)[:, np.newaxis], none, weights)
+    truth = random.poisson(3, ROWS) if task == "count" else random.normal(100, 20, ROWS)
+    output = (truth * random.uniform(0.5, 1.5, ROWS) + 0.5).astype(np.float32)
+    quantiles = np.stack([output - 20, output + 20], 1).astype(np.float64)
+    labels = truth.astype(np.float32)
+    return ModelRows(
+        labels, output[:, np.newaxis], quantiles if task == "regression" else none, weights
+    )
+
+
+def _padded(output: np.ndarray) -> np.ndarray:
+    return np.pad(output, [(0, 0), (0, 1)])
+
+
+def raw_columns(seed: int = 3) -> pa.RecordBatch:
+    random = np.random.default_rng(seed)
+    shops = [None if one == 3 else [f"shop{one}".encode()] for one in random.integers(0, 4, ROWS)]
+    sizes = [[int(one)] for one in random.integers(-1, 2, ROWS)]
+    tags = [[b"a", "\u00e9".encode(), b"a"][: int(n)] for n in random.integers(0, 4, ROWS)]
+    return pa.RecordBatch.from_pydict({"shop": shops, "size": sizes, "tags": tags})
+
+
+def make_config(task: str, is_weighted: bool) -> tfma.EvalConfig:
+    kind = {"kind": task, **OPTIONS.get(task, {})}
+    metrics = list(task_class(task).model_validate(kind).metrics())
+    config = make_eval_config(
+        PipelineConfig.model_validate(
+            {
+                "name": "measured",
+                "data": {"format": "csv", "path": "nowhere.csv"}
+                | ({"weight": "weight"} if is_weighted else {}),
+                "task": kind,
+                "evaluate": {"metrics": metrics, "slices": SLICES},
+            }
+        )
+    )
+    config.model_specs[0].CopyFrom(tfma.ModelSpec(label_key="truth", prediction_key="output"))
+    if is_weighted:
+        config.model_specs[0].example_weight_key = "weight"
+    for spec in config.metrics_specs:
+        for metric in spec.metrics:
+            metric.ClearField("per_slice_thresholds")
+    return config
+
+
+def by_tfma(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch, to: Path) -> Any:
+    outputs = pa.array(rows.predictions.tolist(), pa.list_(pa.float32()))
+    data = {
+        "truth": pa.array([[v] for v in rows.labels.tolist()]),
+        "output": outputs,
+        "weight": pa.array([[v] for v in rows.weights.tolist()]),
+        **{name: columns.column(name) for name in columns.schema.names},
+    }
+    with beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([pa.RecordBatch.from_pydict(data)])
+            | tfma.ExtractEvaluateAndWriteResults(eval_config=config, output_path=str(to))
+        )
+    return tfma.load_eval_result(str(to))
+
+
+def _sent(found: Found) -> Found:
+    sent: Found = pickle.loads(pickle.dumps(found))  # noqa: S301
+    return sent
+
+
+def measure(computations: Computations, rows: ModelRows, columns: pa.RecordBatch) -> Measurement:
+    """In batches of another size each time."""
+    measurement, first = computations.start([tuple(names) for names in SLICES]), 0
+    for size in (1, 99, 200):
+        part = slice(first, first + size)
+        batch = ModelRows(
+            rows.labels[part], rows.predictions[part], rows.quantiles[part], rows.weights[part]
+        )
+        members = measurement.slicer.members(size, columns.slice(first, size))
+        measurement.add({"": batch}, members)
+        first += size
+    return measurement
+
+
+@pytest.mark.parametrize(
+    ("task", "is_weighted"),
+    [*((task, True) for task in TASKS), ("binary", False), ("count", False)],
+)
+def test_each_metric_of_each_slice_is_as_tfma_has_it(
+    task: str, is_weighted: bool, tmp_path: Path
+) -> None:
+    rows, columns, config = make_rows(task), raw_columns(), make_config(task, is_weighted)
+    # What needs quantiles beside predictions is compared with its formula elsewhere.
+    expected = by_tfma(config, rows, columns, tmp_path)
+    computations = Computations.of(config)
+    assert computations is not None
+    found = dict(computations.results(measure(computations, rows, columns)))
+    assert {key for key, _ in expected.slicing_metrics} == set(found)
+    assert len(found) > 10
+    for key, by_output in expected.slicing_metrics:
+        ours = {one.name: value for one, value in found[key].items()}
+        for name, value in by_output[""][""].items():
+            if rows.quantiles.size and name in ("coverage", "interval_width", "pinball_loss"):
+                continue
+            right = float(value["doubleValue"])
+            assert float(ours[name]) == pytest.approx(right, rel=1e-6, abs=1e-9, nan_ok=True), (
+                key,
+                name,
+            )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_measurements_add_up(task: str) -> None:
+    """As those of several files do, whose slices come up in another order."""
+    rows, columns, config = make_rows(task), raw_columns(), make_config(task, is_weighted=True)
+    computations = Computations.of(config)
+    assert computations is not None
+    whole = dict(computations.results(measure(computations, rows, columns)))
+    reverse = np.arange(ROWS)[::-1]
+    parts = []
+    for places in (reverse[:100], reverse[100:]):
+        one = computations.start([tuple(names) for names in SLICES])
+        batch = ModelRows(
+            rows.labels[places],
+            rows.predictions[places],
+            rows.quantiles[places],
+            rows.weights[places],
+        )
+        one.add({"": batch}, one.slicer.members(len(places), columns.take(pa.array(places))))
+        parts.append(one)
+    # As they are sent from one process to another.
+    parts = [computations.resume(_sent(one.found())) for one in parts]
+    parts[0].merge(parts[1])
+    found = dict(computations.results(parts[0]))
+    assert set(found) == set(whole)
+    for key, metrics in whole.items():
+        for name, value in metrics.items():
+            assert float(found[key][name]) == pytest.approx(float(value), rel=1e-9, nan_ok=True)

@@ -1,0 +1,55 @@
+"""Nights that take what an earlier search has found, until the data has drifted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from e2e.conftest import Project, plain
+from e2e.test_windows import write_span
+
+CONFIG = """
+name: nights
+data: {format: csv, path: "days/{SPAN}/*.csv"}
+task: binary
+model: {kind: mlp, hidden_units: [8]}
+train: {epochs: 1}
+tune: {trials: 2, reuse: true, space: {train.batch_size: {choice: [16, 32]}}}
+drift:
+  columns: {price plan: {infinity_norm: 0.3}}
+  on_drift: warn
+"""
+GOLD = (0.5, 0.5, 1.0)
+"""The part of each night's customers who have that plan."""
+
+Night = tuple[str, dict[str, Any]]
+"""What was said, and the leaderboard."""
+
+
+@pytest.fixture(scope="module")
+def nights(project: Project) -> list[Night]:
+    (project.folder / "nights.yaml").write_text(CONFIG)
+    found = []
+    for number, gold in enumerate(GOLD, 1):
+        write_span(project.folder, number, gold)
+        done = project.scopeline("tune", "--config", "nights.yaml")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert project.states("nights")["Tuner"] == "ran"
+        found.append((plain(done.stdout), project.summary("nights")["tuning"]))
+    return found
+
+
+def test_the_next_night_takes_what_was_found(nights: list[Night]) -> None:
+    (said, first), (then, second), _ = nights
+    assert "takes the values" not in said
+    assert "reused" not in first
+    assert f"takes the values that execution {second['reused']} has found (tune.reuse)" in then
+    assert second == {**first, "reused": second["reused"]}
+
+
+def test_a_drift_asks_for_a_search(nights: list[Night]) -> None:
+    _, (_, second), (said, third) = nights
+    assert "compared with span 2: 'basic' gone" in said
+    assert "takes the values" not in said
+    assert "reused" not in third
+    assert third["trials"] != second["trials"]
