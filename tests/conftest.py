@@ -38,6 +38,8 @@ LONG = (
     "test_batch",
     "test_certificate",
     "test_clusters",
+    "test_conversion_trouble",
+    "test_converting",
     "test_evaluation_report",
     "test_every_model",
     "test_every_type",

@@ -11,4 +11,5 @@ VARIANTS_KEY = "variants"
 class ModelVariants(Artifact):
     """Variants of one model: `NAME/variant.json` with its files, and `report.json`."""
 
-    TYPE_NAME = "ModelVariants"
+    TYPE_NAME = "components.ModelVariants"
+    """On Vertex AI also where the class is imported from."""

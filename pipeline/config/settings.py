@@ -18,7 +18,7 @@ from pipeline.config.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
-from pipeline.config.requests import LogSettings
+from pipeline.config.requests import LogSettings, SkewSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -191,6 +191,7 @@ class PipelineConfig(Settings):
     drift: DriftSettings = DriftSettings()
     log: LogSettings = LogSettings()
     """What is written down of the requests that the model answers."""
+    skew: SkewSettings = SkewSettings()
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""

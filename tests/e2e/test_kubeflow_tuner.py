@@ -1,16 +1,20 @@
-"""A search as a step on Kubeflow: its container is lost, and the next attempt goes on."""
+"""A search and variants as steps on Kubeflow: a container is lost, and the next one goes on."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from e2e.conftest import SMALL
 from e2e.kubeflow_cluster import ROOT, Cluster, kill_once, states, summary
 from metadata_service import metadata_service
 
+from components.pusher.variants import read_manifest
+
+OPTIMIZE = "optimize={variants: [float], required: true}"
 TUNE = "tune={trials: 4, space: {train.batch_size: {choice: [80, 96]}}}"
 
 
@@ -42,6 +46,7 @@ def test_search_that_is_killed_goes_on_and_the_trainer_takes_what_it_finds(
         ROOT / "configs" / "digits.yaml",
         SMALL,
         TUNE,
+        OPTIMIZE,
         "train.epochs=2",
         "evaluate.thresholds={accuracy: {min: 0.1}}",
     )
@@ -53,4 +58,9 @@ def test_search_that_is_killed_goes_on_and_the_trainer_takes_what_it_finds(
     told = summary(run)
     assert states(run)["Tuner"] == states(run)["Trainer"] == "ran"
     assert sorted(trial["number"] for trial in told.tuning["trials"]) == [0, 1, 2, 3]
+    assert states(run)["Optimizer"] == states(run)["Pusher"] == "ran"
+    (variant,) = told.variants["variants"]
+    assert variant["accepted"]
+    assert told.pushed is not None
+    assert read_manifest(Path(told.pushed)).keys() == {"float"}
     assert told.training["global_batch_size"] == told.tuning["values"]["train.batch_size"]

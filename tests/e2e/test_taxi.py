@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import pytest
 import warm
+import yaml
 from e2e.conftest import ROOT, RUNNER, Project
+from e2e.served_taxi import ask_for, multiply
 
 from components.example_gen.builtin import BUILTIN_DATA
 
@@ -17,7 +20,8 @@ TAXI = ROOT / "configs" / "taxi.yaml"
 
 @pytest.fixture(scope="module")
 def trained(project: Project) -> Project:
-    done = project.scopeline("run", "--config", TAXI)
+    optimize = "optimize={variants: [float, onnx], accept: {slices: true}, required: true}"
+    done = project.scopeline("run", "--config", TAXI, "--set", optimize)
     assert done.returncode == 0, done.stdout + done.stderr
     return project
 
@@ -41,6 +45,17 @@ def test_slices_are_measured_but_thresholds_are_for_all(trained: Project) -> Non
     )
     # Some slice is below the threshold, which does not matter.
     assert min(metrics["auc"] or 0 for metrics in slices.values()) < 0.93
+
+
+def test_variants_are_as_good_as_the_model_on_every_slice(trained: Project) -> None:
+    summary = trained.summary("taxi")
+    variants = summary["variants"]["variants"]
+    assert [(v["name"], v["accepted"]) for v in variants] == [("float", True), ("onnx", True)]
+    auc = summary["metrics"]["auc"]["value"]
+    for variant in variants:
+        assert variant["metrics"]["auc"] == pytest.approx(auc, abs=1e-4)
+        assert variant["slices"].keys() == summary["slices"].keys()
+        assert variant["latency_ratio"] < 1
 
 
 def test_unknown_column_in_a_slice_is_refused_before_training(trained: Project) -> None:
@@ -89,6 +104,18 @@ def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = list(csv.DictReader(answers.open()))
+    answers.rename(tmp_path / "model.csv")
+    done = warm.run(
+        [sys.executable, str(RUNNER), "predict", *given, "--variant", "onnx"],
+        cwd=trained.folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for row, other in zip(rows, csv.DictReader(answers.open()), strict=True):
+        assert row.keys() == other.keys()
+        assert float(row["score_1"]) == pytest.approx(float(other["score_1"]), abs=1e-4)
     right = sum(row["big_tipper"] == row["class"] for row in rows) / len(rows)
 
     measured = trained.scopeline("evaluate", "--config", TAXI, "--input", table)
@@ -98,6 +125,71 @@ def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_pa
     found = dict(zip(header.split()[1:], whole.split()[1:], strict=True))
     assert float(found["accuracy"]) == pytest.approx(right, abs=1e-4)
     assert sum(line.startswith("payment_type=") for line in slices) >= 4
+
+
+@pytest.fixture(scope="module")
+def asked(trained: Project) -> tuple[Path, list[str]]:
+    """The log of 2,000 trips that were asked for, and their labels."""
+    log, table = trained.folder / "requests", BUILTIN_DATA["taxi"].locate(trained.folder)
+    return log, ask_for(trained, TAXI, table, 2000, log)
+
+
+def test_requests_are_the_data_of_a_later_config(
+    trained: Project, asked: tuple[Path, list[str]]
+) -> None:
+    log, labels = asked
+    ids = [f"trips-{n // 100},{label}" for n, label in enumerate(labels)]
+    lines = [f"{name.replace(',', f'/{n % 100},')}" for n, name in enumerate(ids)]
+    (trained.folder / "tips.csv").write_text("\n".join(["request_id,big_tipper", *lines[:1900]]))
+    later = {
+        "name": "later",
+        "task": "binary",
+        "data": {
+            "format": "parquet",
+            "path": str(log / "{YYYY}-{MM}-{DD}" / "*.parquet"),
+            "label": "big_tipper",
+            "labels": {"path": "tips.csv", "key": "request_id"},
+        },
+        "schedule": {"settle": "0s"},
+    }
+    (trained.folder / "later.yaml").write_text(yaml.safe_dump(later))
+    done = trained.scopeline("run", "--config", "later.yaml", "--validate-only")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(trained.summary("later")["examples"].values()) == 1900
+    said = " ".join(done.stdout.split())
+    assert f"100 rows have no label in {trained.folder / 'tips.csv'}, and are left out" in said
+
+
+def test_requests_that_are_unlike_the_training_data_are_found(
+    trained: Project, asked: tuple[Path, list[str]]
+) -> None:
+    log, _ = asked
+    columns = "{fare: {jensen_shannon: 0.1}, payment_type: {infinity_norm: 0.1}}"
+    options = ("--config", TAXI, "--set", f"skew={{requests: {log}, columns: {columns}}}")
+    alike = trained.scopeline("skew", *options)
+    assert alike.returncode == 0, alike.stdout + alike.stderr
+    assert alike.stdout.count("as in training") == 2
+    first = trained.scopeline("skew", *options, "--record")
+    assert (first.returncode, first.stdout.strip()[-22:]) == (0, "like the training data"), first
+
+    multiply(log, "fare", 10.0)
+    skewed = trained.scopeline("skew", *options, "--json")
+    assert skewed.returncode == 3, skewed.stdout + skewed.stderr
+    found = {one["column"]: one for one in json.loads(skewed.stdout)["columns"]}
+    assert [name for name, one in found.items() if one["is_skewed"]] == ["fare"]
+    version = trained.versions("taxi")[-1]
+    assert (
+        f"compared with what version {version} was trained on: mean 1" in found["fare"]["in_words"]
+    )
+    schedule = ("--set", "schedule={cron: 0 3 1 1 *}", "--set", "notify.occasions=[skew]")
+    looked = trained.scopeline("schedule", *options, *schedule, "--once")
+    assert looked.returncode == 0, looked.stdout + looked.stderr
+    assert "fare: expected the distribution of its values to move by no more" in looked.stdout
+    again = trained.scopeline("skew", *options, "--record")
+    assert again.stdout.strip() == "skew: there are too few new requests"
+    history = trained.scopeline("history", "--config", TAXI, "--kind", "skew", "--json")
+    (event,) = json.loads(history.stdout)
+    assert event["details"] == {"columns": ["fare"], "version": int(version), "rows": 2000}
 
 
 def test_mnist_reads_idx_files(project: Project) -> None:

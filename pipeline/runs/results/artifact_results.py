@@ -163,6 +163,8 @@ class SummaryBuilder:
         length = f"{training['epochs']} epochs, best {training['best_epoch']}"
         if "trees" in training:
             length = f"{training['trees']:,} trees"
+        if "sparsity" in training:
+            length += f"; {training['sparsity']['overall']:.0%} of the weights zero"
         pace = f"{training['examples_per_second']:,.0f} examples/s"
         return f"{length}; {training['strategy']}, {replicas}; {pace}"
 

@@ -35,6 +35,7 @@ class Converter:
             inputs=(),
             outputs=(),
             task="binary",
+            bounds=None,
             classes=(),
             runtime="",
             runtime_version="",

@@ -38,6 +38,7 @@ def artifact(tmp_path: Path) -> Path:
             inputs=(),
             outputs=(),
             task="binary",
+            bounds=None,
             classes=("no", "yes"),
             runtime="ai-edge-litert",
             runtime_version="2.3.0",

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 import vertex_machine
+import yaml
 from google.auth.credentials import AnonymousCredentials
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
+from tfx.utils import import_utils
 
+from components.optimizer.artifacts import ModelVariants
 from pipeline.config.loading import load_config
 from pipeline.kubeflow.compiling.vertex import compile_for_vertex
 from pipeline.kubeflow.vertex_rules import check_for_vertex
@@ -122,6 +125,18 @@ def test_order_is_that_of_the_data(job: dict[str, Any]) -> None:
         "InfraValidator",
         "Pusher",
     ]
+
+
+def test_variants_go_from_optimizer_to_pusher() -> None:
+    spec = json.loads(compile_digits("optimize={variants: [float]}"))["pipelineSpec"]
+    tasks = spec["root"]["dag"]["tasks"]
+    given = tasks["Pusher"]["inputs"]["artifacts"]["variants"]["taskOutputArtifact"]
+    assert given == {"producerTask": "Optimizer", "outputArtifactKey": "variants"}
+    # The container imports the class of the artifact by what the job calls it.
+    component = spec["components"][tasks["Optimizer"]["componentRef"]["name"]]
+    schema = component["outputDefinitions"]["artifacts"]["variants"]["artifactType"]
+    title = yaml.safe_load(schema["instanceSchema"])["title"]
+    assert import_utils.import_class_by_path(title) is ModelVariants
 
 
 def test_containers_get_what_the_config_gives_them(

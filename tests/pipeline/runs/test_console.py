@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from pipeline.records.summary import RunSummary
+from components.optimizer.report import Report, VariantReport
+from pipeline.records.summary import RunSummary, Status
 from pipeline.runs.console import RunConsole
 
 
@@ -25,4 +26,50 @@ def test_folds_are_a_table_with_mean_and_deviation() -> None:
         ["2", "0.7000", "0.7900"],
         ["mean", "0.6000", "0.8000"],
         ["std.", "dev.", "0.1414", "0.0141"],
+    ]
+
+
+def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
+    report = Report(
+        metric="auc",
+        variants=[
+            VariantReport(
+                name="int8",
+                accepted=True,
+                bytes=12_000,
+                gzipped_bytes=9_000,
+                size_ratio=0.25,
+                drop=0.001,
+                metrics={"auc": 0.91},
+                measured={"p50_ms_batch_1": 0.0123, "p50_ms_batch_32": 0.5},
+                remarks=["unmeasured on a GPU"],
+            ),
+            VariantReport(name="onnx", accepted=False, reasons=["no operation for Erf [x]"]),
+        ],
+    )
+    summary = RunSummary(
+        run_id="1",
+        pipeline="p",
+        started="now",
+        strategy="default",
+        status=Status.NOT_BLESSED,
+        blessed=True,
+        reason="variant onnx is required",
+        variants=report.model_dump(mode="json"),
+    )
+    stream = io.StringIO()
+    RunConsole(stream).conclude(summary, [])
+    lines = [line.strip() for line in stream.getvalue().splitlines() if line]
+    assert lines[0].split() == [
+        *("variant", "auc", "drop", "size", "share", "gzipped", "1", "row", "ok"),
+    ]
+    assert lines[1].split() == [
+        *("int8", "0.9100", "+0.0010", "12.0", "kB", "0.250", "9.0", "kB"),
+        *("0.0123", "ms", "yes"),
+    ]
+    assert lines[2].split() == ["onnx", *["-"] * 6, "no"]
+    assert lines[3:] == [
+        "note: int8: unmeasured on a GPU",
+        "refused onnx: no operation for Erf [x]",
+        "not pushed: variant onnx is required",
     ]
