@@ -14,7 +14,7 @@ EXTRA ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos test lint format docs image bench bench-strategies bench-nights bench-pictures bench-models clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -63,6 +63,12 @@ bench-pictures: $(READY)  ## measure the input of pictures against arrays in mem
 
 bench-models: $(READY)  ## measure the models of tables against scikit-learn's; ARGS="--tables 3 --seeds 1"
 	@$(PYTHON) -m benchmarks.models $(ARGS)
+
+bench-optimize: $(READY)  ## measure all variants of models against their SavedModels; ARGS="--pipelines digits"
+	@$(PYTHON) -m benchmarks.optimize $(ARGS)
+
+bench-serving: $(READY)  ## load on `serve`, against the bare model and with changing versions; ARGS="--changes 600"
+	@$(PYTHON) benchmarks/serving.py $(ARGS)
 
 clean:  ## remove the environment, caches and output
 	rm -rf $(VENV) .tools build output *.egg-info .mypy_cache .ruff_cache .pytest_cache \

@@ -34,6 +34,7 @@ from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
 from pipeline.cli.serve import serve
+from pipeline.cli.skew import skew
 from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import (
     approve_model,
@@ -180,6 +181,7 @@ def evaluate(
 
 app.command()(predict)
 app.command()(serve)
+app.command()(skew)
 
 
 @app.command()

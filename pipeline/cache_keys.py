@@ -51,6 +51,13 @@ def trainer_config(config: PipelineConfig) -> dict[str, object]:
     return told if config.tune is None else {**told, SETTINGS_KEY: config.given_settings}
 
 
+def certificate_config(config: PipelineConfig) -> dict[str, object]:
+    """What InfraValidator is told: the settings that Trainer's model follows from."""
+    if config.tune is not None:
+        return {SETTINGS_KEY: config.given_settings}
+    return config.trainer_settings.to_custom_config()
+
+
 def tuner_config(config: PipelineConfig) -> dict[str, object]:
     """What Tuner is told."""
     assert config.tune is not None  # noqa: S101 - else there is no Tuner

@@ -19,6 +19,8 @@ class ComponentId(StrEnum):
     EVALUATOR = "Evaluator"
     OPTIMIZER = "Optimizer"
     """Where the config asks for variants of the model."""
+    INFRA_VALIDATOR = "InfraValidator"
+    """Unless `certificate` is false."""
     PUSHER = "Pusher"
 
 

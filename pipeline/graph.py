@@ -19,19 +19,23 @@ from components.pusher.component import Pusher
 from components.resolvers.models import CANDIDATE_KEY, LatestOtherBlessedModelStrategy
 from components.schema_gen.component import SchemaGen
 from components.trainer.executor import ClusterTrainerExecutor
-from pipeline.cache_keys import add_code, trainer_config, transform_config, tuner_config
+from pipeline.cache_keys import (
+    add_code,
+    trainer_config,
+    transform_config,
+    tuner_config,
+)
 from pipeline.component_ids import ComponentId, ResolverId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.evaluation import (
     constant_metric,
-    deciding_metric,
     make_eval_config,
-    make_measuring_config,
     reference_metric,
 )
 from pipeline.ingestion import make_example_gen
+from pipeline.judging import create_infra_validator, create_optimizer
 from pipeline.resolving import (
     resolve_analyzer_cache,
     resolve_statistics,
@@ -141,16 +145,23 @@ def create_pipeline(
     # Makes smaller and faster variants of a blessed model, and accepts those that are as good.
     optimizer = None
     if config.optimize is not None and config.optimize.variants:
-        optimizer = _create_optimizer(config, inputs, model, evaluator)
+        optimizer = create_optimizer(config, inputs, model, evaluator)
+
+    # Asks a blessed model by every way there is: what disagrees is not pushed.
+    infra_validator = None
+    if config.certificate.enabled:
+        infra_validator = create_infra_validator(config, inputs, model, evaluator)
 
     # Puts a blessed model where a model server picks it up.
     pusher = Pusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=infra_validator.outputs["blessing"] if infra_validator else None,
         variants=optimizer.outputs["variants"] if optimizer else None,
         base_directory=context.layout.serving,
     ).with_id(ComponentId.PUSHER.value)
-    wired = [*components, transform, tuner, trainer, baseline, evaluator, optimizer, pusher]
+    judges = (evaluator, optimizer, infra_validator)
+    wired = [*components, transform, tuner, trainer, baseline, *judges, pusher]
     return _pipeline(context, [component for component in wired if component is not None])
 
 
@@ -177,6 +188,8 @@ class _Inputs:
     """The examples that are learnt from, as they are read."""
     examples: types.BaseChannel
     """The newest ones."""
+    statistics: types.BaseChannel
+    """Of the newest ones."""
     schema: types.BaseChannel
     anomalies: types.BaseChannel
 
@@ -210,7 +223,8 @@ def _create_inputs(context: RunContext, spans: Spans | None) -> _Inputs:
     # Where components run side by side, too.
     transform.add_upstream_node(data.validator)
     anomalies = data.validator.outputs["anomalies"]
-    return _Inputs(components, transform, window, examples, schema, anomalies)
+    statistics = data.statistics
+    return _Inputs(components, transform, window, examples, statistics, schema, anomalies)
 
 
 @dataclass(frozen=True)
@@ -220,6 +234,7 @@ class _Data:
     components: list[base_node.BaseNode]
     example_gen: base_node.BaseNode
     examples: types.BaseChannel
+    statistics: types.BaseChannel
     schema: types.BaseChannel
     validator: base_node.BaseNode
 
@@ -292,7 +307,7 @@ def _create_data_components(context: RunContext, spans: Spans | None) -> _Data:
     add_code(example_validator, *(f"components/{path}" for path in code))
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
-    return _Data(present, example_gen, examples, schema, example_validator)
+    return _Data(present, example_gen, examples, statistics, schema, example_validator)
 
 
 def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode:
@@ -311,39 +326,6 @@ def _create_tuner(config: PipelineConfig, inputs: _Inputs) -> base_node.BaseNode
         judged_split=others[0] if others else TRAIN_SPLIT,
         custom_config=tuner_config(config),
     ).with_id(ComponentId.TUNER.value)
-
-
-def _create_optimizer(
-    config: PipelineConfig,
-    inputs: _Inputs,
-    model: types.BaseChannel,
-    evaluator: base_node.BaseNode,
-) -> base_node.BaseNode:
-    # It imports what runs without variants do without.
-    from components.optimizer.component import Optimizer
-    from components.optimizer.plan import OptimizerPlan
-
-    assert config.optimize is not None  # noqa: S101 - else there is no Optimizer
-    optimizer = Optimizer(
-        model=model,
-        evaluation=evaluator.outputs["evaluation"],
-        examples=inputs.examples,
-        transformed_examples=inputs.transform.outputs["transformed_examples"],
-        transform_graph=inputs.transform.outputs["transform_graph"],
-        schema=inputs.schema,
-        eval_config=make_measuring_config(config),
-        split=EVAL_SPLIT,
-        train_split=TRAIN_SPLIT,
-        plan=OptimizerPlan(settings=config.optimize, metric=deciding_metric(config)),
-    ).with_id(ComponentId.OPTIMIZER.value)
-    code = (
-        "components/optimizer",
-        "components/evaluator",
-        "trainer_module/variants",
-        "trainer_module/export.py",
-    )
-    add_code(optimizer, *code, own=config.evaluate.own_code.values())
-    return optimizer
 
 
 def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipeline.Pipeline:

@@ -28,6 +28,7 @@ from trainer_module.loops.length import choose_epochs
 from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models import is_grown
 from trainer_module.models.building import build_model, compile_model, make_network
+from trainer_module.optimizing.optimizer import pruning_of
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, remember_record, write_record
 from trainer_module.runtime import Runtime
@@ -197,6 +198,13 @@ def make_job(
         tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
         with strategy.scope():
             notes += warm_start(model, data.problem, tft_output, base_model)
+    pruning = None if phases else pruning_of(model)
+    whole_from = pruning.steps.first_whole_epoch(data.train.steps) if pruning else 0
+    notes += pruning.notes if pruning else []
+    if settings.optimize.quantize:
+        from trainer_module.optimizing.quantizing import describe_quantized
+
+        notes += describe_quantized(model)
     backup_directory = _backup_directory(fn_args, runtime)
     *callbacks, backup = build_callbacks(
         train,
@@ -208,7 +216,8 @@ def make_job(
         runtime.writes_backup,
         f"{prefix}epoch",
         [*make_callbacks(settings), *watchers],
-        phases.patient_from if phases else 0,
+        phases.patient_from if phases else whole_from,
+        whole_from,
     )
     start = phases.begin(backup, data.train, data.evaluation) if phases else backup.restore(model)
     # What has ended an earlier run is no end for one that goes on from its last checkpoint.
@@ -230,5 +239,6 @@ def make_job(
         backup=backup,
         base_model=base_model,
         notes=notes,
+        pruning=pruning,
     )
     return TransferJob.of(job, phases) if phases else job

@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_p
 from tfx import types
 from tfx.dsl.io import fileio
 
-from components.example_validator.drift import DRIFT, Older, describe_drift
+from components.example_validator.drift import DRIFT, Older, describe_drift, measures_by_column
 from components.example_validator.rows import find_rows
 from components.example_validator.wording import WRONG_TYPE, Column, Finding, findings
 
@@ -215,10 +215,7 @@ def _has_values(feature: schema_pb2.Feature) -> bool:
 def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Anomaly]:
     found = []
     for split, one in checked.items():
-        measured = {
-            info.path.step[0]: {m.type: m for m in info.drift_measurements}
-            for info in one.anomalies.drift_skew_info
-        }
+        measured = measures_by_column(one.anomalies)
         for name, info in one.anomalies.anomaly_info.items():
             reasons = [reason for reason in info.reason if reason.type in DRIFT]
             if reasons:

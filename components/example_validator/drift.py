@@ -74,16 +74,20 @@ class Drift:
             statistics, self._with_comparators(schema), previous_statistics=previous
         )
 
-    def check_measures(self, schema: schema_pb2.Schema) -> None:
+    def check_measures(self, schema: schema_pb2.Schema, section: str = "drift") -> None:
         """Raises DataError for a threshold that no data could pass.
 
         TFDV counts how often a value occurs for text alone: the infinity norm of numbers is 0.
+
+        Args:
+          schema: has the types of the columns.
+          section: of the config, for messages.
         """
         for column, threshold in self.columns.items():
             is_text = tfdv.get_feature(schema, column).type == schema_pb2.BYTES
             if threshold.get("infinity_norm") is not None and not is_text:
                 raise DataError(
-                    f"drift.columns.{column}: infinity_norm compares the shares of values of "
+                    f"{section}.columns.{column}: infinity_norm compares the shares of values of "
                     "text, but the column holds numbers; use jensen_shannon"
                 )
 
@@ -109,6 +113,19 @@ class Older:
     """What people call that data, such as `span 2026-01-05`; may be empty."""
 
 
+def measures_by_column(anomalies: anomalies_pb2.Anomalies) -> dict[str, dict[int, _Measured]]:
+    """What was measured of each column, by the type of the measurement."""
+    return {
+        info.path.step[0]: {m.type: m for m in info.drift_measurements}
+        for info in anomalies.drift_skew_info
+    }
+
+
+def measure_name(measured: _Measured) -> str:
+    """What the config calls a measurement."""
+    return next(key for kind, key, _ in _MEASURES.values() if kind == measured.type)
+
+
 def describe_drift(
     reason: anomalies_pb2.AnomalyInfo.Reason,
     measured: Mapping[int, _Measured],
@@ -125,16 +142,26 @@ def describe_drift(
       now: the statistics in which it was found.
       older: what they were compared with.
     """
-    kind, key, what = _MEASURES.get(reason.type, (None, "", ""))
-    if kind not in measured:
+    kind = _MEASURES[reason.type][0] if reason.type in _MEASURES else None
+    if kind is None or kind not in measured:
         return Finding.in_tfdvs_words(reason.description).found
-    value, threshold = measured[kind].value, measured[kind].threshold
-    found = f"{value:.3g}"
+    return describe_measured(measured[kind], column, now, older)
+
+
+def describe_measured(
+    measured: _Measured,
+    column: str,
+    now: statistics_pb2.DatasetFeatureStatisticsList,
+    older: Older | None,
+) -> str:
+    """The same of what was measured, whether it passes its threshold or not."""
+    _, key, what = next(one for one in _MEASURES.values() if one[0] == measured.type)
+    found = f"{measured.value:.3g}"
     if older is not None:
         found += f" compared with {older.name}" if older.name else ""
         move = describe_move(find_column(older.statistics, column), find_column(now, column))
         found += f": {move}" if move else ""
     return (
-        f"expected the {what} of its values to move by no more than {threshold:g} ({key}); found "
-        f"{found}"
+        f"expected the {what} of its values to move by no more than {measured.threshold:g} "
+        f"({key}); found {found}"
     )

@@ -29,6 +29,7 @@ class Pusher(base_component.BaseComponent):
         self,
         model: BaseChannel,
         model_blessing: BaseChannel,
+        infra_blessing: BaseChannel | None,
         variants: BaseChannel | None,
         base_directory: str,
     ) -> None:
@@ -37,6 +38,7 @@ class Pusher(base_component.BaseComponent):
         Args:
           model: a channel of Model.
           model_blessing: a channel of ModelBlessing.
+          infra_blessing: a channel of InfraBlessing, where the config asks for a certificate.
           variants: a channel of ModelVariants, where the config asks for variants.
           base_directory: the serving folder.
         """
@@ -46,6 +48,7 @@ class Pusher(base_component.BaseComponent):
         spec = PusherSpec(
             model=model,
             model_blessing=model_blessing,
+            infra_blessing=infra_blessing,
             variants=variants,
             push_destination=destination,
             custom_config="null",

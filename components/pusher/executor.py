@@ -21,6 +21,7 @@ from tfx.utils import io_utils, proto_utils
 
 from components.copying import copy_folder
 from components.example_gen.paths import is_remote
+from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.optimizer.artifacts import VARIANTS_KEY
 from components.optimizer.report import Report
 from components.optimizer.report_files import read_report
@@ -82,13 +83,23 @@ class AtomicPushExecutor(executor.Executor):
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
+        certificates = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY) or []
+        exported = Path(self.GetModelPath(input_dict))
         folder = None if variants is None else Path(variants)
-        version = self._push(Path(self.GetModelPath(input_dict)), model, Path(base), folder)
+        certificate = Path(certificates[0].uri) / CERTIFICATE_FOLDER if certificates else None
+        version = self._push(exported, model, Path(base), folder, certificate)
         # From the version, so that the copy holds its provenance as well.
         io_utils.copy_dir(str(version), pushed.uri)
         self._MarkPushed(pushed, pushed_destination=str(version), pushed_version=version.name)
 
-    def _push(self, exported: Path, model: Artifact, base: Path, variants: Path | None) -> Path:
+    def _push(
+        self,
+        exported: Path,
+        model: Artifact,
+        base: Path,
+        variants: Path | None,
+        certificate: Path | None,
+    ) -> Path:
         """Pushes, unless the newest version is of this model, with these variants, already."""
         provenance = Provenance(
             model=model.uri,
@@ -103,7 +114,7 @@ class AtomicPushExecutor(executor.Executor):
             if is_same and has_variants(newest, variants):
                 logger.info("Version %s is of this model already", newest)
                 return newest
-        return push_new_version(exported, base, provenance, variants)
+        return push_new_version(exported, base, provenance, variants, certificate)
 
     def _push_variants(self, variants: str, pushed: Artifact) -> None:
         """Copies them beside a model in an object store, the manifest last."""

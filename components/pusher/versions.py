@@ -34,8 +34,9 @@ WAITS_PROPERTY = "waits"
 """A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
 BLESSES_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
-PROVENANCE_FILE = "assets.extra/pushed.json"
-"""In a version's folder. Model servers and loaders leave `assets.extra` alone."""
+EXTRA_FOLDER = "assets.extra"
+"""In a version's folder; model servers and loaders leave it alone."""
+PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def push_new_version(
     base: Path,
     provenance: Provenance | None = None,
     variants: Path | None = None,
+    certificate: Path | None = None,
 ) -> Path:
     """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
 
@@ -111,6 +113,7 @@ def push_new_version(
       base: the serving folder, which is made if need be; others may push to it at the same time.
       provenance: is in the version from the first moment; without, it keeps what `model` has.
       variants: the folder of the Optimizer's artifact, whose accepted variants are, too.
+      certificate: a folder that goes along into `assets.extra`, if it is there.
 
     Returns:
       The version's folder.
@@ -118,7 +121,7 @@ def push_new_version(
     Raises:
       DataError: a variant's files are not what it was accepted as.
     """
-    with _incoming(model, base, provenance, variants) as incoming:
+    with _incoming(model, base, provenance, variants, certificate) as incoming:
         while True:
             version = free_version(base)
             pass_last_chance()
@@ -146,7 +149,11 @@ def push_version(model: Path, version: Path) -> None:
 
 @contextmanager
 def _incoming(
-    model: Path, base: Path, provenance: Provenance | None = None, variants: Path | None = None
+    model: Path,
+    base: Path,
+    provenance: Provenance | None = None,
+    variants: Path | None = None,
+    certificate: Path | None = None,
 ) -> Iterator[Path]:
     """A copy of a model in the serving folder that no server looks at, and that is to be renamed.
 
@@ -160,6 +167,9 @@ def _incoming(
             shutil.copytree(model, incoming, dirs_exist_ok=True)
             if variants is not None:
                 add_variants(variants, incoming)
+            if certificate is not None and certificate.is_dir():
+                extra = incoming / EXTRA_FOLDER / certificate.name
+                shutil.copytree(certificate, extra, dirs_exist_ok=True)
         except OSError as error:
             raise _explained(error, model, incoming) from None
         if provenance is not None:

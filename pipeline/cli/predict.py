@@ -145,6 +145,9 @@ def write_predictions(
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
     given = Input(files, data_format, asked.csv, asked.pictures, kept)
     with quiet_console(verbose) as console:
+        from pipeline.serving.imports import import_tensorflow
+
+        import_tensorflow()
         from pipeline.serving.batch.job import PredictionJob, predict
         from pipeline.serving.model import load_model
 

@@ -25,10 +25,10 @@ from pipeline.cli.options import (
     VerboseOption,
     find_modules_here,
     flag,
+    load_here,
 )
 from pipeline.cli.tables import plain_table, wide_console
 from pipeline.clock import system_clock
-from pipeline.config.loading import load_config
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
@@ -118,7 +118,7 @@ def history(
     ] = [],  # noqa: B006
 ) -> None:
     """Show what was decided and what came of it, newest last; on a terminal, in a pager."""
-    layout = Layout.of(load_config(config, overrides), output)
+    layout = Layout.of(load_here(config, overrides), output)
     events = EventLog(layout.event_log).events(*kind, newest=last)
     if as_json:
         lines = ",\n".join(json.dumps(_as_dict(event)) for event in events)

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from components.example_gen.paths import is_remote
 from components.pusher.variants import find_variant
+from components.pusher.versions import list_versions
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -27,7 +29,7 @@ from pipeline.serving.request_log.options import (
     check_dropped,
 )
 from pipeline.serving.server.options import ServeOptions, check_options, read_key
-from pipeline.serving.versions import check_model, find_version
+from pipeline.serving.versions import check_model, remote_error
 from trainer_module.errors import ConfigError
 from trainer_module.settings import IgnoredFeature
 
@@ -67,19 +69,30 @@ def serve(
 ) -> None:
     """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
 
-    New versions are taken up as they are pushed, and rollbacks alike. Clients give the key in
-    SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it cannot be served.
+    New versions are taken up as they are pushed, the first one too, and rollbacks alike. Clients
+    give the key in SCOPELINE_API_KEY, if there is one. Exit code: 0 after SIGTERM or Ctrl-C, 2 it
+    cannot be served.
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     title, folder = served_model(loaded, output, model, name)
     if variant is not None:
-        find_variant(find_version(str(folder), None), variant)
+        for version in list_versions(folder)[-1:]:
+            find_variant(version, variant)
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
         check_dropped(log, folder)
-    files = (certificate, private_key)
-    options = ServeOptions(title, folder, host, port, "", *files, variant=variant, log=log)
+    options = ServeOptions(
+        title,
+        folder,
+        host,
+        port,
+        certificate=certificate,
+        private_key=private_key,
+        waits=model is None,
+        variant=variant,
+        log=log,
+    )
     serve_model(options, insecure)
 
 
@@ -105,7 +118,7 @@ def served_model(
       name: of the model; else the config's, or the folder's.
 
     Raises:
-      ConfigError: there is no version.
+      ConfigError: there is no version in a folder that is named, or the folder is remote.
     """
     if model is not None:
         folder = check_model(model).resolve().parent
@@ -113,7 +126,8 @@ def served_model(
     if config is None:
         raise ConfigError("give --config FILE, or --model DIR with pushed versions.")
     serving = Layout.of(config, output).serving
-    find_version(serving, None)
+    if is_remote(serving):
+        raise remote_error(serving)
     return name or config.name, Path(serving)
 
 
@@ -125,6 +139,9 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
+    from pipeline.serving.imports import import_tensorflow
+
+    import_tensorflow()
     from pipeline.serving.server.process import serve
 
     serve(options)

@@ -34,6 +34,7 @@ NOT_THE_MODEL: Any = {
     "schedule": NOT_ABOUT_THE_MODEL,
     "kubeflow": True,
     "log": True,
+    "skew": True,
 }
 
 

@@ -19,6 +19,8 @@ class Occasion(StrEnum):
     NOT_BLESSED = "not_blessed"
     PUSHED = "pushed"
     DRIFT = "drift"
+    SKEW = "skew"
+    """Requests are unlike the training data, and `skew.on_skew` is not warn."""
     STALE = "stale"
     """Nothing has been pushed for `stale_after`; and once more when something is."""
     SKIPPED = "skipped"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+from pydantic import Field
+
+from pipeline.config.schedule import DriftThreshold
 from trainer_module.settings import Settings
 
 
@@ -11,3 +16,31 @@ class LogSettings(Settings):
     drop: list[str] = []
     """Columns that are left out, such as those with people's names; those that `features` ignores
     are as well."""
+
+
+class OnSkew(StrEnum):
+    """What requests do that are unlike the training data; the history has it in any case."""
+
+    WARN = "warn"
+    RETRAIN = "retrain"
+    """Tell, and make a run due."""
+    NOTIFY = "notify"
+    """Tell whom `notify` names."""
+
+
+class SkewSettings(Settings):
+    """Whether requests still look like what the model in service was trained on."""
+
+    requests: str | None = None
+    """The folder that `serve --log-requests` writes to, or a glob of its files."""
+    columns: dict[str, DriftThreshold] = {}
+    """Thresholds by column: {fare: {jensen_shannon: 0.1}}."""
+    on_skew: OnSkew = OnSkew.WARN
+    """What happens when a threshold is passed, and by more than by chance."""
+    min_rows: int = Field(default=1000, ge=100)
+    """Rows that are waited for before they are compared."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is anything to compare."""
+        return self.requests is not None and bool(self.columns)

@@ -14,10 +14,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from components.example_gen.label_settings import LabelsSettings
+from pipeline.config.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
 from pipeline.config.notify import NotifySettings
-from pipeline.config.requests import LogSettings
+from pipeline.config.requests import LogSettings, SkewSettings
 from pipeline.config.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -181,6 +182,8 @@ class PipelineConfig(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     optimize: OptimizeSettings | None = None
     """Make the model smaller and faster: docs/optimize.md. Default: it stays as it is."""
+    certificate: AnyCertificate = CertificateSettings()
+    """Ask a blessed model for golden rows by every way before it is pushed; `false`: do not."""
     push: PushSettings = PushSettings()
     beam: BeamSettings = BeamSettings()
     schedule: ScheduleSettings | None = None
@@ -188,6 +191,7 @@ class PipelineConfig(Settings):
     drift: DriftSettings = DriftSettings()
     log: LogSettings = LogSettings()
     """What is written down of the requests that the model answers."""
+    skew: SkewSettings = SkewSettings()
     notify: NotifySettings = NotifySettings()
     metadata: str | None = None
     """Where ML Metadata is kept; default: SQLite in the output folder."""

@@ -16,9 +16,9 @@ from components.disk import disk_full, says_full
 from pipeline.records import span_sets
 from trainer_module.errors import ConfigError, TryLaterError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """What the file has as its `user_version`. The first had events alone, with all spans written out
-in each; the third has kinds of events that the second does not know."""
+in each; the third and the fourth have kinds of events that the one before does not know."""
 _PACKED_SINCE = 2
 BUSY_SECONDS = 10.0
 """How long one process waits for another that writes."""
@@ -60,6 +60,12 @@ class EventKind(StrEnum):
     """What is odd about a span; details: `span`, `anomalies` by column, how many `columns`."""
     DRIFT = "drift"
     """A span has drifted and is used all the same; details: `span`, `signature`."""
+    SKEW_CHECKED = "skew checked"
+    """Requests were compared with the training data; details: `through` (time and path of the last
+    file), `version`, `rows`, and the `columns` that are skewed."""
+    SKEW = "skew"
+    """Columns of requests have become unlike the training data; details: `columns`, `version`,
+    `rows`."""
     BLESSED = "blessed"
     NOT_BLESSED = "not blessed"
     PUSHED = "pushed"

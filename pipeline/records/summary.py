@@ -119,6 +119,31 @@ class ColumnSummary(BaseModel):
     reason: str
 
 
+class AgreementSummary(BaseModel):
+    """How far the answers by one way are from those expected."""
+
+    largest_difference: float | None
+    """None where there is no number for it, as of text."""
+    row: str
+    output: str
+
+
+class CertificateSummary(BaseModel):
+    """How far all ways of asking the model agree."""
+
+    tolerance: float
+    rows: int
+    expected_by: str
+    ways: dict[str, AgreementSummary]
+    failure: str
+
+    @property
+    def gist(self) -> str:
+        """All of it in a few words."""
+        largest = max((way.largest_difference or 0.0 for way in self.ways.values()), default=0.0)
+        return f"{len(self.ways) + 1} ways, {self.rows} rows, at most {largest:.1g} apart"
+
+
 class WaitingSummary(BaseModel):
     """A blessed model that was not pushed."""
 
@@ -133,6 +158,8 @@ class WaitingSummary(BaseModel):
     model_created: int
     exported: str
     """The folder to push, below that of the pipeline."""
+    certificate: str = ""
+    """The folder of its InfraBlessing, likewise; empty if there is none."""
     variants: str | None = None
     """The folder of the artifact of its variants, likewise."""
 
@@ -169,6 +196,7 @@ class RunSummary(BaseModel):
     training: dict[str, Any] = {}
     metrics: dict[str, MetricSummary] = {}
     slices: dict[str, dict[str, Number]] = {}
+    certificate: CertificateSummary | None = None
     variants: dict[str, Any] = {}
     """Of the model: each with its sizes, metrics, figures, and whether and why it is refused."""
     blessed: bool | None = None

@@ -43,7 +43,7 @@ class PushGate:
             return
         context = self._context
         report = self._results.variants()
-        if report is not None and report.unmet:
+        if self._results.is_refused() or (report is not None and report.unmet):
             # Pusher says so; what was not pushed is not what the next model must beat.
             mark_blessing(context.connection, candidate, waits=True)
             yield True
@@ -67,6 +67,7 @@ class PushGate:
             model_id=model.id,
             model_created=model.mlmd_artifact.create_time_since_epoch,
             exported=_below(self._context.layout, exported),
+            certificate=_below(self._context.layout, self._results.certificate_folder()),
             variants=None if variants is None else _below(self._context.layout, variants),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pipeline.config.notify import Occasion
 from pipeline.config.schedule import ScheduleSettings
@@ -23,7 +23,8 @@ from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventLog
 from pipeline.records.notify import notify
-from pipeline.schedule.decisions.decision import Due, NotDue, decide
+from pipeline.records.skew_records import new_requests
+from pipeline.schedule.decisions.decision import Due, NotDue, decide, is_run_under_way
 from pipeline.schedule.decisions.record import (
     explain_lasting,
     note_clock,
@@ -38,6 +39,8 @@ from pipeline.schedule.staleness import check_staleness, last_push
 from pipeline.versions.retention import finish_deletion
 from trainer_module.errors import ConfigError, ScopelineError
 
+COMPARISON_TIMEOUT = timedelta(minutes=10)
+"""Of requests with the training data, which takes seconds."""
 MAX_RUNS_PER_CHECK = 5
 """More than a check needs: it may continue a run, check a new span for drift, and train."""
 
@@ -103,6 +106,7 @@ def _run_what_is_due(
         for _ in range(MAX_RUNS_PER_CHECK):
             config = None
             config = context.configs[pipeline.name] = _reload_config(pipeline, context)
+            worst_code = worse(worst_code, _compare_requests(pipeline, config, context))
             code = _decide_and_run(pipeline, config, context)
             worst_code = worse(worst_code, code or EXIT_PUSHED)
             if code != EXIT_PUSHED:
@@ -182,12 +186,44 @@ def _decide_and_run(
     return code
 
 
-def _run_arguments(pipeline: ScheduledPipeline, config: PipelineConfig, due: Due) -> list[str]:
-    """The arguments of a run, after the runner's command."""
-    arguments = ["run", "--config", str(pipeline.config_file)]
+def _compare_requests(
+    pipeline: ScheduledPipeline, config: PipelineConfig, context: CheckContext
+) -> int:
+    """Has new requests compared with the training data, in a process of its own.
+
+    Returns:
+      Its exit code: 0 where there is nothing to compare, whatever the comparison came to.
+    """
+    layout = Layout.of(config, pipeline.output)
+    if context.stop.is_set() or is_run_under_way(layout):
+        return EXIT_PUSHED
+    if not new_requests(config, EventLog(layout.event_log)):
+        return EXIT_PUSHED
+    arguments = ["skew", "--record", *_config_arguments(pipeline)]
+    result = run_process(
+        [*context.runner, *arguments],
+        layout.scheduled,
+        layout.scheduled_log,
+        COMPARISON_TIMEOUT,
+        context.stop,
+        lambda line: context.report(pipeline.name, f"  {line}"),
+    )
+    if context.stop.is_set():
+        return EXIT_PUSHED
+    return EXIT_FAILED if result.exit_code < 0 else result.exit_code
+
+
+def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
+    """The arguments by which a command finds the pipeline."""
+    arguments = ["--config", str(pipeline.config_file)]
     for override in pipeline.overrides:
         arguments += ["--set", override]
-    arguments += ["--output", str(pipeline.output), "--because", due.details["because"]]
+    return [*arguments, "--output", str(pipeline.output)]
+
+
+def _run_arguments(pipeline: ScheduledPipeline, config: PipelineConfig, due: Due) -> list[str]:
+    """The arguments of a run, after the runner's command."""
+    arguments = ["run", *_config_arguments(pipeline), "--because", due.details["because"]]
     if due.through is not None:
         arguments += ["--through", show_span(due.through, is_dated(config.data))]
     if due.validate_only:

@@ -19,7 +19,7 @@ def find_version(serving: str, number: int | None) -> Path:
       ConfigError: it is not there, or no version is, or the folder is remote.
     """
     if is_remote(serving):
-        raise ConfigError(f"{serving} is remote: copy a version here, and name it by --model DIR.")
+        raise remote_error(serving)
     versions = {int(path.name): path for path in list_versions(Path(serving))}
     if not versions:
         raise ConfigError(f"no version has been pushed to {serving}: run the pipeline first.")
@@ -29,6 +29,11 @@ def find_version(serving: str, number: int | None) -> Path:
         known = ", ".join(map(str, sorted(versions)))
         raise ConfigError(f"--version {number}: {serving} has no such version; it has {known}.")
     return versions[number]
+
+
+def remote_error(serving: str) -> ConfigError:
+    """That a folder cannot be read here."""
+    return ConfigError(f"{serving} is remote: copy a version here, and name it by --model DIR.")
 
 
 def check_model(folder: Path) -> Path:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
+from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.pusher.versions import Provenance, now, push_new_version
 from pipeline.config.notify import Occasion
 from pipeline.config.settings import PipelineConfig
@@ -65,11 +66,13 @@ def approve(
         if not (catalog and serves_all(catalog[0], waiting, waiting.variants(layout))):
             _check(layout, waiting, catalog, request)
             try:
+                folder = waiting.certificate(layout)
                 version = push_new_version(
                     waiting.exported(layout),
                     Path(layout.serving),
                     provenance,
                     waiting.variants(layout),
+                    folder / CERTIFICATE_FOLDER if folder else None,
                 )
             except OSError as error:
                 raise ConfigError(

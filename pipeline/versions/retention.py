@@ -170,8 +170,8 @@ def _delete_runs(
     if connection is not None and (config.metadata is not None or layout.metadata.exists()):
         needed = {v.model for v in read_catalog(layout, event_log) if v.model is not None}
         for waiting in kept_waiting(config, event_log):
-            variants = waiting.variants(layout)
-            needed |= {waiting.model, *([str(variants)] if variants else ())}
+            beside = (waiting.variants(layout), waiting.certificate(layout))
+            needed |= {waiting.model, *(str(folder) for folder in beside if folder is not None)}
         needed |= _last_passed(config, event_log)
         metadata = retire_artifacts(layout, connection, expired.kept_runs, needed)
         deletion.artifacts |= {

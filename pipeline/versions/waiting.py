@@ -33,6 +33,8 @@ class Candidate:
     """When the artifact was recorded, in milliseconds since 1970."""
     exported: str
     """The folder to push, from that of the pipeline."""
+    certificate: str = ""
+    """The folder of its InfraBlessing, likewise; empty if there is none."""
     variants: str | None = None
     """The folder of the artifact of its variants, from that of the pipeline."""
 
@@ -68,6 +70,11 @@ class Waiting:
     def exported(self, layout: Layout) -> Path:
         """The folder that is pushed, also where the output is mounted at another place."""
         return layout.root / self.details["exported"]
+
+    def certificate(self, layout: Layout) -> Path | None:
+        """The folder of its InfraBlessing, if there is one."""
+        found = self.details.get("certificate")
+        return layout.root / found if found else None
 
     def variants(self, layout: Layout) -> Path | None:
         """The folder of the artifact of its variants, if it has some."""

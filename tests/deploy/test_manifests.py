@@ -8,19 +8,26 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import typer
 import yaml
 from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_match, read_valid
 
+import local_runner
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
+from pipeline.serving.server.metrics import Metrics
+from pipeline.serving.server.middleware import OPEN
+from pipeline.serving.server.options import GRACE_SECONDS, KEY_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-# KServe brings its own kinds, which no schema of Kubernetes knows.
-FILES = sorted(p for p in ROOT.glob("deploy/**/*.yaml") if p.name != "inference-service.yaml")
+OWN_KINDS = {"inference-service.yaml", "service-monitor.yaml"}
+"""KServe's and Prometheus's, which no schema of Kubernetes knows."""
+FILES = sorted(p for p in ROOT.glob("deploy/**/*.yaml") if p.name not in OWN_KINDS)
 DIGITS = load_config(ROOT / "configs" / "digits.yaml")
 MOUNT = Path("/mnt/scopeline")
 USER = 1000
+PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
 def read(name: str) -> dict[str, Any]:
@@ -137,8 +144,67 @@ def test_kserve_reads_the_same_folder_with_the_same_server() -> None:
     assert model["resources"] == serving["resources"]
 
 
+def test_our_server_reads_the_pushed_folder_with_options_that_there_are() -> None:
+    manifests = read("server.yaml")
+    pod = manifests["Deployment"]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    mount, _ = container["volumeMounts"]
+    assert (mount["subPath"], mount["readOnly"]) == (pushed_folder(), True)
+    volume = pod["volumes"][0]["persistentVolumeClaim"]
+    assert volume == {"claimName": claim_name(), "readOnly": True}
+    command, *arguments = container["args"]
+    known = typer.main.get_command(local_runner.app).commands[command]  # type: ignore[attr-defined]
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert given.keys() <= {name for option in known.params for name in option.opts}
+    assert (given["--model"], given["--name"]) == (mount["mountPath"], DIGITS.name)
+    assert given["--port"] == str(container["ports"][0]["containerPort"])
+    # Else it would refuse to listen at all addresses.
+    assert container["env"][0]["name"] == KEY_VARIABLE
+    paths = {probe: container[probe]["httpGet"]["path"] for probe in PROBES}
+    assert set(paths.values()) <= set(OPEN)
+    # Longer than the server takes to answer what has come.
+    assert pod["terminationGracePeriodSeconds"] > GRACE_SECONDS
+    assert pod["securityContext"]["runAsUser"] == USER
+    assert_confined(pod)
+    assert_volumes_match(pod)
+
+
+def test_what_stands_around_our_server_finds_it() -> None:
+    manifests = read("server.yaml")
+    deployment = manifests["Deployment"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert "replicas" not in deployment["spec"]
+    service, policy = manifests["Service"], manifests["NetworkPolicy"]["spec"]
+    monitor = read("service-monitor.yaml")["ServiceMonitor"]["spec"]
+    for selector in (
+        service["spec"]["selector"],
+        policy["podSelector"]["matchLabels"],
+        monitor["selector"]["matchLabels"],
+    ):
+        assert selector == labels == service["metadata"]["labels"]
+    (port,) = service["spec"]["ports"]
+    assert policy["ingress"][0]["ports"][0]["port"] == port["targetPort"]
+    assert policy["egress"] == []
+    scaler = manifests["HorizontalPodAutoscaler"]["spec"]
+    assert scaler["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    metrics = Metrics(lambda: 0.0, lambda: 0.0, lambda: 0.0).text().decode()
+    assert f"\n{scaler['metrics'][0]['pods']['metric']['name']} " in metrics
+    (endpoint,) = monitor["endpoints"]
+    assert endpoint["port"] == port["name"]
+    variable = deployment["spec"]["template"]["spec"]["containers"][0]["env"][0]
+    assert endpoint["authorization"]["credentials"] == variable["valueFrom"]["secretKeyRef"]
+
+
 @pytest.mark.parametrize(
-    "name", ["storage.yaml", "mariadb.yaml", "serving.yaml", "inference-service.yaml"]
+    "name",
+    [
+        "storage.yaml",
+        "mariadb.yaml",
+        "serving.yaml",
+        "server.yaml",
+        "inference-service.yaml",
+        "service-monitor.yaml",
+    ],
 )
 def test_the_command_in_the_comment_applies_this_file(name: str) -> None:
     command = re.search(r"kubectl apply .*-f (\S+)", (KUBERNETES / name).read_text())

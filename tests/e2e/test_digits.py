@@ -25,6 +25,7 @@ COMPONENTS = [
     "Transform",
     "Trainer",
     "Evaluator",
+    "InfraValidator",
     "Pusher",
 ]
 

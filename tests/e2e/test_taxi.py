@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import pytest
 import warm
+import yaml
 from e2e.conftest import ROOT, RUNNER, Project
+from e2e.served_taxi import ask_for, multiply
 
 from components.example_gen.builtin import BUILTIN_DATA
 
@@ -122,6 +125,71 @@ def test_version_is_asked_for_a_file_and_measured_on_it(trained: Project, tmp_pa
     found = dict(zip(header.split()[1:], whole.split()[1:], strict=True))
     assert float(found["accuracy"]) == pytest.approx(right, abs=1e-4)
     assert sum(line.startswith("payment_type=") for line in slices) >= 4
+
+
+@pytest.fixture(scope="module")
+def asked(trained: Project) -> tuple[Path, list[str]]:
+    """The log of 2,000 trips that were asked for, and their labels."""
+    log, table = trained.folder / "requests", BUILTIN_DATA["taxi"].locate(trained.folder)
+    return log, ask_for(trained, TAXI, table, 2000, log)
+
+
+def test_requests_are_the_data_of_a_later_config(
+    trained: Project, asked: tuple[Path, list[str]]
+) -> None:
+    log, labels = asked
+    ids = [f"trips-{n // 100},{label}" for n, label in enumerate(labels)]
+    lines = [f"{name.replace(',', f'/{n % 100},')}" for n, name in enumerate(ids)]
+    (trained.folder / "tips.csv").write_text("\n".join(["request_id,big_tipper", *lines[:1900]]))
+    later = {
+        "name": "later",
+        "task": "binary",
+        "data": {
+            "format": "parquet",
+            "path": str(log / "{YYYY}-{MM}-{DD}" / "*.parquet"),
+            "label": "big_tipper",
+            "labels": {"path": "tips.csv", "key": "request_id"},
+        },
+        "schedule": {"settle": "0s"},
+    }
+    (trained.folder / "later.yaml").write_text(yaml.safe_dump(later))
+    done = trained.scopeline("run", "--config", "later.yaml", "--validate-only")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(trained.summary("later")["examples"].values()) == 1900
+    said = " ".join(done.stdout.split())
+    assert f"100 rows have no label in {trained.folder / 'tips.csv'}, and are left out" in said
+
+
+def test_requests_that_are_unlike_the_training_data_are_found(
+    trained: Project, asked: tuple[Path, list[str]]
+) -> None:
+    log, _ = asked
+    columns = "{fare: {jensen_shannon: 0.1}, payment_type: {infinity_norm: 0.1}}"
+    options = ("--config", TAXI, "--set", f"skew={{requests: {log}, columns: {columns}}}")
+    alike = trained.scopeline("skew", *options)
+    assert alike.returncode == 0, alike.stdout + alike.stderr
+    assert alike.stdout.count("as in training") == 2
+    first = trained.scopeline("skew", *options, "--record")
+    assert (first.returncode, first.stdout.strip()[-22:]) == (0, "like the training data"), first
+
+    multiply(log, "fare", 10.0)
+    skewed = trained.scopeline("skew", *options, "--json")
+    assert skewed.returncode == 3, skewed.stdout + skewed.stderr
+    found = {one["column"]: one for one in json.loads(skewed.stdout)["columns"]}
+    assert [name for name, one in found.items() if one["is_skewed"]] == ["fare"]
+    version = trained.versions("taxi")[-1]
+    assert (
+        f"compared with what version {version} was trained on: mean 1" in found["fare"]["in_words"]
+    )
+    schedule = ("--set", "schedule={cron: 0 3 1 1 *}", "--set", "notify.occasions=[skew]")
+    looked = trained.scopeline("schedule", *options, *schedule, "--once")
+    assert looked.returncode == 0, looked.stdout + looked.stderr
+    assert "fare: expected the distribution of its values to move by no more" in looked.stdout
+    again = trained.scopeline("skew", *options, "--record")
+    assert again.stdout.strip() == "skew: there are too few new requests"
+    history = trained.scopeline("history", "--config", TAXI, "--kind", "skew", "--json")
+    (event,) = json.loads(history.stdout)
+    assert event["details"] == {"columns": ["fare"], "version": int(version), "rows": 2000}
 
 
 def test_mnist_reads_idx_files(project: Project) -> None:

@@ -76,7 +76,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "pushed.json"
+        if path.is_file() and path.name != "pushed.json" and path.parent.name != "certificate"
     }
 
 
@@ -148,6 +148,7 @@ def test_model_that_was_held_back_is_pushed_by_whoever_approves_it(
     assert approved.returncode == 0, approved.stderr
     serving = list_versions(Path(layout.serving))[-1]
     assert contents(serving) == contents(Path(waits["model"]) / "Format-Serving")
+    assert (serving / "assets.extra" / "certificate" / "certificate.json").is_file()
     assert models(project)[0]["metrics"] == waits["metrics"]
     # A rerun finds that it serves.
     rerun = project.scopeline(*run_with(3))

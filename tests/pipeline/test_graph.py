@@ -31,7 +31,7 @@ from pipeline.run_context import RunContext
 from trainer_module.settings import SETTINGS_KEY
 
 INGESTION = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
-TRAINING = ["Transform", "Trainer", "BaselineResolver", "Evaluator", "Pusher"]
+TRAINING = ["Transform", "Trainer", "BaselineResolver", "Evaluator", "InfraValidator", "Pusher"]
 SPANS = Spans(newest=7, window=(5, 6, 7), compared_with=6)
 DRIFT = {"columns": {"size": {"jensen_shannon": 0.1}}}
 OWN_MODEL = "def build(problem, settings):\n    return None\n"

@@ -18,10 +18,14 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def train(
-    data: Transformed, directory: Path, base: str | None = None, **changes: Any
+    data: Transformed,
+    directory: Path,
+    base: str | None = None,
+    optimize: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> dict[str, Any]:
     """Trains in the processes of the strategy; returns the chief's record."""
-    fn_args = data.fn_args(directory, train=changes)
+    fn_args = data.fn_args(directory, train=changes, optimize=optimize or {})
     names = ("train_files", "eval_files", "transform_graph_path", "custom_config")
     arguments = {name: getattr(fn_args, name) for name in names}
     arguments |= {
@@ -65,6 +69,17 @@ def test_workers_in_step_come_to_the_same_losses(
         assert record["history"][name] == pytest.approx(values, rel=1e-5), name
     assert list((tmp_path / "model_run" / "train").glob("events*")), "the chief's TensorBoard logs"
     assert list((tmp_path / "model_run" / "worker-1" / "train").glob("events*"))
+
+
+def test_workers_in_step_prune_and_quantise_alike(trips: Transformed, tmp_path: Path) -> None:
+    optimize = {"prune": {"sparsity": 0.75}, "quantize": "qat"}
+    record = train(
+        trips, tmp_path, optimize=optimize, strategy="multi_worker_mirrored", batch_size=16
+    )
+    assert (record["workers"], record["replicas"]) == (2, 2)
+    assert record["sparsity"]["overall"] == pytest.approx(0.75, abs=0.01)
+    assert set(record["sparsity"]["layers"]) >= {"area_embedding", "output"}
+    assert record["history"]["val_auc"][record["best_epoch"] - 1] > 0.8
 
 
 def check_examples_of_workers(record: dict[str, Any], workers: int) -> None:

@@ -49,11 +49,13 @@ class Position:
 class BestEpoch(tf_keras.callbacks.Callback):
     """Knows the epoch with the lowest evaluation loss; its weights are the `Backup`'s to keep.
 
-    `epoch` counts from 1; 0 until an epoch has ended.
+    `epoch` counts from 1; 0 until an epoch has ended that may be the best.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        """Takes the first epoch that may be the best, counted from 0."""
         super().__init__()
+        self._first = first
         self.epoch = 0
         self.loss = math.inf
 
@@ -68,7 +70,7 @@ class BestEpoch(tf_keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares."""
         loss = float((logs or {})[MONITOR])
-        if loss < self.loss:
+        if epoch >= self._first and loss < self.loss:
             self.epoch, self.loss = epoch + 1, loss
 
 

@@ -224,6 +224,7 @@ def build_callbacks(
     unit: str = "epoch",
     own: Sequence[tf_keras.callbacks.Callback] = (),
     patient_from: int = 0,
+    best_from: int = 0,
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -238,6 +239,7 @@ def build_callbacks(
       unit: what an epoch is called where its progress is shown.
       own: callbacks of the user's.
       patient_from: the epoch, counted from 0, from which on early stopping looks.
+      best_from: likewise, the first one that may be the best.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
@@ -246,7 +248,7 @@ def build_callbacks(
         StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
         Progress(unit),
         TensorBoard(log_directory, write_graph=False),
-        BestEpoch(),
+        BestEpoch(best_from),
     ]
     if stopping := choose_stopping(train, steps_per_epoch):
         callbacks.append(

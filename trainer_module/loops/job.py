@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 import tf_keras
@@ -12,6 +12,9 @@ import tf_keras
 from trainer_module.data.input_pipeline import Split
 from trainer_module.loops.backup import Backup, BestEpoch, Position
 from trainer_module.loops.callbacks import CopyOnCoordinator, EpochTimes
+
+if TYPE_CHECKING:
+    from trainer_module.optimizing.masks import PruningPlan
 
 
 class Job(Protocol):
@@ -95,10 +98,14 @@ class TrainingJob:
     """Path of the model whose weights the model began with; None if it began from scratch."""
     notes: Sequence[str] = ()
     """What the one who reads the summary should know of how it began."""
+    pruning: PruningPlan | None = None
+    """The weights that are made zero, if any."""
 
     def run(self) -> None:
         """Trains the model, or goes on."""
         self.loop(self)
+        if self.pruning:
+            self.model.optimizer.strip()
 
     @property
     def start(self) -> Position:
@@ -113,7 +120,9 @@ class TrainingJob:
     @property
     def best_epoch(self) -> int:
         """Counted from 1: the epoch whose weights the trained model has."""
-        return next(c.epoch for c in self.callbacks if isinstance(c, BestEpoch))
+        best = next(c.epoch for c in self.callbacks if isinstance(c, BestEpoch))
+        # A callback may end training before any epoch could be the best.
+        return best or len(self.history["loss"])
 
     @property
     def history(self) -> dict[str, list[float]]:
@@ -162,5 +171,5 @@ class TrainingJob:
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Of a network the record says nothing else."""
-        return {}
+        """Of a network that was pruned, how far."""
+        return {"sparsity": self.pruning.sparsity} if self.pruning else {}

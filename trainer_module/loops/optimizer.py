@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 import tf_keras
 
 from trainer_module.loops.layer_decay import with_layer_decay
 from trainer_module.loops.learning_rate import LearningRateSchedule
+from trainer_module.optimizing.optimizer import with_pruning
 from trainer_module.settings import Optimizer, OptimizerSettings
+
+if TYPE_CHECKING:
+    from trainer_module.optimizing.masks import PruningPlan
 
 _CLASSES = {
     Optimizer.ADAM: tf_keras.optimizers.Adam,
@@ -22,7 +28,10 @@ WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]
 
 
 def build_optimizer(
-    settings: OptimizerSettings, rate: float | LearningRateSchedule, steps_per_epoch: int
+    settings: OptimizerSettings,
+    rate: float | LearningRateSchedule,
+    steps_per_epoch: int,
+    pruning: PruningPlan | None = None,
 ) -> tf_keras.optimizers.Optimizer:
     """A new optimizer; call it in the scope of the strategy.
 
@@ -30,6 +39,7 @@ def build_optimizer(
       settings: which one.
       rate: the learning rate, or its schedule.
       steps_per_epoch: of the training.
+      pruning: the weights that it makes zero, if any.
     """
     # What is not given is Keras's own choice, of a class that may not know the option.
     options = settings.model_dump(
@@ -44,9 +54,12 @@ def build_optimizer(
         }
     kind = _CLASSES[settings.kind]
     kind = with_layer_decay(kind) if settings.layer_decay else kind
+    kind = with_pruning(kind) if pruning else kind
     optimizer = kind(rate, global_clipnorm=settings.clip_norm, **options)
     if settings.layer_decay:
         optimizer.decay_by_layer(settings.layer_decay)
+    if pruning:
+        optimizer.prune(pruning)
     optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
     if callable(rate):
         # Keras's own variable for it has no aggregation, without which replicas that share

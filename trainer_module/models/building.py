@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -10,12 +10,16 @@ import tf_keras
 from trainer_module.data.augmentation.mixing import MixedLoss, of_larger_share
 from trainer_module.errors import TrainingError
 from trainer_module.loops.learning_rate import USUAL_EXAMPLES, build_schedule
+from trainer_module.loops.length import choose_epochs
 from trainer_module.loops.losses import make_loss
 from trainer_module.loops.optimizer import build_optimizer
 from trainer_module.models import load_builder
 from trainer_module.models.members import with_members
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
+
+if TYPE_CHECKING:
+    from trainer_module.optimizing.masks import PruningPlan
 
 
 def build_model(
@@ -46,7 +50,7 @@ def make_network(
 
     Raises:
       TrainingError: if there is no such builder, or it does not return a tf_keras model whose
-          variables belong to the strategy.
+          variables belong to the strategy, or it cannot be trained for 8 bits.
     """
     kind = settings.model.kind
     with strategy.scope():
@@ -56,6 +60,10 @@ def make_network(
                 f"model {kind!r}: the builder must return a tf_keras.Model, but it returned "
                 f"{type(model).__module__}.{type(model).__qualname__}."
             )
+        if settings.optimize.quantize:
+            from trainer_module.optimizing.quantizing import quantize
+
+            model = quantize(model)
         _check_scope(model, kind, strategy)
     return model
 
@@ -81,7 +89,7 @@ def compile_model(
       examples_per_step: of all replicas, for the learning rate.
 
     Raises:
-      TrainingError: if the model's output is not what the task needs.
+      TrainingError: if the model's output is not what the task needs, or it cannot be pruned.
     """
     train, kind = settings.train, settings.model.kind
     with strategy.scope():
@@ -95,6 +103,7 @@ def compile_model(
                 f"model {kind!r}: its builder has compiled it, with a loss that knows nothing of "
                 "mixed labels; leave train.augment.mixup out, or the builder's compile."
             )
+        pruning = _plan_pruning(model, settings, steps_per_epoch)
         if model.optimizer is None:
             replicas = strategy.num_replicas_in_sync
             rate = build_schedule(train, steps_per_epoch, replicas, examples_per_step)
@@ -102,12 +111,30 @@ def compile_model(
             if mixes:
                 loss, metrics = MixedLoss(loss), [of_larger_share(metric) for metric in metrics]
             model.compile(
-                optimizer=build_optimizer(train.optimizer, rate, steps_per_epoch),
+                optimizer=build_optimizer(train.optimizer, rate, steps_per_epoch, pruning),
                 loss=with_members(loss, model),
                 metrics=metrics,
                 steps_per_execution=steps_per_execution,
             )
         _create_variables(model, output)
+
+
+def _plan_pruning(
+    model: tf_keras.Model, settings: TrainerSettings, steps_per_epoch: int
+) -> PruningPlan | None:
+    prune = settings.optimize.prune
+    if prune is None:
+        return None
+    if model.optimizer is not None:
+        raise TrainingError(
+            f"model {settings.model.kind!r}: its builder has compiled it, with an optimizer that "
+            "knows nothing of pruning; leave optimize.prune out, or the builder's compile."
+        )
+    from trainer_module.optimizing.masks import plan_pruning
+
+    return plan_pruning(
+        model, prune, choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch
+    )
 
 
 def _create_variables(model: tf_keras.Model, output: Any) -> None:

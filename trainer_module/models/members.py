@@ -66,6 +66,10 @@ class NumberVectors(tf_keras.layers.Layer):
         )
         self.bias = self.add_weight("bias", (count, learnt), initializer="zeros")
 
+    def get_prunable_weights(self) -> list[tf.Variable]:
+        """None: there are few, and each is a number's own."""
+        return []
+
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Column by column, each with the scaled number first."""
         # What is infinite is no number any more once it is multiplied by a scale of 0.
@@ -113,6 +117,10 @@ class MembersDense(tf_keras.layers.Layer):
             initializer=tf_keras.initializers.RandomNormal(stddev=0.1),
         )
 
+    def get_prunable_weights(self) -> list[tf.Variable]:
+        """What all members share."""
+        return [self.kernel]
+
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """SiLU of the products and biases."""
         if self._splits:
@@ -157,6 +165,10 @@ class MembersMean(tf_keras.layers.Layer):
             initializer=tf_keras.initializers.RandomNormal(stddev=1 / math.sqrt(width)),
         )
         self.bias = self.add_weight("bias", (members, units), initializer="zeros")
+
+    def get_prunable_weights(self) -> list[tf.Variable]:
+        """What each member weighs its inputs by."""
+        return [self.kernel]
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """The mean."""

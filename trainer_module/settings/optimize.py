@@ -68,7 +68,6 @@ class PruneSettings(Settings):
 
     @model_validator(mode="after")
     def _ends_after_it_begins(self) -> PruneSettings:
-        given = self.model_fields_set
         if self.is_2by4 and self.sparsity != SPARSITY_OF_2BY4:
             raise ValueError(
                 f"structure 2by4 makes two of four weights zero, but sparsity is "
@@ -78,11 +77,6 @@ class PruneSettings(Settings):
             raise ValueError(
                 "structure 2by4 has no sparsity between none and a half, to grow by polynomial; "
                 "use schedule: constant"
-            )
-        if self.is_constant and "end" in given:
-            raise ValueError(
-                f"end is {self.end:g}, but a constant schedule has all of its sparsity at begin; "
-                "leave end out, or use schedule: polynomial"
             )
         if not self.is_constant and self.begin >= self.end:
             raise ValueError(

@@ -137,10 +137,11 @@ class Walk(tf_keras.layers.Layer):
         """Whether a category is in the bitmap that begins there; never where there is none."""
         has_one = begin >= 0
         code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
-        # Shifts, as a division takes as long as all the rest.
-        word = tf.gather(self.words, tf.maximum(begin, 0) + tf.bitwise.right_shift(code, SHIFT))
-        bit = tf.bitwise.right_shift(word, tf.bitwise.bitwise_and(code, BITS - 1))
-        return has_one & (tf.bitwise.bitwise_and(bit, 1) == 1)
+        # Shifts, as a division takes as long as all the rest; no `and` of bits, which LiteRT lacks.
+        place = tf.bitwise.right_shift(code, SHIFT)
+        word = tf.gather(self.words, tf.maximum(begin, 0) + place)
+        shifted = tf.bitwise.right_shift(word, code - place * BITS)
+        return has_one & (shifted - 2 * tf.bitwise.right_shift(shifted, 1) == 1)
 
 
 def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:

@@ -82,27 +82,42 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
       TrainingError: it is not finite, or too large for a variant that computes the same.
     """
     right = model.predict(examples)
-    found = open_variant(folder).predict(examples)
+    try:
+        found = open_variant(folder).predict(examples)
+    except (RuntimeError, ValueError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise TrainingError(
+            f"the converted model does not run ({said}): replace the layer that is named there, or "
+            "leave this variant out of optimize.variants."
+        ) from error
     largest = 0.0
     for name, expected in right.items():
         given = found[name]
+        if wrong := _rows_without_numbers(expected):
+            raise TrainingError(
+                f"output {name!r} of the model itself is not a number for {wrong} of "
+                f"{len(expected)} examples of the train split: no variant of it can be right."
+            )
         if given.shape != expected.shape:
             raise TrainingError(
                 f"output {name!r} is {list(given.shape)}, but TensorFlow's is "
                 f"{list(expected.shape)}: the converter has made another model."
             )
-        difference = np.abs(given.astype(np.float64) - expected)
-        if np.isnan(difference).any() and np.isfinite(expected).all():
-            rows = np.isnan(difference.reshape(len(given), -1)).any(1).sum()
+        if wrong := _rows_without_numbers(given):
             raise TrainingError(
-                f"output {name!r} is not a number for {rows} of {len(given)} examples of the "
+                f"output {name!r} is not a number for {wrong} of {len(given)} examples of the "
                 "train split, though the model's is: the precision is too low for it."
             )
-        allowed = FARTHEST * max(1.0, float(np.nanmax(np.abs(expected))))
-        largest = max(largest, float(np.nanmax(difference)))
+        allowed = FARTHEST * max(1.0, float(np.abs(expected).max()))
+        largest = max(largest, float(np.abs(given.astype(np.float64) - expected).max()))
         if is_float and largest > allowed:
             raise TrainingError(
                 f"output {name!r} is up to {largest:.3g} off from TensorFlow's, which rounding "
                 "does not explain: the converter has made another model."
             )
     return largest
+
+
+def _rows_without_numbers(output: np.ndarray) -> int:
+    """How many rows hold NaN or what is infinite."""
+    return int((~np.isfinite(output.reshape(len(output), -1))).any(1).sum())

@@ -115,8 +115,8 @@ def _refusal(error: Exception, precision: str) -> TrainingError:
         return TrainingError(f"LiteRT has no operation {enumerate_names(names, 'and')}: {ways}.")
     if found := re.search(r"Empty min/max for tensor serving_default_(\w+):0", said):
         return TrainingError(
-            f"LiteRT quantises to {precision} no model with whole numbers among its features, "
-            f"such as {found[1]!r}: use int8 instead."
+            f"LiteRT cannot quantise to {precision} what the model does with the whole numbers of "
+            f"the feature {found[1]!r}: use int8 instead."
         )
     reason = " ".join(said.split())[:300] or "its converter gives no reason"
     return TrainingError(f"LiteRT cannot hold the model ({reason}): {ways}.")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from components.disk import show_size
 from components.stopping import deferred
 from components.trainer.cluster.failures import Failure, TaskFailedError
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
@@ -114,7 +115,10 @@ def _watch(task: LocalTask, name: str, limits: Limits) -> Failure | None:
             if event.kind == "error":
                 return Failure.of_error(name, event.values)
         if status is not None:
-            return Failure.of_exit(name, status, task.remark())
+            limit = (
+                limits.memory and f"it may take no more than {show_size(limits.memory)} of memory"
+            )
+            return Failure.of_exit(name, status, limit or task.remark())
         if time.monotonic() > deadline:
             limit = show_seconds(limits.seconds)
             return Failure(name, time.time(), f"took longer than {limit}")

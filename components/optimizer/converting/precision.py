@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 KERNELS = frozenset(
@@ -13,8 +13,8 @@ KERNELS = frozenset(
 )
 """Operations that do nearly all the work of a network, as LiteRT and ONNX call them."""
 
-TABLES = frozenset({"GATHER", "EMBEDDING_LOOKUP", "Gather"})
-"""Operations that fetch rows of weights."""
+LOOK_UPS = frozenset({"GATHER", "EMBEDDING_LOOKUP", "Gather"})
+"""Operations that fetch rows of a tensor, or of weights: those are a table of vectors."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,14 @@ def float_operations(
       with_last_kernel: whether the last kernel is among them. A number beyond those of the sample
           would else be cut off, where a probability has bounds anyway.
     """
-    behind = _behind_kernels(operations, outputs, with_last_kernel)
-    chosen = {*_before_kernels(operations), *behind}
+    made_by = {output: operation for operation in operations for output in operation.outputs}
+    tables = {
+        operation.name
+        for operation in operations
+        if operation.kind in LOOK_UPS and not made_by.keys() & set(operation.inputs[:1])
+    }
+    behind = _behind_kernels(made_by, outputs, with_last_kernel)
+    chosen = {*_before_kernels(operations), *behind} - tables
     return [operation.name for operation in operations if operation.name in chosen]
 
 
@@ -53,21 +59,20 @@ def _before_kernels(operations: Sequence[Operation]) -> list[str]:
     for operation in operations:
         if operation.kind in KERNELS or computed & set(operation.inputs):
             computed |= set(operation.outputs)
-        elif operation.kind not in TABLES:
+        else:
             found.append(operation.name)
     return found
 
 
 def _behind_kernels(
-    operations: Sequence[Operation], outputs: Iterable[str], with_last_kernel: bool
+    made_by: Mapping[str, Operation], outputs: Iterable[str], with_last_kernel: bool
 ) -> list[str]:
     """Operations between the last kernels and the outputs."""
-    made_by = {output: operation for operation in operations for output in operation.outputs}
     found: list[str] = []
     waiting = list(outputs)
     while waiting:
         operation = made_by.get(waiting.pop())
-        if operation is None or operation.kind in TABLES or operation.name in found:
+        if operation is None or operation.name in found:
             continue
         if operation.kind not in KERNELS:
             waiting += operation.inputs

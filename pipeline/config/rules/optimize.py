@@ -9,7 +9,10 @@ from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
 from trainer_module.models import is_grown
+from trainer_module.optimizing.kinds import NOT_QUANTISED
+from trainer_module.settings import Precision
 from trainer_module.settings.optimize import EXTRA, OptimizeSettings, VariantName
+from trainer_module.strategies.base import Processes
 
 FLOAT_BITS = 32
 
@@ -30,6 +33,75 @@ def trained_in_steps_is_pruned(config: PipelineConfig) -> Iterator[Issue]:
                 f"{config.model.kind} have no weights to {verb}; leave it out, or use a network, "
                 "such as the model tabular",
             )
+
+
+def constant_schedules_have_no_end(config: PipelineConfig) -> Iterator[Issue]:
+    """What is pruned at once has nothing to come to."""
+    prune = _optimize(config).prune
+    if prune and prune.is_constant and "end" in prune.model_fields_set:
+        yield Issue(
+            "optimize.prune.end",
+            f"found {prune.end:g}, but a constant schedule has all of its sparsity at begin; leave "
+            "it out, or use schedule: polynomial",
+        )
+
+
+def networks_begin_whole(config: PipelineConfig) -> Iterator[Issue]:
+    """What is frozen cannot make up for what is pruned of it."""
+    if _optimize(config).prune and config.model.begins_frozen:
+        yield Issue(
+            "optimize.prune",
+            "the network begins frozen, and could not adjust to what is pruned of it; give "
+            "model.transfer.freeze: false, or leave one of them out",
+        )
+
+
+def pruning_has_steps_in_order(config: PipelineConfig) -> Iterator[Issue]:
+    """One worker would bring back what another has pruned, or measure other ranges."""
+    strategy = config.train.strategy
+    for key in _while_training(config):
+        if strategy.processes is Processes.SERVERS:
+            yield Issue(
+                f"optimize.{key}",
+                f"the workers of {strategy.kind} take their steps in no order, of which some would "
+                "undo what others do; use multi_worker_mirrored or mirrored, or leave it out",
+            )
+
+
+def pruning_has_all_steps(config: PipelineConfig) -> Iterator[Issue]:
+    """Steps that loss scaling skips do not count: the last ones would not get to the sparsity."""
+    precision = config.train.precision
+    if _optimize(config).prune and precision is Precision.MIXED_FLOAT16:
+        yield Issue(
+            "optimize.prune",
+            f"the loss scaling of train.precision {precision} skips steps, so that training could "
+            f"end before the sparsity is reached; use {Precision.MIXED_BFLOAT16}, or leave it out",
+        )
+
+
+def networks_can_be_quantised(config: PipelineConfig) -> Iterator[Issue]:
+    """TFMOT knows layers of Keras's, one after the other, in full precision."""
+    if not _optimize(config).quantize:
+        return
+    kind, precision = config.model.kind, config.train.precision
+    if kind in NOT_QUANTISED:
+        yield Issue(
+            "optimize.quantize",
+            f"tensorflow-model-optimization knows no 8 bits for the layers of {kind}; leave it "
+            "out, as the variant int8 needs no such training, or use the model mlp or cnn",
+        )
+    if precision is not Precision.FLOAT32:
+        yield Issue(
+            "optimize.quantize",
+            f"found train.precision {precision}, but training for 8 bits computes with float32; "
+            f"use {Precision.FLOAT32}, or leave one of them out",
+        )
+    if config.schedule_or_default.warm_start:
+        yield Issue(
+            "optimize.quantize",
+            "training for 8 bits begins from scratch, as layers that are wrapped for it do not "
+            "tell what their weights stand for; leave it out, or schedule.warm_start",
+        )
 
 
 def required_are_variants(config: PipelineConfig) -> Iterator[Issue]:
@@ -124,6 +196,11 @@ def _least_ratio(name: VariantName) -> float:
 
 OPTIMIZE_RULES = (
     trained_in_steps_is_pruned,
+    constant_schedules_have_no_end,
+    networks_begin_whole,
+    pruning_has_steps_in_order,
+    pruning_has_all_steps,
+    networks_can_be_quantised,
     required_are_variants,
     variants_are_named_once,
     limits_can_be_met,

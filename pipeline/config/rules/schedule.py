@@ -7,13 +7,14 @@ from datetime import date
 
 from pipeline.config.issues import Issue
 from pipeline.config.notify import Occasion
+from pipeline.config.requests import OnSkew
 from pipeline.config.schedule import OnDrift
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated
 
 TRIGGERS = (
     "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
-    "and drift.columns"
+    "and drift.columns, or skew with skew.on_skew: retrain"
 )
 _SPANS = "such as data/{SPAN}/*.csv or data/{YYYY}-{MM}-{DD}/*.csv"
 
@@ -31,7 +32,8 @@ def has_trigger(config: PipelineConfig) -> bool:
     """Whether anything sets the schedule off."""
     schedule, drift = config.schedule_or_default, config.drift
     by_drift = drift.on_drift is OnDrift.RETRAIN and bool(drift.columns)
-    return schedule.cron is not None or schedule.on_new_data or by_drift
+    by_skew = config.skew.on_skew is OnSkew.RETRAIN and config.skew.is_watched
+    return schedule.cron is not None or schedule.on_new_data or by_drift or by_skew
 
 
 def windows_need_spans(config: PipelineConfig) -> Iterator[Issue]:
@@ -73,6 +75,20 @@ def retraining_by_drift_has_thresholds(config: PipelineConfig) -> Iterator[Issue
         )
 
 
+def skew_has_requests_and_thresholds(config: PipelineConfig) -> Iterator[Issue]:
+    """Skew is what passes a threshold, of requests that are written down."""
+    skew = config.skew
+    if skew.columns and skew.requests is None:
+        yield Issue(
+            "skew.requests",
+            "this key is missing; give the folder that `serve --log-requests` writes to",
+        )
+    elif not skew.columns and skew.model_fields_set:
+        yield Issue(
+            "skew.columns", "no column has a threshold; one is {fare: {jensen_shannon: 0.1}}"
+        )
+
+
 def stale_alarms_reach_somebody(config: PipelineConfig) -> Iterator[Issue]:
     """The looks of a schedule raise the alarm, and it is sent as an occasion."""
     notify = config.notify
@@ -90,5 +106,6 @@ SCHEDULE_RULES = (
     window_begins_at_a_span,
     drift_needs_spans,
     retraining_by_drift_has_thresholds,
+    skew_has_requests_and_thresholds,
     stale_alarms_reach_somebody,
 )

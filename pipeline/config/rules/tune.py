@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from pipeline.config.issues import Issue, from_validation, near_match, show_value
 from pipeline.config.rules.model import MODEL_RULES
+from pipeline.config.rules.optimize import OPTIMIZE_RULES
 from pipeline.config.rules.train import TRAIN_RULES
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
@@ -115,12 +116,14 @@ def _problems_of(
 
 
 def _issues(raw: dict[str, Any], config: PipelineConfig | None = None) -> list[Issue]:
-    """What the rules of models and their training find."""
+    """What the rules of models, their training and what it makes smaller find."""
     try:
         config = config or PipelineConfig.model_validate(raw)
     except ValidationError:
         return []
-    return [issue for rule in (*MODEL_RULES, *TRAIN_RULES) for issue in rule(config)]
+    return [
+        issue for rule in (*MODEL_RULES, *TRAIN_RULES, *OPTIMIZE_RULES) for issue in rule(config)
+    ]
 
 
 def objectives_are_measured(config: PipelineConfig) -> Iterator[Issue]:

@@ -19,6 +19,7 @@ from components.column_types.choice import Choice, read_choices
 from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
+from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
 from components.optimizer.report import Report
 from components.optimizer.report_files import read_report
 from components.pusher.versions import WITHDRAWN_PROPERTY
@@ -119,7 +120,7 @@ class ArtifactReader:
         return str(models[0].uri) if models else None
 
     def blessed_model(self) -> Artifact | None:
-        """The model, if it is blessed and was not withdrawn: Pusher would push it."""
+        """The model, if it is blessed and was not withdrawn; its certificate may be against it."""
         models = self.outputs(ComponentId.TRAINER, "model")
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not models or not any(map(_is_blessed, blessings)):
@@ -172,6 +173,22 @@ class ArtifactReader:
         if not evaluations or not blessings:
             return None
         return read_evaluation(evaluations[0].uri, self._config, _is_blessed(blessings[0]))
+
+    def certificate(self) -> dict[str, Any]:
+        """How far all ways of asking the model agree; empty if it was not asked."""
+        for artifact in self.outputs(ComponentId.INFRA_VALIDATOR, "blessing"):
+            return read_certificate(artifact.uri)
+        return {}
+
+    def certificate_folder(self) -> str:
+        """Where the certificate is; empty if there is none."""
+        blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
+        return str(blessings[0].uri) if blessings else ""
+
+    def is_refused(self) -> bool:
+        """Whether the certificate is against the model."""
+        blessings = self.outputs(ComponentId.INFRA_VALIDATOR, "blessing")
+        return any(not b.get_int_custom_property(BLESSED_PROPERTY) for b in blessings)
 
     def variants_uri(self) -> str | None:
         """Where variants of the model are; None if Optimizer made none."""

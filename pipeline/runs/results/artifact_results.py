@@ -10,7 +10,13 @@ from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventLog
-from pipeline.records.summary import ColumnSummary, MetricSummary, RunSummary, State
+from pipeline.records.summary import (
+    CertificateSummary,
+    ColumnSummary,
+    MetricSummary,
+    RunSummary,
+    State,
+)
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
 from pipeline.runs.results.suspicion import DataSuspicion
@@ -83,6 +89,12 @@ class SummaryBuilder:
             waiting = self._summary.waiting
             why = "the model is not blessed" if waiting is None else waiting.status.value
             return State.SKIPPED, detail or why
+        if component == ComponentId.INFRA_VALIDATOR and not detail and state is not State.FAILED:
+            is_blessed = self._summary.blessed
+            why = (
+                "the model does not say what it takes" if is_blessed else "the model is not blessed"
+            )
+            return State.SKIPPED, why
         return state, detail
 
     def _read(self, component: str) -> str:
@@ -94,6 +106,7 @@ class SummaryBuilder:
             ComponentId.TUNER: self._read_tuning,
             ComponentId.TRAINER: self._read_training,
             ComponentId.EVALUATOR: self._read_evaluation,
+            ComponentId.INFRA_VALIDATOR: self._read_certificate,
             ComponentId.OPTIMIZER: self._read_variants,
             ComponentId.PUSHER: self._read_push,
         }
@@ -150,6 +163,8 @@ class SummaryBuilder:
         length = f"{training['epochs']} epochs, best {training['best_epoch']}"
         if "trees" in training:
             length = f"{training['trees']:,} trees"
+        if "sparsity" in training:
+            length += f"; {training['sparsity']['overall']:.0%} of the weights zero"
         pace = f"{training['examples_per_second']:,.0f} examples/s"
         return f"{length}; {training['strategy']}, {replicas}; {pace}"
 
@@ -164,6 +179,17 @@ class SummaryBuilder:
         }
         self._summary.slices = evaluation.slices
         return "blessed" if evaluation.blessed else "not blessed"
+
+    def _read_certificate(self) -> str:
+        certificate = self._reader.certificate()
+        if not certificate:
+            return ""
+        self._summary.certificate = CertificateSummary.model_validate(certificate)
+        self._summary.notes += [f"certificate: {note}" for note in certificate["notes"]]
+        if certificate["failure"]:
+            self._summary.blessed, self._summary.reason = False, certificate["failure"]
+            return "the answers differ"
+        return self._summary.certificate.gist
 
     def _read_variants(self) -> str:
         report = self._reader.variants()

@@ -1,9 +1,10 @@
-"""What makes a run due: new data, the clock, drift; asked in this order."""
+"""What makes a run due: new data, the clock, drift, skew; asked in this order."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pipeline.config.requests import OnSkew
 from pipeline.config.schedule import OnDrift
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.records.event_log import EventKind, EventLog
@@ -20,7 +21,7 @@ def decide_by_triggers(inputs: DecisionInputs, event_log: EventLog) -> Due | Not
         return inputs.due(str(inputs.changes))
     if inputs.firings:
         return _decide_at_firing(inputs)
-    if due := _decide_by_drift(inputs, event_log):
+    if due := _decide_by_drift(inputs, event_log) or _decide_by_skew(inputs, event_log):
         return due
     if settings.cron is not None and inputs.is_first_check:
         first = next_firings(settings, inputs.now, 1)[0]
@@ -74,3 +75,13 @@ def _decide_by_drift(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
         if event.details["span"] == newest.number and event.id > checked[0].id
     ]
     return inputs.due(f"span {newest} has drifted: {drifted[-1].message}") if drifted else None
+
+
+def _decide_by_skew(inputs: DecisionInputs, event_log: EventLog) -> Due | None:
+    """Has a run follow once when requests have become unlike the training data."""
+    if inputs.config.skew.on_skew is not OnSkew.RETRAIN or inputs.snapshot.window is None:
+        return None
+    found, due = event_log.last(EventKind.SKEW), inputs.history.due
+    if found is None or (due is not None and due.id > found.id):
+        return None
+    return inputs.due(f"requests are skewed: {found.message}")

@@ -10,6 +10,8 @@ import pyarrow as pa
 from trainer_module.errors import ConfigError
 
 _CLASSES, _SCORES = "classes", "scores"
+SCORE = "score_"
+"""Begins the names of the columns of scores, before the class."""
 
 
 def to_columns(answers: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
@@ -45,7 +47,7 @@ def check_names(kept: list[str], answers: Mapping[str, pa.Array]) -> None:
 
 def _titles(name: str, answers: Mapping[str, np.ndarray], places: int) -> list[str]:
     if name == _SCORES and _CLASSES in answers and len(answers[_CLASSES]):
-        return [f"score_{_text(label)}" for label in answers[_CLASSES][0]]
+        return [f"{SCORE}{_text(label)}" for label in answers[_CLASSES][0]]
     return [f"{name}_{place}" for place in range(1, places + 1)]
 
 

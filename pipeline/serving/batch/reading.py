@@ -28,6 +28,7 @@ from pipeline.serving.batch.blocks import Block
 from pipeline.serving.requests import kind_of_column
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.interface import ModelInterface
+from trainer_module.tasks import task_class
 
 _PICTURES = 128
 """Files that are held in memory at a time."""
@@ -123,10 +124,15 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
     return ExampleGenSettings(
         format=given.format,
         label=interface.label,
-        task=interface.task,
+        task=_family(interface),
         csv=given.csv,
         pictures=_picture_paths(given, interface),
     )
+
+
+def _family(interface: ModelInterface) -> str:
+    """The kind of label there is, as a task that needs no options, such as the order of classes."""
+    return task_class(interface.task).family.value
 
 
 class _Kinds(dict[str, ColumnKind]):
@@ -203,7 +209,9 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
         )
     if unknown := [name for name in given.kept if name != FILE_COLUMN]:
         raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
-    source = make_source(ExampleGenSettings(format="images", label="class", task=interface.task))
+    source = make_source(
+        ExampleGenSettings(format="images", label="class", task=_family(interface))
+    )
     for start in range(0, len(given.files), _PICTURES):
         files = given.files[start : start + _PICTURES]
         for batch in source.read(files, {}):

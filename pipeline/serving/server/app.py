@@ -113,8 +113,13 @@ class _Server:
 
     async def ready(self, request: Request) -> Response:
         """A version answers."""
-        self._repository.find()
+        self._check_ready()
         return _json({"ready": True})
+
+    def _check_ready(self) -> None:
+        """Raises RequestError while no version answers, with the status that Triton gives then."""
+        if self._repository.number is None:
+            raise RequestError("no version has been pushed and loaded yet.", 400)
 
     async def show_metrics(self, request: Request) -> Response:
         """For Prometheus."""
@@ -133,6 +138,7 @@ class _Server:
 
     async def model_ready(self, request: Request) -> Response:
         """Whether v2 may ask a model."""
+        self._check_ready()
         number, _ = self._named(request.path_params)
         return _json({"name": self._options.name, "version": str(number), "ready": True})
 

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.serving.server.metrics import Metrics
 
-_OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
+OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
 """What asks whether a server lives has no key."""
 _BEARER = "bearer "
 _VERBS = ("predict", "classify", "regress", "infer", "metadata", "ready", "metrics", "healthz")
@@ -56,7 +56,7 @@ class Keyed:
         if (
             scope["type"] != "http"
             or not self._key
-            or scope["path"] in _OPEN
+            or scope["path"] in OPEN
             or hmac.compare_digest(_given_key(scope), self._key)
         ):
             await self._app(scope, receive, send)

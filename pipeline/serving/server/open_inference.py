@@ -54,8 +54,20 @@ def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, 
     inputs = body.get("inputs") if isinstance(body, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise RequestError("the body needs `inputs`, a list of tensors.")
+    tensors = from_tensors(inputs, tail)
+    if tensors.keys() == {EXAMPLES_INPUT}:
+        return EXAMPLES, {EXAMPLES_INPUT: tensors[EXAMPLES_INPUT].reshape(-1)}
+    return RAW, _to_columns(tensors, interface)
+
+
+def from_tensors(described: list[Any], tail: bytes) -> Arrays:
+    """Tensors by name, of their descriptions and the bytes that follow these.
+
+    Raises:
+      RequestError: they are not what they should be.
+    """
     tensors, place = {}, 0
-    for given in inputs:
+    for given in described:
         name, size = _name_and_size(given)
         if size is not None and place + size > len(tail):
             raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size says.")
@@ -64,9 +76,13 @@ def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, 
         tensors[name] = _to_tensor(name, given, data)
     if place != len(tail):
         raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
-    if tensors.keys() == {EXAMPLES_INPUT}:
-        return EXAMPLES, {EXAMPLES_INPUT: tensors[EXAMPLES_INPUT].reshape(-1)}
-    return RAW, _to_columns(tensors, interface)
+    return tensors
+
+
+def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]], bytes]:
+    """What `from_tensors` reads: descriptions, and the bytes that follow them."""
+    written = [_to_output(name, values, is_binary=True) for name, values in tensors.items()]
+    return [described for described, _ in written], b"".join(tail for _, tail in written)
 
 
 def _name_and_size(given: Any) -> tuple[str, int | None]:

@@ -12,6 +12,8 @@ from trainer_module.errors import ConfigError
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the key that clients have to give."""
+GRACE_SECONDS = 30
+"""How long requests that have come before a stop may take."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -29,6 +31,8 @@ class ServeOptions:
     """That clients have to give; empty where none is asked for."""
     certificate: Path | None = None
     private_key: Path | None = None
+    waits: bool = False
+    """Whether the first version may yet have to be pushed."""
     variant: str | None = None
     """Of each version, that answers in its place."""
     max_bytes: int = 64 << 20

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -14,14 +15,14 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from pipeline.serving.model import load_model
+from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.server.app import make_app
-from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
 from pipeline.serving.server.repository import Repository
 from trainer_module.errors import ConfigError
 
-_GRACE_SECONDS = 30
-"""How long requests that have come before a stop may take."""
+logger = logging.getLogger(__name__)
+
 _BACKLOG = 2048
 
 
@@ -55,13 +56,15 @@ def serve(options: ServeOptions) -> None:
     """Serves until a signal comes.
 
     Raises:
-      ConfigError: the port is taken, or no version can be loaded.
+      ConfigError: the port is taken, or no version can be loaded, and none is waited for.
     """
     _log_as_json()
     bound = _bind(options.host, options.port)
-    repository = Repository(options.folder, functools.partial(load_model, variant=options.variant))
+    repository = Repository(
+        options.folder, functools.partial(load_certified, variant=options.variant)
+    )
     repository.look()
-    if repository.number is None:
+    if repository.number is None and (repository.states or not options.waits):
         said = "; ".join(state.message for state in repository.states)
         raise ConfigError(
             f"no version in {options.folder} can be served: {said or 'there is none'}"
@@ -75,16 +78,24 @@ def serve(options: ServeOptions) -> None:
         backlog=_BACKLOG,
         lifespan="on",
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
     )
     scheme = "https" if options.certificate else "http"
     host, port = bound.getsockname()[:2]
-    logging.getLogger(__name__).info(
-        "%s version %d at %s://%s:%d", options.name, repository.number, scheme, host, port
-    )
+    logger.info("%s %s at %s://%s:%d", options.name, _what_answers(repository), scheme, host, port)
+    if repository.number is None:
+        logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
     _Server(config).run([bound])
+    if repository.is_following:
+        # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.
+        logging.shutdown()
+        os._exit(0)
+
+
+def _what_answers(repository: Repository) -> str:
+    return "without a version" if repository.number is None else f"version {repository.number}"
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from components.pusher.versions import list_versions
-from pipeline.serving.model import Model, load_model
+from pipeline.serving.certificate.checking import load_certified
+from pipeline.serving.model import Model
 from pipeline.serving.requests import MISSING
 from pipeline.serving.server.errors import RequestError
 from trainer_module.errors import ScopelineError
@@ -19,6 +20,8 @@ from trainer_module.errors import ScopelineError
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+_LAST_LOOK_SECONDS = 0.2
+"""How long a look at the folder may take that is under way at the end."""
 STABLE = "stable"
 """The label of the version that answers where none is named."""
 
@@ -40,7 +43,7 @@ Loader = Callable[[Path], Model]
 class Repository:
     """Follows a folder of versions: the highest that can be loaded answers."""
 
-    def __init__(self, folder: Path, load: Loader = load_model) -> None:
+    def __init__(self, folder: Path, load: Loader = load_certified) -> None:
         self._folder, self._load = folder, load
         self._current: tuple[int, Model] | None = None
         self._states: dict[int, VersionState] = {}
@@ -66,13 +69,18 @@ class Repository:
         """A version that answers.
 
         Raises:
-          RequestError: it does not, with status 404; with 503 while none does yet.
+          RequestError: it does not, with status 404; with 503 while none does yet, and 400 for a
+            label that there is not.
         """
         current = self._current
         if current is None:
             raise RequestError("no version is loaded yet: come again later.", 503)
         if label not in (None, STABLE):
-            raise RequestError(f"there is no label {label!r}; right is {STABLE!r}.", 404)
+            # As TF Serving says it, whose clients look for it.
+            raise RequestError(
+                f"Unrecognized servable version label: {label}; there is {STABLE!r} alone, which is"
+                " the version that answers."
+            )
         if number is not None and number != str(current[0]):
             raise RequestError(f"version {number} is not served; {current[0]} is.", 404)
         return current
@@ -129,8 +137,15 @@ class Repository:
             self._stop.wait(POLL_SECONDS)
 
     def stop(self) -> None:
-        """Follows it no more."""
+        """Follows it no more, unless a version is just being loaded: that goes on."""
         self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_LAST_LOOK_SECONDS)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether its thread still runs."""
+        return self._thread is not None and self._thread.is_alive()
 
 
 def _ask_once(model: Model) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+import tensorflow as tf
 from exported_models import ask, build, export, make_problem, make_sample
 
 from components.optimizer.converting.conversion import convert
@@ -20,7 +21,11 @@ from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
 from trainer_module.errors import DataError
 from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.settings import TrainerSettings
 from trainer_module.settings.optimize import VariantName
+from trainer_module.trees.columns import columns_of, split_columns
+from trainer_module.trees.growing import Examples, grow
+from trainer_module.trees.model import build_model as build_trees
 from trainer_module.variants.manifest import VARIANT_FILE, read_variant
 from trainer_module.variants.measuring import measure_in_process, save_sample
 from trainer_module.variants.running import open_variant
@@ -100,6 +105,26 @@ def test_every_kind_of_model_gives_the_same_by_every_runtime(case: Case, tmp_pat
                 np.testing.assert_allclose(given[output], expected[:rows], atol=allowed * scale)
 
 
+def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
+    """By numbers and by bitmaps of categories."""
+    problem = make_problem("multiclass", NUMBERS + CODES, tuple("abc"))
+    sample = make_sample(problem, 300)
+    score = sample["amount"][:, 0] + sample["area"][:, 0] % 2
+    labels, columns = np.digitize(score, [0, 1]), columns_of(problem)
+    settings = TrainerSettings.model_validate(
+        {"label": "y", "task": "multiclass", "model": {"kind": "trees", "trees": 9}}
+    )
+    tensors = {name: tf.constant(values) for name, values in sample.items()}
+    examples = Examples(columns, split_columns(tensors, columns), labels, None)
+    parts = np.arange(300) % 10
+    forest = grow(examples, problem, settings, parts, 1, lambda done, detail: None).forest
+    assert len(forest.words)
+    model = export(build_trees(problem, forest), problem, tmp_path / "model")
+    convert("float", model, sample, tmp_path)
+    given = open_variant(tmp_path).predict(sample)["scores"]
+    np.testing.assert_allclose(given, ask(model, sample)["scores"], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
@@ -167,7 +192,8 @@ def test_it_is_measured_by_its_runtime_alone(variant: Path, tmp_path: Path) -> N
     figures = measure_in_process(variant, tmp_path / "sample.npz")
     assert 0 < figures["p50_ms_batch_1"] <= figures["p99_ms_batch_1"]
     assert figures["rows_per_second_batch_32"] > figures["rows_per_second_batch_1"]
-    assert figures["peak_memory_bytes"] > 1e6
+    # TensorFlow alone, as in this process, takes more.
+    assert 1e7 < figures["peak_memory_bytes"] < 4e8
     assert figures["tensorflow_was_imported"] is False
 
 

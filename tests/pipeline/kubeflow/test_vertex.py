@@ -122,6 +122,7 @@ def test_order_is_that_of_the_data(job: dict[str, Any]) -> None:
         "Transform",
         "Trainer",
         "Evaluator",
+        "InfraValidator",
         "Pusher",
     ]
 

@@ -157,7 +157,7 @@ def test_bad_file_is_said_and_left_alone(
     words = "this is no ledger, or it is corrupt (file is not a database); move it aside"
     if kind == "newer":
         other.execute("PRAGMA user_version = 9")
-        words = "written by a newer Scopeline (format 9, this one knows 3); use that one"
+        words = "written by a newer Scopeline (format 9, this one knows 4); use that one"
     elif kind == "locked":
         other.execute("BEGIN EXCLUSIVE")
         words = "the ledger cannot be used (database is locked)"

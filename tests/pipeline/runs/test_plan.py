@@ -26,7 +26,7 @@ from pipeline.runs.planning.plan import PlannedComponent, make_plan
 from trainer_module.errors import DataError
 
 CHECKS = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
-COMPONENTS = [*CHECKS, "Transform", "Trainer", "Evaluator", "Pusher"]
+COMPONENTS = [*CHECKS, "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"]
 UNCHANGED = "nothing that it depends on has changed"
 
 
@@ -102,7 +102,7 @@ def test_a_pipeline_that_never_ran_begins_at_its_beginning(tmp_path: Path) -> No
     assert all(component.runs for component in planned.values())
     assert planned["ExampleGen"].why == "it has not run yet"
     assert planned["StatisticsGen"].why == "after ExampleGen"
-    assert planned["Pusher"].why == "after Evaluator, Trainer"
+    assert planned["Pusher"].why == "after Evaluator, InfraValidator, Trainer"
     assert list(pipeline.layout.root.iterdir()) == []
 
 
@@ -140,12 +140,26 @@ def test_nothing_is_planned_where_nothing_changed(plans: Plans) -> None:
         ({"evaluate": {"folds": 5}}, "Trainer", "evaluate.folds none -> 5"),
         ({"evaluate": {"thresholds": {"auc": {"min": 0.8}}}}, "Evaluator", "evaluate"),
         (
+            {"certificate": {"tolerance": 0.01}},
+            "InfraValidator",
+            "certificate.tolerance 0.001 -> 0.01",
+        ),
+        (
             {"push": {"directory": "/elsewhere"}},
             "Pusher",
             "push_destination.filesystem.base_directory ",
         ),
     ],
-    ids=["anomaly", "feature", "two keys", "long value", "folds", "in words", "push"],
+    ids=[
+        "anomaly",
+        "feature",
+        "two keys",
+        "long value",
+        "folds",
+        "in words",
+        "certificate",
+        "push",
+    ],
 )
 def test_a_change_is_named_as_in_the_config(
     plans: Plans, changes: dict[str, Any], component: str, why: str
@@ -167,7 +181,7 @@ def test_a_change_is_named_as_in_the_config(
 def test_slices_change_what_is_checked_and_measured(plans: Plans) -> None:
     planned = plans(evaluate={"slices": ["side"]})
     assert [name for name in COMPONENTS if planned[name].runs] == [
-        *("ExampleValidator", "Evaluator", "Pusher")
+        *("ExampleValidator", "Evaluator", "InfraValidator", "Pusher")
     ]
     assert planned["Evaluator"].why == "changed: evaluate"
 

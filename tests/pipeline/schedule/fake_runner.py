@@ -4,6 +4,8 @@ What it does stands in the file `behaviour` in the output folder: the status tha
 `hang`, `deaf` (hangs, and ignores SIGTERM), `hard of hearing` (ignores the first), `done` (is not
 blessed, although SIGTERM came), `killed`, or one of those that record nothing: `silent`
 (ends with 1), `refused` (with 2) and `later` (with 75).
+
+`skew --record` records that the columns in the file `skewed` are, and compares nothing.
 """
 
 from __future__ import annotations
@@ -19,30 +21,45 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from pipeline.config.loading import load_config
+from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import parse_span
 from pipeline.data.location import locate_data
+from pipeline.data.request_files import count_rows
 from pipeline.data.spans import choose_window, list_spans
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventLog
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
+from pipeline.records.skew_records import new_requests, record_skew
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
 
 WORDLESS = {"silent": 1, "refused": 2, "later": 75}
 
 
+def record(config: PipelineConfig, event_log: EventLog, skewed: list[str]) -> None:
+    files = new_requests(config, event_log)
+    rows = sum(count_rows(files).values())
+    print(record_skew(config, event_log, files, 7, rows, {n: f"{n} moved" for n in skewed}))
+    wait_for_deliveries()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["run"])
+    parser.add_argument("command", choices=["run", "skew"])
     parser.add_argument("--config", type=Path)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--record", action="store_true")
     parser.add_argument("--because")
     parser.add_argument("--through")
     parser.add_argument("--validate-only", action="store_true")
     given = parser.parse_args()
     config = load_config(given.config, given.set)
     layout = Layout.of(config, given.output)
+    if given.command == "skew":
+        record(config, EventLog(layout.event_log), (given.output / "skewed").read_text().split())
+        return
     behaviour = (given.output / "behaviour").read_text().strip()
     with (given.output / "calls").open("a") as calls:
         calls.write(f"{config.name} {given.through} {os.getpid()}\n")

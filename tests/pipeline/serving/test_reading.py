@@ -58,3 +58,12 @@ def test_pictures_for_a_model_that_takes_more_are_refused(folder: Path) -> None:
     (folder / "b.png").write_bytes(b"none")
     with pytest.raises(DataError, match=r"Image .*b\.png cannot be decoded"):
         list(read_blocks(Input(files, data_format), of_pictures("bytes")))
+
+
+def test_rows_are_read_for_a_task_that_has_options(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age\n7\n")
+    column = RawColumn("age", "age", "float32", False, 1)
+    interface = ModelInterface((column,), "grade", "string", "ordinal")
+    (block,) = read_blocks(Input((str(tmp_path / "rows.csv"),), "csv"), interface)
+    assert block.rows is not None
+    assert block.rows.column("age").to_pylist() == [[7.0]]

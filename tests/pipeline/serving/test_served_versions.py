@@ -168,9 +168,10 @@ def free_port() -> int:
 def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
     pushed: Pushed, tmp_path: Path
 ) -> None:
-    serving, port = tmp_path / "trips", free_port()
-    shutil.copytree(pushed.version, serving / "1")
-    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
+    serving, port = tmp_path / "trips" / "serving" / "trips", free_port()
+    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--set", "name=trips"]
+    command += ["--config", str(ROOT / "configs" / "taxi.yaml"), "--output", str(tmp_path)]
+    serving.mkdir(parents=True)
     url = f"http://127.0.0.1:{port}/v1/models/trips"
     body = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
     process = subprocess.Popen(
@@ -180,7 +181,13 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         env={**os.environ, "SCOPELINE_API_KEY": ""},
     )
     try:
-        wait_for(lambda: requests.get(url, timeout=10).ok, process)
+        ready = f"http://127.0.0.1:{port}/v2/health/ready"
+        wait_for(lambda: requests.get(ready, timeout=10).status_code == 400, process)
+        asked = requests.post(f"{url}:predict", json=body, timeout=10)
+        assert (asked.status_code, asked.headers["retry-after"]) == (503, "1")
+        shutil.copytree(pushed.version, tmp_path / "first")
+        (tmp_path / "first").rename(serving / "1")
+        wait_for(lambda: requests.get(ready, timeout=10).ok, process)
         shutil.copytree(pushed.version, tmp_path / "copy")
         (tmp_path / "copy").rename(serving / "2")
         statuses = []
@@ -203,4 +210,5 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         process.kill()
     log = (tmp_path / "log").read_text()
     assert process.returncode == 0, log
+    assert "no version has been pushed to" in log
     assert '"message": "version 2 answers"' in log

@@ -182,7 +182,6 @@ def test_paths_that_are_not_there_are_404(server: str) -> None:
         "/v1/models/trip": "there is no model 'trip' here; 'trips' is served",
         "/v2/models/trip/ready": "there is no model 'trip' here",
         "/v2/models/trips/versions/1/ready": "version 1 is not served",
-        "/v1/models/trips/labels/canary": "there is no label 'canary'; right is 'stable'",
         "/v1/models/trips/versions/1": "there is no version 1",
         "/nothing": "GET /nothing is nothing that is answered here",
     }.items():
@@ -190,6 +189,13 @@ def test_paths_that_are_not_there_are_404(server: str) -> None:
         assert answer.status_code == 404
         assert message in answer.json()["error"]
     assert requests.get(f"{server}/v1/models/trips:predict", timeout=60).status_code == 405
+
+
+def test_label_that_is_not_there_is_refused_as_tf_serving_does(server: str) -> None:
+    for path in ("labels/canary", "labels/canary/metadata"):
+        answer = requests.get(f"{server}/v1/models/trips/{path}", timeout=60)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("Unrecognized servable version label: canary;")
 
 
 def test_body_that_is_too_large_or_too_slow_is_given_up(server: str) -> None:

@@ -100,3 +100,5 @@ def test_kinds_that_the_features_or_the_task_rule_out_are_not_tried() -> None:
     image = {"x": {"type": "image", "height": 8, "width": 8, "channels": 1}}
     assert tried(features=image, model={}, train={}) == {"cnn"}
     assert tried(model={"kind": "wide_deep"}) == {"wide_deep"}
+    assert tried(optimize={"prune": {}}) == {"tabular", "mlp"}
+    assert tried(optimize={"quantize": "qat"}, model={"kind": "mlp"}) == {"mlp"}

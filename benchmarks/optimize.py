@@ -1,0 +1,267 @@
+"""What each variant of a model costs and loses, beside the SavedModel; `make bench-optimize`.
+
+Pipelines are run, or found where an earlier call has left them with `--output`. Of the model that
+each has pushed all variants are made, asked for the whole eval split, and timed in processes of
+their own; the SavedModel is timed by its signature, in a process that has TensorFlow. Ratios of
+bytes are to the float32 numbers of the network's weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+import yaml
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
+from components.optimizer.converting.kinds import KINDS
+from components.optimizer.converting.parent import convert_in_child
+from trainer_module.errors import ScopelineError
+from trainer_module.variants.measuring import load_sample, measure, measure_in_process, save_sample
+from trainer_module.variants.running import open_variant
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = 200
+"""Examples of the train split that variants are calibrated by."""
+RESNET: dict[str, Any] = {
+    "name": "resnet50",
+    "data": {"format": "images", "path": "builtin:digits", "splits": {"train": 8, "eval": 2}},
+    "task": "multiclass",
+    "features": {"image": {"type": "image", "height": 64, "width": 64, "channels": 3}},
+    "model": {"kind": "resnet50"},
+    "train": {
+        "epochs": 4,
+        "batch_size": 32,
+        "learning_rate": {"schedule": "cosine", "initial": 0.001},
+    },
+    "evaluate": {"metrics": ["accuracy", "log_loss"], "thresholds": {"accuracy": {"min": 0.5}}},
+}
+"""A network of 23 million weights at 64x64, on the digits that are shipped."""
+PIPELINES = ("digits", "mnist", "taxi", "reviews", "resnet50")
+
+
+@dataclass
+class Line:
+    """A line of the table."""
+
+    pipeline: str
+    variant: str
+    bytes: int = 0
+    bytes_ratio: float = 0.0
+    gzipped_ratio: float = 0.0
+    accuracy: float = 0.0
+    auc: float | None = None
+    farthest: float = 0.0
+    """By how much a score of the eval split is off, at most."""
+    failure: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+    speedup: float = 0.0
+    """How often it answers one row while the SavedModel's signature answers it once."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that was pushed, and the examples that its pipeline has transformed."""
+
+    saved_model: Path
+    train: Arrays
+    evaluation: Arrays
+    labels: np.ndarray
+    """Of the eval split, [rows]."""
+
+
+def train(name: str, output: Path, mnist: Path | None) -> Path:
+    """Runs a pipeline, unless it was run before; the folder of its output."""
+    folder = output / name
+    if list(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")):
+        return folder
+    content = RESNET if name == "resnet50" else None
+    if content is None:
+        content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text())
+    if name == "mnist" and mnist is not None:
+        content["data"]["path"] = str(mnist)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump(content))
+    command = [sys.executable, str(ROOT / "local_runner.py"), "run", "--config", str(config)]
+    subprocess.run([*command, "--output", str(folder)], check=True)
+    return folder
+
+
+def read_trained(folder: Path) -> Trained:
+    """What the latest run of a pipeline has left."""
+    name = folder.name
+    saved_model = _latest(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")).parent
+    transform = folder / name / "pipeline_root" / "Transform"
+    graph = tft.TFTransformOutput(str(_latest(transform.glob("transform_graph/*"))))
+    examples = _latest(transform.glob("transformed_examples/*"))
+    spec = graph.transformed_feature_spec()
+    features, label = load_numeric(saved_model).interface.features, _label(saved_model)
+
+    def read(split: str, most: int | None) -> Arrays:
+        files = sorted(map(str, examples.glob(f"Split-{split}/*.gz")))
+        records = list(tf.data.TFRecordDataset(files, "GZIP").take(most or -1).as_numpy_iterator())
+        return {n: v.numpy() for n, v in tf.io.parse_example(records, spec).items()}
+
+    evaluation, sample = read("eval", None), read("train", SAMPLE)
+    names = [feature.name for feature in features]
+    return Trained(
+        saved_model,
+        {name: sample[name] for name in names},
+        {name: evaluation[name] for name in names},
+        evaluation[label].ravel(),
+    )
+
+
+def _label(saved_model: Path) -> str:
+    from trainer_module.interface import read_interface
+
+    return read_interface(saved_model).label
+
+
+def _latest(paths: Iterable[Path]) -> Path:
+    return max(paths, key=lambda path: path.stat().st_mtime)
+
+
+def ask(model: NumericModel, features: Arrays) -> Arrays:
+    """What TensorFlow gives for many rows."""
+    rows = len(next(iter(features.values())))
+    parts = [
+        model.predict({name: values[begin : begin + 256] for name, values in features.items()})
+        for begin in range(0, rows, 256)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def score(line: Line, scores: np.ndarray, right: np.ndarray, labels: np.ndarray) -> None:
+    """Notes how good scores are, and how far from the SavedModel's."""
+    line.accuracy = float(accuracy_score(labels, scores.argmax(1)))
+    if scores.shape[1] == 2:
+        line.auc = float(roc_auc_score(labels, scores[:, 1]))
+    line.farthest = float(np.abs(scores - right).max())
+
+
+def compare(name: str, trained: Trained, variants: list[str], scratch: Path) -> list[Line]:
+    """The SavedModel, then each variant of it."""
+    model = load_numeric(trained.saved_model)
+    weights = sum(v.dtype.size * v.shape.num_elements() for v in model.function.variables)
+    right = ask(model, trained.evaluation)["scores"]
+    sample = scratch / "sample.npz"
+    save_sample({n: v[:32] for n, v in trained.evaluation.items()}, sample)
+    first = Line(name, "SavedModel", weights, 1.0)
+    score(first, right, right, trained.labels)
+    first.figures = _measure_saved_model(trained.saved_model, sample)
+    lines = [first]
+    for variant in variants:
+        line = Line(name, variant)
+        lines.append(line)
+        try:
+            made = convert_in_child(variant, trained.saved_model, trained.train, scratch / variant)
+            line.figures = measure_in_process(scratch / variant, sample)
+        except ScopelineError as error:
+            line.failure = str(error)
+            continue
+        line.bytes, line.bytes_ratio = made.bytes, made.bytes / weights
+        line.gzipped_ratio = made.gzipped_bytes / weights
+        line.speedup = first.figures["p50_ms_batch_1"] / line.figures["p50_ms_batch_1"]
+        found = open_variant(scratch / variant).predict(trained.evaluation)
+        score(line, found["scores"], right, trained.labels)
+    return lines
+
+
+def _measure_saved_model(saved_model: Path, sample: Path) -> dict[str, Any]:
+    """In a process of its own, too: this module with `--time-saved-model`."""
+    command = [sys.executable, "-m", "benchmarks.optimize", "--time-saved-model"]
+    told = subprocess.run(
+        [*command, str(saved_model), str(sample)], check=True, capture_output=True, text=True
+    )
+    return dict(json.loads(told.stdout.splitlines()[-1]))
+
+
+def time_saved_model(saved_model: Path, sample: Path) -> None:
+    """Prints the figures of the signature `from_transformed`."""
+    model = load_numeric(saved_model)
+    requests = {feature.name: feature.request for feature in model.interface.features}
+
+    def predict(features: Arrays) -> dict[str, Any]:
+        tensors = {requests[name]: tf.constant(values) for name, values in features.items()}
+        return {name: value.numpy() for name, value in model.function(**tensors).items()}
+
+    print(json.dumps(measure(predict, load_sample(sample))))
+
+
+COLUMNS = (
+    ("pipeline", lambda line: line.pipeline),
+    ("variant", lambda line: line.variant),
+    ("bytes", lambda line: f"{line.bytes:,}"),
+    ("ratio", lambda line: f"{line.bytes_ratio:.3f}"),
+    ("gzipped", lambda line: f"{line.gzipped_ratio:.3f}" if line.gzipped_ratio else ""),
+    ("accuracy", lambda line: f"{line.accuracy:.4f}"),
+    ("AUC", lambda line: "" if line.auc is None else f"{line.auc:.4f}"),
+    ("farthest", lambda line: f"{line.farthest:.1g}"),
+    ("p50 ms", lambda line: f"{line.figures['p50_ms_batch_1']:.3f}"),
+    ("p99 ms", lambda line: f"{line.figures['p99_ms_batch_1']:.3f}"),
+    ("times as quick", lambda line: f"{line.speedup:.1f}" if line.speedup else ""),
+    ("rows/s at 32", lambda line: f"{line.figures['rows_per_second_batch_32']:,.0f}"),
+    ("MB", lambda line: f"{line.figures['peak_memory_bytes'] / 1e6:.0f}"),
+)
+
+
+def as_markdown(lines: list[Line]) -> str:
+    """The table."""
+    rows = [[title for title, _ in COLUMNS], ["---"] * len(COLUMNS)]
+    rows += [
+        [line.pipeline, line.variant, line.failure]
+        if line.failure
+        else [show(line) for _, show in COLUMNS]
+        for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def main() -> None:
+    """Prints the table, and writes it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
+    parser.add_argument("--variants", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--output", type=Path, help="where pipelines are run, or were")
+    parser.add_argument("--mnist", type=Path, help="the folder of MNIST's files")
+    parser.add_argument("--json", type=Path, help="where to write the lines as well")
+    parser.add_argument("--markdown", type=Path, help="where to write the table as well")
+    parser.add_argument("--time-saved-model", nargs=2, type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.time_saved_model:
+        time_saved_model(*options.time_saved_model)
+        return
+    lines = []
+    with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
+        output = options.output or Path(room, "output")
+        for name in options.pipelines:
+            trained = read_trained(train(name, output, options.mnist))
+            scratch = Path(room, name)
+            scratch.mkdir(exist_ok=True)
+            lines += compare(name, trained, options.variants, scratch)
+            print(as_markdown([line for line in lines if line.pipeline == name]), flush=True)
+            if options.json:
+                options.json.write_text(json.dumps([asdict(line) for line in lines], indent=2))
+            if options.markdown:
+                options.markdown.write_text(as_markdown(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

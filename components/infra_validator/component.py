@@ -1,0 +1,91 @@
+"""TFX's InfraValidator by its place and its output; no Docker, and no canary of a model server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
+from tfx.types.component_spec import ChannelParameter, ExecutionParameter
+from tfx.types.standard_component_specs import (
+    BLESSING_KEY,
+    CUSTOM_CONFIG_KEY,
+    EXAMPLES_KEY,
+    MODEL_BLESSING_KEY,
+    MODEL_KEY,
+    SCHEMA_KEY,
+    STATISTICS_KEY,
+    TRANSFORM_GRAPH_KEY,
+)
+
+from components.infra_validator.executor import LIMITS_KEY, WAYS_KEY, CertifyingExecutor
+from components.infra_validator.limits import Limits
+
+
+class InfraValidatorSpec(component_spec.ComponentSpec):
+    """What it takes and gives; the parameters are explained at the component."""
+
+    PARAMETERS = {
+        name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY, WAYS_KEY)
+    }
+    INPUTS = {
+        MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
+        MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing),
+        TRANSFORM_GRAPH_KEY: ChannelParameter(type=standard_artifacts.TransformGraph),
+        EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
+        STATISTICS_KEY: ChannelParameter(type=standard_artifacts.ExampleStatistics),
+        SCHEMA_KEY: ChannelParameter(type=standard_artifacts.Schema),
+    }
+    OUTPUTS = {BLESSING_KEY: ChannelParameter(type=standard_artifacts.InfraBlessing)}
+
+
+class InfraValidator(base_component.BaseComponent):
+    """Asks a blessed model for golden rows, in a process of its own, by every way there is.
+
+    Gives `blessing`, an InfraBlessing: blessed if all answers agree. Its folder holds the
+    certificate and the golden rows, which Pusher puts into the version.
+    """
+
+    SPEC_CLASS = InfraValidatorSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(CertifyingExecutor)
+
+    def __init__(
+        self,
+        model: BaseChannel,
+        model_blessing: BaseChannel,
+        transform_graph: BaseChannel,
+        examples: BaseChannel,
+        statistics: BaseChannel,
+        schema: BaseChannel,
+        limits: Limits,
+        ways: str,
+        custom_config: Mapping[str, Any],
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+          model: a channel of Model.
+          model_blessing: a channel of ModelBlessing; a model that is not blessed is not asked.
+          transform_graph: a channel of TransformGraph, which the model was trained behind.
+          examples: a channel of Examples, as they were read.
+          statistics: a channel of ExampleStatistics of the same.
+          schema: a channel of Schema, with the choices of what columns are.
+          limits: how far answers may be apart, and what finding out may take.
+          ways: the module whose `ask_all_ways` asks a model.
+          custom_config: the settings of the training, as Trainer is told them.
+        """
+        spec = InfraValidatorSpec(
+            model=model,
+            model_blessing=model_blessing,
+            transform_graph=transform_graph,
+            examples=examples,
+            statistics=statistics,
+            schema=schema,
+            certificate=json.dumps(limits.to_json()),
+            ways=ways,
+            custom_config=json.dumps(custom_config),
+            blessing=Channel(type=standard_artifacts.InfraBlessing),
+        )
+        super().__init__(spec=spec)

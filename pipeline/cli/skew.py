@@ -1,0 +1,118 @@
+"""`local_runner.py skew`: whether requests look like what the model was trained on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from pipeline.cli.options import (
+    OUTPUT,
+    ConfigOption,
+    OutputOption,
+    SetOption,
+    flag,
+    load_here,
+    quiet_console,
+)
+from pipeline.cli.tables import plain_table
+from pipeline.config.settings import PipelineConfig
+from pipeline.data.request_files import list_requests, newest_with, show_files
+from pipeline.data.span_files import File
+from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED
+from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
+from pipeline.records.notify import wait_for_deliveries
+from pipeline.records.skew_records import new_requests, record_skew
+from trainer_module.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.runs.skew.comparison import Comparison
+
+
+def skew(
+    config: ConfigOption,
+    overrides: SetOption = [],  # noqa: B006 - typer reads the default, nothing changes it
+    output: OutputOption = OUTPUT,
+    as_json: Annotated[bool, flag("--json", "Show it for programs.")] = False,
+    record: Annotated[
+        bool,
+        flag("--record", "Compare what is new, for the history, as the schedule does."),
+    ] = False,
+) -> None:
+    """Compare the newest requests with what the model in service was trained on.
+
+    They are those that `serve --log-requests` has written, by the thresholds of the config's
+    section `skew`. Exit code: 0 they are alike, or --record; 2 they cannot be compared; 3 a column
+    is skewed.
+    """
+    loaded = load_here(config, overrides)
+    layout = Layout.of(loaded, output)
+    event_log = EventLog(layout.event_log)
+    if record:
+        _record(loaded, layout, event_log)
+        return
+    files = _newest(loaded)
+    with quiet_console(verbose=False) as console:
+        from pipeline.runs.skew.comparison import compare_requests
+
+        found = compare_requests(loaded, layout, event_log, files)
+        if as_json:
+            console.print_json(json.dumps(_fields(found)))
+        else:
+            _show(console, loaded, found, files)
+    raise typer.Exit(EXIT_NOT_BLESSED if found.skewed else EXIT_PUSHED)
+
+
+def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
+    """Compares what has not been compared yet, writes it down, and tells of it."""
+    files = new_requests(config, event_log)
+    if not files:
+        typer.echo("skew: there are too few new requests")
+        return
+    with quiet_console(verbose=False):
+        from pipeline.runs.skew.comparison import compare_requests
+
+        found = compare_requests(config, layout, event_log, files)
+    typer.echo(record_skew(config, event_log, files, found.version, found.rows, found.skewed))
+    wait_for_deliveries()
+
+
+def _newest(config: PipelineConfig) -> list[File]:
+    """The newest files that have enough rows together."""
+    if not config.skew.is_watched or config.skew.requests is None:
+        raise ConfigError(
+            "skew.columns: no column has a threshold; one is {fare: {jensen_shannon: 0.1}}, with "
+            "skew.requests: the folder that `serve --log-requests` writes to"
+        )
+    files = list_requests(config.skew.requests)
+    if not files:
+        raise ConfigError(
+            f"skew.requests: {config.skew.requests} holds no whole file yet; `serve --log-requests`"
+            " writes one an hour, and as it ends"
+        )
+    return newest_with(files, config.skew.min_rows)
+
+
+def _show(console: Console, config: PipelineConfig, found: Comparison, files: list[File]) -> None:
+    console.print(
+        f"[bold]{escape(config.name)}[/bold], version {found.version}: {found.rows:,} rows of"
+        f" {escape(show_files(files))}"
+    )
+    if found.rows < config.skew.min_rows:
+        console.print(f"fewer than skew.min_rows ({config.skew.min_rows:,}): take it as a hint")
+    table = plain_table("column", "measure", "distance", "may be", "")
+    for one in found.columns:
+        distance, most = f"{one.distance:.3g}", f"{max(one.threshold, one.chance):.3g}"
+        words = escape(one.in_words) if one.is_skewed else "as in training"
+        table.add_row(escape(one.column), one.measure, distance, most, words)
+    console.print(table)
+
+
+def _fields(found: Comparison) -> dict[str, object]:
+    columns = [asdict(one) | {"is_skewed": one.is_skewed} for one in found.columns]
+    return {"version": found.version, "rows": found.rows, "columns": columns}

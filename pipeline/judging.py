@@ -1,0 +1,105 @@
+"""The components that judge a blessed model further before it is pushed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tfx import types
+from tfx.dsl.components.base import base_node
+
+from components.infra_validator.component import InfraValidator
+from components.infra_validator.limits import Limits
+from pipeline.cache_keys import add_code, certificate_config
+from pipeline.component_ids import ComponentId
+from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
+from pipeline.evaluation import deciding_metric, make_measuring_config
+
+WAYS = "pipeline.serving.ways.certifying"
+"""What asks a model by every way; components know it by this name alone."""
+
+
+class JudgedInputs(Protocol):
+    """What the training was given."""
+
+    @property
+    def transform(self) -> base_node.BaseNode:
+        """The component Transform."""
+
+    @property
+    def examples(self) -> types.BaseChannel:
+        """The newest ones, as they are read."""
+
+    @property
+    def statistics(self) -> types.BaseChannel:
+        """Of these."""
+
+    @property
+    def schema(self) -> types.BaseChannel:
+        """What they look like."""
+
+
+def create_optimizer(
+    config: PipelineConfig,
+    inputs: JudgedInputs,
+    model: types.BaseChannel,
+    evaluator: base_node.BaseNode,
+) -> base_node.BaseNode:
+    """Optimizer, which makes the variants that the config asks for."""
+    # It imports what runs without variants do without.
+    from components.optimizer.component import Optimizer
+    from components.optimizer.plan import OptimizerPlan
+
+    assert config.optimize is not None  # noqa: S101 - else there is no Optimizer
+    optimizer = Optimizer(
+        model=model,
+        evaluation=evaluator.outputs["evaluation"],
+        examples=inputs.examples,
+        transformed_examples=inputs.transform.outputs["transformed_examples"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        schema=inputs.schema,
+        eval_config=make_measuring_config(config),
+        split=EVAL_SPLIT,
+        train_split=TRAIN_SPLIT,
+        plan=OptimizerPlan(settings=config.optimize, metric=deciding_metric(config)),
+    ).with_id(ComponentId.OPTIMIZER.value)
+    code = (
+        "components/optimizer",
+        "components/evaluator",
+        "trainer_module/variants",
+        "trainer_module/export.py",
+    )
+    add_code(optimizer, *code, own=config.evaluate.own_code.values())
+    return optimizer
+
+
+def create_infra_validator(
+    config: PipelineConfig,
+    inputs: JudgedInputs,
+    model: types.BaseChannel,
+    evaluator: base_node.BaseNode,
+) -> base_node.BaseNode:
+    """InfraValidator, which asks a model by every way there is."""
+    certificate = config.certificate
+    infra_validator = InfraValidator(
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        transform_graph=inputs.transform.outputs["transform_graph"],
+        examples=inputs.examples,
+        statistics=inputs.statistics,
+        schema=inputs.schema,
+        limits=Limits(
+            certificate.tolerance,
+            certificate.timeout.total_seconds(),
+            certificate.memory,
+        ),
+        ways=WAYS,
+        custom_config=certificate_config(config),
+    ).with_id(ComponentId.INFRA_VALIDATOR.value)
+    add_code(
+        infra_validator,
+        "components/infra_validator",
+        "pipeline/serving",
+        "trainer_module/interface.py",
+        "trainer_module/reference.py",
+    )
+    return infra_validator

@@ -1,0 +1,1 @@
+"""What a certificate keeps, and whether a version still keeps to it."""

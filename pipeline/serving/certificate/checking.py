@@ -1,0 +1,74 @@
+"""Whether a version still is what was certified: asked before it serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from components.infra_validator.rows import CERTIFICATE_FOLDER
+from components.pusher.versions import EXTRA_FOLDER
+from pipeline.serving.certificate.asking import Asked, ask_examples, ask_raw
+from pipeline.serving.certificate.comparing import compare
+from pipeline.serving.certificate.record import digest_file, read_certificate, read_golden
+from pipeline.serving.model import Model, load_model
+from trainer_module.errors import DataError
+
+CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
+"""In a version."""
+
+
+def load_certified(version: Path, variant: str | None = None) -> Model:
+    """Loads a version that still is what was certified; one without a certificate is taken as is.
+
+    Args:
+      version: its folder.
+      variant: what answers in its place. Its file has to be what was accepted, and it need not
+        answer as the model does.
+
+    Raises:
+      ConfigError: the version has no such variant.
+      DataError: it has changed, cannot be loaded, or answers otherwise.
+    """
+    check_files(version)
+    model = load_model(version, variant)
+    check_answers(replace(model, variant=None))
+    return model
+
+
+def check_files(version: Path) -> None:
+    """Raises DataError for a version whose files are not those that were certified.
+
+    That comes before it is loaded, as a file of which bytes have changed may end the process.
+    """
+    certificate = read_certificate(version / CERTIFICATE_PLACE)
+    for name, digest in certificate.files.items() if certificate else ():
+        try:
+            found = digest_file(version / name)
+        except OSError as error:
+            found = ""
+            said = f"cannot be read ({error.strerror})"
+        else:
+            said = "has changed"
+        if found != digest:
+            raise DataError(
+                f"{version / name} {said} since the version was certified: push it again, or go"
+                " back by `rollback`."
+            )
+
+
+def check_answers(model: Model) -> None:
+    """Raises DataError for a model that does not answer what its certificate says."""
+    folder = model.folder / CERTIFICATE_PLACE
+    certificate = read_certificate(folder)
+    if certificate is None:
+        return
+    rows, expected = read_golden(folder)
+    asked = Asked.of(model, rows)
+    for ask in (ask_raw, ask_examples):
+        apart = compare(expected, ask(asked), rows)
+        if apart.largest_difference > certificate.tolerance:
+            raise DataError(
+                f"{model.folder} does not answer as its certificate says:"
+                f" {apart.output!r} of {apart.row} is {apart.largest_difference:.3g} apart from"
+                f" what it was, more than {certificate.tolerance:g}."
+            )

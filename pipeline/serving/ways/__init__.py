@@ -1,0 +1,1 @@
+"""All ways of asking a model, of which a certificate says that they agree."""

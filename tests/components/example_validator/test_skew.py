@@ -1,0 +1,124 @@
+"""Requests compared with the training data: what is found, and that chance is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_data_validation as tfdv
+from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
+
+from components.example_gen.columns.encoded import no_values, single_values
+from components.example_validator.drift import Drift, Older
+from components.example_validator.skew import ColumnSkew, chance_distance, measure_skew
+from trainer_module.errors import DataError
+
+DRIFT = Drift(
+    {
+        "fare": {"jensen_shannon": 0.1},
+        "tip": {"jensen_shannon": 0.02},
+        "seats": {"jensen_shannon": 0.1},
+        "company": {"infinity_norm": 0.05},
+        "area": {"jensen_shannon": 0.05},
+    }
+)
+AREAS = [f"area {number}" for number in range(200)]
+
+
+def trips(seed: int, rows: int, **changed: Any) -> pa.RecordBatch:
+    """Fares with a heavy tail, tips of which most are 0, and names, some of them rare."""
+    random = np.random.default_rng(seed)
+    fare = random.lognormal(2.3, 0.8, rows)
+    columns = {
+        # One in some hundred is beyond all measure, so that the largest says nothing.
+        "fare": np.where(random.random(rows) < 0.003, fare * 100, fare).astype(np.float32),
+        "tip": np.where(random.random(rows) < 0.6, 0, random.gamma(2, 2, rows)),
+        "seats": random.choice([1, 2, 4, 6], rows, p=[0.7, 0.2, 0.06, 0.04]),
+        "company": random.choice(["Ace", "Best", "Café"], rows, p=[0.5, 0.3, 0.2]),
+        "area": random.choice(AREAS, rows, p=_falling(200)),
+    }
+    for name, change in changed.items():
+        columns[name] = change(columns[name])
+    missing = random.random(rows) < 0.05
+    return pa.RecordBatch.from_pydict(
+        {name: single_values(_array(values, missing)) for name, values in columns.items()}
+    )
+
+
+def _falling(places: int) -> np.ndarray:
+    weights = 1 / np.arange(1, places + 1)
+    return weights / weights.sum()
+
+
+def _array(values: np.ndarray, missing: np.ndarray) -> pa.Array:
+    if values.dtype.kind == "U":
+        return pa.array([v.encode() for v in values.tolist()], pa.binary(), mask=missing)
+    kind = np.int64 if values.dtype.kind == "i" else np.float32
+    return pa.array(values.astype(kind), mask=missing)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Older:
+    batch = trips(0, 20_000)
+    return Older(generate_statistics_in_memory(batch, tfdv.StatsOptions()), "span 2026-01-05")
+
+
+def measure(served: pa.RecordBatch, trained: Older) -> dict[str, ColumnSkew]:
+    return {one.column: one for one in measure_skew(served, DRIFT, trained)}
+
+
+def test_thirty_clean_windows_alarm_nobody(trained: Older) -> None:
+    for seed in range(1, 31):
+        found = measure(trips(seed, 1000), trained)
+        assert found.keys() == DRIFT.columns.keys()
+        assert [one.in_words for one in found.values() if one.is_skewed] == []
+
+
+@pytest.mark.parametrize("name", ["fare", "tip", "seats"])
+def test_a_column_times_ten_is_found_in_the_first_window(trained: Older, name: str) -> None:
+    found = measure(trips(99, 1000, **{name: lambda values: values * 10}), trained)
+    assert [one.column for one in found.values() if one.is_skewed] == [name]
+    assert found[name].distance > 0.15
+
+
+def test_words_say_which_values_moved_from_what_to_what(trained: Older) -> None:
+    found = measure(trips(5, 2000, company=lambda v: np.where(v == "Ace", "Zoom", v)), trained)
+    assert found["company"].is_skewed
+    words = found["company"].in_words
+    assert words.startswith(
+        "expected the shares of its values to move by no more than 0.05 (infinity_norm); found 0."
+    )
+    assert " compared with span 2026-01-05: 'Zoom' new with 51 %, 'Ace' gone, had 50 %" in words
+    ten = measure(trips(6, 2000, fare=lambda v: v * 10), trained)["fare"].in_words
+    assert " compared with span 2026-01-05: mean 1" in ten
+
+
+def test_a_column_that_nobody_gives_any_more_is_found(trained: Older) -> None:
+    served = trips(7, 1000)
+    place = served.schema.get_field_index("fare")
+    empty = served.set_column(place, "fare", no_values(1000))
+    found = measure(empty, trained)["fare"]
+    assert found.is_skewed
+    assert found.in_words == "expected values as in span 2026-01-05; found none in any row"
+
+
+def test_what_cannot_be_compared_is_refused(trained: Older) -> None:
+    served = trips(8, 1000)
+    for columns, words in (
+        ({"far": {"jensen_shannon": 0.1}}, "skew.columns.far: span 2026-01-05 has no such column"),
+        ({"fare": {"infinity_norm": 0.1}}, "skew.columns.fare: infinity_norm compares the shares"),
+    ):
+        with pytest.raises(DataError, match=words):
+            measure_skew(served, Drift(columns), trained)
+    with pytest.raises(DataError, match=r"skew.columns.fare: the requests have no such column"):
+        measure_skew(served.drop_columns(["fare"]), DRIFT, trained)
+
+
+@pytest.mark.parametrize("name", ["infinity_norm", "jensen_shannon"])
+def test_chance_grows_with_cells_and_falls_with_rows(name: str) -> None:
+    few, many = (chance_distance(name, [20_000, rows], 10) for rows in (100, 10_000))
+    assert many < few < 1
+    assert chance_distance(name, [20_000, 100], 100) > few
+    assert chance_distance(name, [20_000, 0], 10) == 1

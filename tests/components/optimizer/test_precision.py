@@ -1,0 +1,28 @@
+"""Which operations keep float32."""
+
+from __future__ import annotations
+
+from components.optimizer.converting.precision import Operation, float_operations
+
+NETWORK = [
+    Operation("scale", "MUL", ("amount", "deviation"), ("scaled",)),
+    Operation("vectors", "GATHER", ("table", "area"), ("embedded",)),
+    Operation("pick", "GATHER", ("scaled", "place"), ("picked",)),
+    Operation("join", "CONCATENATION", ("picked", "embedded"), ("joined",)),
+    Operation("hidden", "FULLY_CONNECTED", ("joined", "kernel"), ("activations",)),
+    Operation("pool", "MEAN", ("activations",), ("pooled",)),
+    Operation("last", "FULLY_CONNECTED", ("pooled", "kernel_1"), ("logits",)),
+    Operation("softmax", "SOFTMAX", ("logits",), ("scores",)),
+    Operation("clip", "MAXIMUM", ("scores", "margin"), ("predictions",)),
+]
+OUTPUTS = ["scores", "predictions"]
+
+
+def test_all_before_the_first_kernel_but_tables_and_all_behind_the_last() -> None:
+    chosen = float_operations(NETWORK, OUTPUTS, with_last_kernel=False)
+    assert chosen == ["scale", "pick", "join", "softmax", "clip"]
+
+
+def test_the_last_kernel_of_a_number() -> None:
+    chosen = float_operations(NETWORK, OUTPUTS, with_last_kernel=True)
+    assert chosen == ["scale", "pick", "join", "last", "softmax", "clip"]

@@ -1,0 +1,25 @@
+"""A conversion whose process ends badly, in the place of `converting.child`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from components.trainer.cluster.child import Channel
+
+
+def main(payload: dict[str, Any], channel: Channel) -> None:
+    """What its own name says, by the variable that the test sets."""
+    trouble = os.environ["TROUBLE"]
+    if trouble == "crash":
+        os.abort()
+    if trouble == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trouble == "hang":
+        time.sleep(600)
+    # TensorFlow, which it imports, takes seconds.
+    from components.optimizer.converting import child
+
+    child.main(payload, channel)

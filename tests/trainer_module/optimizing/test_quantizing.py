@@ -1,0 +1,133 @@
+"""Quantisation-aware training: which layers, under which strategies, and what is exported."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow_model_optimization.python.core.quantization.keras.quantize_wrapper import (
+    QuantizeWrapper,
+)
+from trainer_data import Transformed, read_record
+from warm_data import prepare, using
+
+from trainer_module.errors import TrainingError
+from trainer_module.models.building import make_network
+from trainer_module.problem import Problem
+from trainer_module.settings import ModelSettings
+from trainer_module.settings.optimize import WhileTraining
+from trainer_module.trainer import run_fn
+
+QAT = WhileTraining(quantize="qat")
+
+
+def quantized(data: Transformed, kind: str, **model: Any) -> tf_keras.Model:
+    """The network as it is trained, but for its compilation."""
+    settings = using(data, kind, **model).settings.model_copy(update={"optimize": QAT})
+    return make_network(data.problem, settings, tf.distribute.get_strategy())
+
+
+def fake_quantizations(path: str) -> int:
+    """How many there are in the graph that serves."""
+    function = tf.saved_model.load(path).signatures["serving_default"]
+    names = {node.op for node in function.graph.as_graph_def().node}
+    library = function.graph.as_graph_def().library.function
+    names |= {node.op for part in library for node in part.node_def}
+    return sum(name.startswith("FakeQuantWithMinMaxVars") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "loop", "prune"), [("default", "custom", {}), ("mirrored", "fit", None)]
+)
+def test_a_quantised_network_learns_and_is_exported(
+    shades: Transformed, tmp_path: Path, strategy: str, loop: str, prune: Any
+) -> None:
+    train = {
+        "epochs": 5,
+        "strategy": strategy,
+        "loop": loop,
+        "batch_size": 16 if loop == "custom" else 8,
+    }
+    optimize = {"quantize": "qat", "prune": prune}
+    fn_args = shades.fn_args(tmp_path, train=train, optimize=optimize)
+    run_fn(fn_args)
+    record = read_record(fn_args.serving_model_dir)
+    history = record["history"]
+    assert history["loss"][-1] < history["loss"][0]
+    assert max(history["val_accuracy"]) > 0.6
+    assert not [note for note in record["notes"] if "optimize" in note]
+    assert fake_quantizations(fn_args.serving_model_dir) == 2, "of weights, and of what comes out"
+    if prune is not None:
+        assert record["sparsity"]["overall"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_layers_that_stay_in_floats_are_named(trips: Transformed, tmp_path: Path) -> None:
+    data = replace(trips, settings=trips.settings.model_copy(update={"optimize": QAT}))
+    (note,) = prepare(data, tmp_path, None).notes
+    assert note == (
+        "optimize.quantize: the layers area_embedding (Embedding) and company_embedding "
+        "(Embedding) are trained in floats, as tensorflow-model-optimization does not know them "
+        "with 8 bits"
+    )
+
+
+def build_normalised(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """A convolution with batch normalisation."""
+    image = problem.make_inputs()["image"]
+    hidden = tf_keras.layers.Conv2D(4, 3, use_bias=False)(image)
+    hidden = tf_keras.layers.ReLU()(tf_keras.layers.BatchNormalization()(hidden))
+    hidden = tf_keras.layers.GlobalAveragePooling2D()(hidden)
+    return tf_keras.Model({"image": image}, problem.make_output_layer()(hidden))
+
+
+def test_batch_normalisation_becomes_a_part_of_its_convolution(shades: Transformed) -> None:
+    model = quantized(shades, f"{__name__}.build_normalised")
+    learning = [layer for layer in model.layers if layer.trainable_weights]
+    assert all(isinstance(layer, QuantizeWrapper) for layer in learning)
+    kinds = [type(layer.layer).__name__ for layer in learning]
+    assert kinds == ["Conv2D", "BatchNormalization", "Dense"]
+
+
+class Own(tf_keras.Model):
+    """A model whose layers only its code knows."""
+
+    def __init__(self) -> None:
+        super().__init__(name="own")
+        self.dense = tf_keras.layers.Dense(1)
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        return self.dense(inputs["fare"])
+
+
+def build_own(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """A subclass."""
+    return Own()
+
+
+def build_compiled(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """A model that its builder compiles."""
+    inputs = problem.make_inputs()
+    model = tf_keras.Model(inputs, problem.make_output_layer()(inputs["fare"]), name="ready")
+    model.compile("sgd", "binary_crossentropy")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            "tabular",
+            "none of the model's layers can be trained for 8 bits: area_embedding (Embedding), ",
+        ),
+        (f"{__name__}.build_own", "model 'own' is a Own, whose layers cannot be told; build it as"),
+        (f"{__name__}.build_compiled", "the builder of model 'ready' has compiled it, and it has"),
+    ],
+)
+def test_what_cannot_be_quantised_is_named(trips: Transformed, kind: str, message: str) -> None:
+    with pytest.raises(TrainingError, match=re.escape(f"optimize.quantize: {message}")):
+        quantized(trips, kind)
