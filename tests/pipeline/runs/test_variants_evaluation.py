@@ -30,6 +30,10 @@ from trainer_module.variants.manifest import (
 CONFIG = config_of({"metrics": ["accuracy", "log_loss"], "slices": ["plan"]})
 
 
+SURELY = (1e-7, 1 - 1e-7)
+"""Between what the task of two classes has its predictions measured."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What was found of the model and its variants, and why others could not be measured."""
@@ -76,7 +80,7 @@ def write_factor(folder: Path, factor: float) -> Path:
         inputs=(VariantTensor("score", "score", "float32", (None, 1)),),
         outputs=(VariantTensor("predictions", "predictions", "float32", (None, 1)),),
         task="binary",
-        bounds=None,
+        bounds=SURELY,
         classes=("0", "1"),
         runtime="ai-edge-litert",
         runtime_version="",
