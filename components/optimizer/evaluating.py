@@ -1,11 +1,8 @@
-"""Evaluates variants as Evaluator does the model: the same rows, labels, metrics and slices.
-
-TFMA is told of a model whose signatures parse and transform as the exported one does, and ask a
-variant for the rest.
-"""
+"""Evaluates variants as Evaluator does the model: the same rows, labels, metrics and slices."""
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -24,12 +20,16 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.tfxio import tensor_adapter
 
+from components.evaluator.batched.executor import files_of, make_question
+from components.evaluator.batched.measuring import Computations
+from components.evaluator.batched.pipeline import evaluate as evaluate_batches
+from components.evaluator.batched.reading import load_exported
+from components.evaluator.batched.rows import NotByBatches
+from components.evaluator.batched.slices import slice_columns
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
+from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
 from components.user_errors import find_user_error
-from trainer_module.errors import DataError
-from trainer_module.export import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE, TRANSFORM_SIGNATURE
-from trainer_module.variants.running import RunnableVariant, open_variant
 
 LONGEST_REASON = 300
 """Characters of an error that are enough to see what is wrong with a variant."""
@@ -108,8 +108,33 @@ def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, Eval
 
 
 def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) -> None:
-    """Has TFMA write what it finds to a folder."""
+    """Writes what is found to a folder, as TFMA does: by batches, where Evaluator does so."""
     config = config_of(evaluation.eval_config, list(variants))
+    columns = slice_columns(config)
+    if columns is not None and Computations.of(config) is not None:
+        names = {name: name if len(variants) > 1 else "" for name in variants}
+        question = make_question(
+            config,
+            columns,
+            evaluation.schema,
+            {names[name]: evaluation.saved_model for name in variants},
+            {names[name]: str(folder) for name, folder in variants.items()},
+        )
+        files = files_of(list(evaluation.examples), [evaluation.split])
+        try:
+            with evaluation.make_pipeline() as pipeline:
+                evaluate_batches(pipeline, files, config, question, columns, output)
+        except Exception as error:  # Beam wraps what is raised in it.
+            if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
+                raise
+        else:
+            return
+    _measure_by_tfma(evaluation, variants, config, output)
+
+
+def _measure_by_tfma(
+    evaluation: Evaluation, variants: Mapping[str, Path], config: tfma.EvalConfig, output: str
+) -> None:
     shared = shared_models(evaluation.saved_model, variants)
     factory = tfxio_utils.get_tfxio_factory_from_artifact(
         examples=list(evaluation.examples),
@@ -148,14 +173,16 @@ def shared_models(saved_model: str, variants: Mapping[str, Path]) -> Any:
       saved_model: the exported model, which they are variants of.
       variants: their folders, by name.
     """
-    folders = {name: str(folder) for name, folder in variants.items()}
-    # One for all, so that the exported model is loaded once.
-    loader = tfma.types.ModelLoader(lambda: _make_model(saved_model, folders))
     shared = [
         tfma.types.EvalSharedModel(
-            model_path=saved_model, model_name=name, model_type=TF_GENERIC, model_loader=loader
+            model_path=saved_model,
+            model_name=name,
+            model_type=TF_GENERIC,
+            model_loader=tfma.types.ModelLoader(
+                functools.partial(_answer, saved_model, str(folder))
+            ),
         )
-        for name in variants
+        for name, folder in variants.items()
     ]
     return shared if len(shared) > 1 else shared[0]
 
@@ -169,62 +196,11 @@ def config_of(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalCo
     for name in names:
         spec = config.model_specs.add()
         spec.CopyFrom(model)
-        spec.signature_name = _signature(name)
         spec.name = name if len(names) > 1 else ""
-    return config
-
-
-def _signature(name: str) -> str:
-    return f"{EVAL_SIGNATURE}_{name}"
-
-
-def _make_model(saved_model: str, folders: Mapping[str, str]) -> tf.Module:
-    """The model that TFMA asks: the exported one's label, and an answer for each variant."""
-    module = tf.Module()
-    module.exported = _load(saved_model)
-    module.signatures = {EVAL_LABEL_SIGNATURE: module.exported.signatures[EVAL_LABEL_SIGNATURE]}
-    for name, folder in folders.items():
-        asked = _make_signature(module.exported, open_variant(Path(folder)))
-        module.signatures[_signature(name)] = asked
-    return module
-
-
-def _load(saved_model: str) -> Any:
-    try:
-        return tf.saved_model.load(saved_model)
-    except (tf.errors.NotFoundError, FileNotFoundError) as error:
-        if "Op type not registered" not in str(error):
-            raise
-        # Registers the operations by which BERT cuts words.
-        import tensorflow_text  # noqa: F401
-
-        return tf.saved_model.load(saved_model)
-
-
-def _make_signature(exported: Any, runnable: RunnableVariant) -> Any:
-    """From serialised examples to what the signature `eval` gives, by way of a variant."""
-    names = [tensor.name for tensor in runnable.variant.inputs]
-    specs = exported.signatures[EVAL_SIGNATURE].structured_outputs
-    outputs = list(specs)
-    transform = exported.signatures[TRANSFORM_SIGNATURE]
-
-    def ask(*values: np.ndarray) -> list[np.ndarray]:
-        found = runnable.predict(dict(zip(names, values, strict=True)))
-        for name in outputs:
-            if not np.isfinite(found[name]).all():
-                raise DataError(f"it gives NaN or infinity as {name!r}, on the eval split")
-        return [found[name].astype(specs[name].dtype.as_numpy_dtype) for name in outputs]
-
-    @tf.function(
-        autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="examples")]
+    return tfma.utils.update_eval_config_with_defaults(
+        config, has_baseline=False, rubber_stamp=True
     )
-    def evaluate_variant(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        transformed = transform(examples=examples)
-        values = tf.numpy_function(
-            ask, [transformed[name] for name in names], [specs[name].dtype for name in outputs]
-        )
-        for name, value in zip(outputs, values, strict=True):
-            value.set_shape(specs[name].shape)
-        return dict(zip(outputs, values, strict=True))
 
-    return evaluate_variant.get_concrete_function()
+
+def _answer(saved_model: str, folder: str) -> tf.Module:
+    return answer_by_variant(load_exported(saved_model), folder)

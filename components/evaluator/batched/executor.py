@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -76,19 +77,38 @@ def read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.Eva
 def _question(
     config: tfma.EvalConfig, columns: list[tuple[str, ...]], input_dict: Inputs
 ) -> Question:
-    (spec, *others) = config.model_specs
-    weight = spec.example_weight_key or None
     schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
-    wanted = {name for names in columns for name in names} | ({weight} if weight else set())
-    features = (feature for feature in schema.feature if feature.name in wanted)
-    models = {}
+    is_alone, models = len(config.model_specs) == 1, {}
     for one in config.model_specs:
         key = specs.BASELINE_MODEL_KEY if one.is_baseline else specs.MODEL_KEY
         artifact = artifact_utils.get_single_instance(input_dict[key])
         path = path_utils.serving_model_path(
             artifact.uri, path_utils.is_old_model_artifact(artifact)
         )
-        models[one.name if others else ""] = path
+        models["" if is_alone else one.name] = path
+    return make_question(config, columns, schema, models)
+
+
+def make_question(
+    config: tfma.EvalConfig,
+    columns: list[tuple[str, ...]],
+    schema: schema_pb2.Schema,
+    models: Mapping[str, str],
+    variants: Mapping[str, str] | None = None,
+) -> Question:
+    """What models are asked, as a config says.
+
+    Args:
+      config: TFMA's.
+      columns: of each kind of slices the columns that it is by.
+      schema: of the raw columns.
+      models: the folder of each, by the name that TFMA gives it; of a single one that is empty.
+      variants: the folder of the variant that answers in a model's place, likewise.
+    """
+    spec = config.model_specs[0]
+    weight = spec.example_weight_key or None
+    wanted = {name for names in columns for name in names} | ({weight} if weight else set())
+    features = (feature for feature in schema.feature if feature.name in wanted)
     (label_signature,) = spec.preprocessing_function_names
     return Question(
         models=models,
@@ -97,15 +117,21 @@ def _question(
         label_key=spec.label_key,
         weight=weight,
         columns=tuple(schema_pb2.Feature(name=f.name, type=f.type) for f in features),
+        variants=variants or {},
     )
 
 
 def _files(input_dict: Inputs, exec_properties: dict[str, Any]) -> list[str]:
     splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
+    return files_of(input_dict[specs.EXAMPLES_KEY], splits)
+
+
+def files_of(examples: list[Artifact], splits: Sequence[str]) -> list[str]:
+    """The files of some splits."""
     return sorted(
         file
         for split in splits
-        for uri in artifact_utils.get_split_uris(input_dict[specs.EXAMPLES_KEY], split)
+        for uri in artifact_utils.get_split_uris(examples, split)
         for file in fileio.glob(io_utils.all_files_pattern(uri))
     )
 

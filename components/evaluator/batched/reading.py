@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.evaluator.batched.rows import ModelRows
+from components.evaluator.variants import answer_by_variant
 from trainer_module.errors import DataError
 
 MOST_ROWS = 1024
@@ -40,6 +41,8 @@ class Question:
     """The raw column of the weights."""
     columns: tuple[schema_pb2.Feature, ...]
     """The raw columns that are read: those of slices, and the weight."""
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a model, the folder of a variant of it that answers in its place."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,10 @@ class Asker:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._models = {name: _load(path) for name, path in question.models.items()}
+        loaded = {path: load_exported(path) for path in set(question.models.values())}
+        self._models = {name: loaded[path] for name, path in question.models.items()}
+        for name, folder in question.variants.items():
+            self._models[name] = answer_by_variant(self._models[name], folder)
         schema = schema_pb2.Schema(feature=question.columns)
         self._decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
 
@@ -107,12 +113,14 @@ def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
 
     By the input's name: for an argument without one, TensorFlow writes out the whole tensor first.
     """
-    _, (name,) = signature.structured_input_signature
+    positional, named = signature.structured_input_signature
+    (name,) = named or [spec.name for spec in positional]
     answers: dict[str, tf.Tensor] = signature(**{name: examples})
     return answers
 
 
-def _load(path: str) -> Any:
+def load_exported(path: str) -> Any:
+    """An exported model, with the operations that it may need."""
     with contextlib.suppress(ImportError):
         # Registers the operations by which BERT cuts words.
         import tensorflow_text  # noqa: F401
