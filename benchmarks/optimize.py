@@ -53,7 +53,9 @@ RESNET: dict[str, Any] = {
     "evaluate": {"metrics": ["accuracy", "log_loss"], "thresholds": {"accuracy": {"min": 0.5}}},
 }
 """A network of 23 million weights at 64x64, on the digits that are shipped."""
-PIPELINES = ("digits", "mnist", "taxi", "reviews", "resnet50")
+PRUNED = "_pruned"
+"""Ends the name of a pipeline whose network is trained to 80 % of zeros."""
+PIPELINES = ("digits", "mnist", f"digits{PRUNED}", f"mnist{PRUNED}", "taxi", "reviews", "resnet50")
 
 
 @dataclass
@@ -91,11 +93,14 @@ def train(name: str, output: Path, mnist: Path | None) -> Path:
     folder = output / name
     if list(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")):
         return folder
+    base = name.removesuffix(PRUNED)
     content = RESNET if name == "resnet50" else None
     if content is None:
-        content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text())
-    if name == "mnist" and mnist is not None:
+        content = yaml.safe_load((ROOT / "configs" / f"{base}.yaml").read_text())
+    if base == "mnist" and mnist is not None:
         content["data"]["path"] = str(mnist)
+    if name != base:
+        content |= {"name": name, "optimize": {"prune": {"sparsity": 0.8}}}
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(content))
