@@ -62,6 +62,8 @@ def test_a_quantised_network_learns_and_is_exported(
     assert max(history["val_accuracy"]) > 0.6
     assert not [note for note in record["notes"] if "optimize" in note]
     assert fake_quantizations(fn_args.serving_model_dir) == 2, "of weights, and of what comes out"
+    loaded = tf_keras.models.load_model(fn_args.serving_model_dir, compile=False)
+    assert loaded({"image": tf.zeros([2, 12, 10, 1])}).shape == (2, 3), "without TFMOT's classes"
     if prune is not None:
         assert record["sparsity"]["overall"] == pytest.approx(0.5, abs=0.01)
 
