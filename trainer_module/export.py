@@ -75,8 +75,8 @@ def export_model(
     model.tft_layer = tft_output.transform_features_layer()
     signatures = build_signatures(model, model.tft_layer, tft_output, problem, settings)
     # Keras traces every layer on its own for models that are loaded without their code; the zoo is
-    # rebuilt from its config, and serving uses the signatures. What is trained for 8 bits has layers
-    # that are not Keras's.
+    # rebuilt from its config, and serving uses the signatures. What is trained for 8 bits has other
+    # layers than Keras's.
     traces = settings.model.is_custom or settings.optimize.quantize is not None
     try:
         model.save(
