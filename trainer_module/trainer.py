@@ -18,7 +18,7 @@ import tf_keras
 from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.data.loading import TrainingData, load_data
 from trainer_module.evaluation.folds import FOLDS_FOLDER, deal, make_fold, summarize
-from trainer_module.export import export_model, try_export
+from trainer_module.export.saving import export_model, try_export
 from trainer_module.fine_tuning.job import TransferJob
 from trainer_module.fine_tuning.phases import Phases
 from trainer_module.loops import LOOPS, Job, TrainingJob

@@ -9,7 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.errors import DataError
-from trainer_module.export import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE, TRANSFORM_SIGNATURE
+from trainer_module.export.signatures import (
+    EVAL_LABEL_SIGNATURE,
+    EVAL_SIGNATURE,
+    TRANSFORM_SIGNATURE,
+)
 from trainer_module.variants.running import RunnableVariant, open_variant
 
 

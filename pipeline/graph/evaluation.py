@@ -15,7 +15,7 @@ from components.optimizer.plan import DecidingMetric
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from trainer_module.errors import ConfigError
-from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
+from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
 from trainer_module.tasks.base import BaseTask, Metric
 

@@ -54,7 +54,7 @@ def create_evaluator(
         "components/evaluator",
         "components/examples_reader.py",
         "pipeline/graph/evaluation.py",
-        "trainer_module/export.py",
+        "trainer_module/export",
     )
     add_code(evaluator, *code, own=config.evaluate.own_code.values())
     return evaluator
@@ -88,7 +88,7 @@ def create_optimizer(
         "components/optimizer",
         "components/evaluator",
         "trainer_module/variants",
-        "trainer_module/export.py",
+        "trainer_module/export",
     )
     add_code(optimizer, *code, own=config.evaluate.own_code.values())
     return optimizer

@@ -18,7 +18,7 @@ from pipeline.graph.evaluation import (
     metric_names,
 )
 from trainer_module.errors import ConfigError
-from trainer_module.export import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
+from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.tasks import TASKS, as_task, task_class
 
 LARGEST = sys.float_info.max

@@ -15,7 +15,7 @@ import tensorflow as tf
 from trainer_data import Transformed
 
 from components.trainer.cluster.ports import free_ports
-from trainer_module.export import try_export
+from trainer_module.export.saving import try_export
 from trainer_module.models.building import build_model
 from trainer_module.settings import TrainerSettings
 

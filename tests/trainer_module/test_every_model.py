@@ -26,11 +26,11 @@ from trainer_module.data.distributions import measure_quartiles
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.export import export_model
+from trainer_module.export.numeric import describe_features
+from trainer_module.export.saving import export_model
 from trainer_module.loops import Job
 from trainer_module.models import ZOO
 from trainer_module.models.pretrained.networks import NETWORKS as PRETRAINED
-from trainer_module.numeric_signature import describe_features
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings

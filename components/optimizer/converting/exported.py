@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.errors import DataError, TrainingError
+from trainer_module.export.numeric import FROM_TRANSFORMED_SIGNATURE
 from trainer_module.interface import ModelInterface, read_interface
-from trainer_module.numeric_signature import FROM_TRANSFORMED_SIGNATURE
 from trainer_module.variants.manifest import VariantTensor
 
 Arrays = dict[str, np.ndarray]
@@ -89,7 +89,7 @@ def load_numeric(saved_model: Path) -> NumericModel:
     if FROM_TRANSFORMED_SIGNATURE not in loaded.signatures:
         raise TrainingError(
             f"{saved_model} has no signature {FROM_TRANSFORMED_SIGNATURE!r}, of which variants are "
-            "made: export it by trainer_module.export.export_model."
+            "made: export it by trainer_module.export.saving.export_model."
         )
     return NumericModel(loaded.signatures[FROM_TRANSFORMED_SIGNATURE], interface, loaded)
 

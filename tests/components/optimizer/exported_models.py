@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.interface import INTERFACE_FILE, ModelInterface, read_interface
-from trainer_module.models import load_builder
-from trainer_module.numeric_signature import (
+from trainer_module.export.numeric import (
     FROM_TRANSFORMED_SIGNATURE,
     describe_features,
     numeric_signature,
 )
+from trainer_module.interface import INTERFACE_FILE, ModelInterface, read_interface
+from trainer_module.models import load_builder
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, TrainerSettings
 

@@ -18,7 +18,7 @@ from components.evaluator.executor import CONSTANT_KEY, Executor
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.create import DEFAULT_BEAM_ARGS
 from pipeline.graph.evaluation import constant_metric, make_eval_config, reference_metric
-from trainer_module.export import (
+from trainer_module.export.signatures import (
     EVAL_LABEL,
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,

@@ -19,7 +19,11 @@ from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
 from components.optimizer.gating import Evaluated
 from pipeline.evaluation import make_measuring_config
 from pipeline.graph import DEFAULT_BEAM_ARGS
-from trainer_module.export import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE, TRANSFORM_SIGNATURE
+from trainer_module.export.signatures import (
+    EVAL_LABEL_SIGNATURE,
+    EVAL_SIGNATURE,
+    TRANSFORM_SIGNATURE,
+)
 from trainer_module.variants.manifest import (
     Variant,
     VariantTensor,
