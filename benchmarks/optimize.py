@@ -31,12 +31,13 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
 from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
+from components.optimizer.sampling import MOST_ROWS
 from trainer_module.errors import ScopelineError
 from trainer_module.variants.measuring import load_sample, measure, measure_in_process, save_sample
 from trainer_module.variants.running import open_variant
 
 ROOT = Path(__file__).parents[1]
-SAMPLE = 200
+SAMPLE = MOST_ROWS
 """Examples of the train split that variants are calibrated by."""
 RESNET: dict[str, Any] = {
     "name": "resnet50",
@@ -52,7 +53,9 @@ RESNET: dict[str, Any] = {
     "evaluate": {"metrics": ["accuracy", "log_loss"], "thresholds": {"accuracy": {"min": 0.5}}},
 }
 """A network of 23 million weights at 64x64, on the digits that are shipped."""
-PIPELINES = ("digits", "mnist", "taxi", "reviews", "resnet50")
+PRUNED = "_pruned"
+"""Ends the name of a pipeline whose network is trained to 80 % of zeros."""
+PIPELINES = ("digits", "mnist", f"digits{PRUNED}", f"mnist{PRUNED}", "taxi", "reviews", "resnet50")
 
 
 @dataclass
@@ -90,11 +93,14 @@ def train(name: str, output: Path, mnist: Path | None) -> Path:
     folder = output / name
     if list(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")):
         return folder
+    base = name.removesuffix(PRUNED)
     content = RESNET if name == "resnet50" else None
     if content is None:
-        content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text())
-    if name == "mnist" and mnist is not None:
+        content = yaml.safe_load((ROOT / "configs" / f"{base}.yaml").read_text())
+    if base == "mnist" and mnist is not None:
         content["data"]["path"] = str(mnist)
+    if name != base:
+        content |= {"name": name, "optimize": {"prune": {"sparsity": 0.8}}}
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(content))

@@ -26,7 +26,7 @@ from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 
 from components.pusher.versions import PROVENANCE_FILE, Provenance
 from pipeline.config.loading import load_config
-from pipeline.graph import create_pipeline
+from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
 from pipeline.metadata.store import sqlite_connection
 from pipeline.records.event_log import EventLog

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_data_validation as tfdv
-from scipy.stats import chi2, norm
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
@@ -33,6 +32,9 @@ from trainer_module.errors import DataError
 
 BY_CHANCE = 1e-6
 """Probability that an alarm of one column and window is by chance."""
+
+_FREQUENT = 0.01
+"""The share of rows from which on a number is one that many rows have."""
 
 _Statistics = statistics_pb2.FeatureNameStatistics
 _TYPES = {
@@ -95,7 +97,10 @@ def _without_values(
     """A column without any value in one of them, of which TFDV measures nothing."""
     (measure, threshold), *_ = ((k, value) for k, value in thresholds.items() if value is not None)
     rows = _known_rows(find_column(older.statistics, name)), _known_rows(find_column(now, name))
-    is_as_before = not any(rows)
+    total = now.datasets[0].num_examples
+    share = rows[0] / max(older.statistics.datasets[0].num_examples, 1)
+    # Of a column that is nearly always empty, some window has no value by chance.
+    is_as_before = rows[1] > 0 or (1 - share) ** total > BY_CHANCE
     words = f"expected values as in {older.name}; found none in any row"
     return ColumnSkew(name, measure, 0.0 if is_as_before else 1.0, threshold, 0.0, words)
 
@@ -118,7 +123,7 @@ def chance_distance(measure: str, rows: Sequence[int], cells: int) -> float:
     The largest difference of shares is bounded by that of two shares of a half, normally
     distributed, for each of the cells. The Jensen-Shannon divergence in nats, times 8 and divided
     by the sum of the inverse numbers of rows, is distributed as chi-squared (Endres and Schindelin,
-    2003); TFDV's is in bits.
+    2003), whose quantile is that of Wilson and Hilferty (1931); TFDV's is in bits.
 
     Args:
       measure: `infinity_norm` or `jensen_shannon`.
@@ -129,8 +134,15 @@ def chance_distance(measure: str, rows: Sequence[int], cells: int) -> float:
         return 1.0
     noise = sum(1 / count for count in rows)
     if measure == "infinity_norm":
-        return float(norm.isf(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2)
-    return float(chi2.isf(BY_CHANCE, max(cells - 1, 1)) * noise / 8 / math.log(2))
+        return _beyond(BY_CHANCE / 2 / max(cells, 1)) * math.sqrt(noise) / 2
+    spread = 2 / (9 * max(cells - 1, 1))
+    quantile = max(cells - 1, 1) * (1 - spread + _beyond(BY_CHANCE) * math.sqrt(spread)) ** 3
+    return quantile * noise / 8 / math.log(2)
+
+
+def _beyond(probability: float) -> float:
+    """What a standard normal variable exceeds with a probability."""
+    return -NormalDist().inv_cdf(probability)
 
 
 def _type_of(name: str, trained: Older, served: pa.RecordBatch) -> int:
@@ -161,7 +173,11 @@ def _pair(served: pa.RecordBatch, trained: Statistics) -> tuple[Statistics, Stat
 
 
 def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
-    """Gives both a histogram whose bars begin at the deciles of what was trained on."""
+    """Gives both a histogram whose bars begin at the deciles of what was trained on.
+
+    Of a value that many rows have, deciles do not tell how many: a part of the rows below it may
+    have it as well. Within these bounds the training data is taken to be as the other.
+    """
     quantiles = [
         h for h in before.num_stats.histograms if h.type == statistics_pb2.Histogram.QUANTILES
     ]
@@ -169,20 +185,33 @@ def _count_by_deciles(before: Column, now: Column, values: np.ndarray) -> None:
     if not quantiles or not quantiles[0].buckets or not len(values):
         return
     buckets = quantiles[0].buckets
-    edges = np.unique([b.low_value for b in buckets] + [buckets[-1].high_value])
-    # A bar for what lies beyond on either side, and for the largest value alone.
-    old = np.zeros(len(edges) + 1)
-    for bucket in buckets:
-        old[np.searchsorted(edges, bucket.low_value, "right")] += bucket.sample_count
-    new = np.bincount(np.searchsorted(edges, values, "right"), minlength=len(old))
-    ends = [min(edges[0], values.min()) - 1, *edges, max(edges[-1], values.max()) + 1]
-    for column, counts in ((before, old), (now, new)):
-        kept = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
-        histogram = statistics_pb2.Histogram(type=statistics_pb2.Histogram.STANDARD)
-        for (low, high), count in zip(pairwise(ends), counts, strict=True):
-            histogram.buckets.add(low_value=low, high_value=high, sample_count=count)
-        del column.num_stats.histograms[:]
-        column.num_stats.histograms.extend([histogram, *kept])
+    points = np.array([buckets[0].low_value, *(bucket.high_value for bucket in buckets)])
+    known = np.cumsum([0, *(bucket.sample_count for bucket in buckets)])
+    edges = np.unique(points)
+    first, last = np.searchsorted(points, edges, "left"), np.searchsorted(points, edges, "right")
+    bounds = np.concatenate([[0], known, [known[-1]]]) / known[-1]
+    ordered = np.sort(values)
+    smaller = np.searchsorted(ordered, edges, "left") / len(values)
+    up_to = np.searchsorted(ordered, edges, "right") / len(values)
+    is_frequent = (last - first > 1) | (up_to - smaller > _FREQUENT)
+    # The share of rows that are smaller than an edge lies between these.
+    high = np.array([0, *bounds[first[1:] + 1]])
+    low = np.where(is_frequent, np.array([0, *bounds[first[1:]]]), high)
+    # What is beyond the largest value has a bar as well.
+    served = np.array([*smaller, up_to[-1]])
+    trained = np.array([*np.clip(smaller, low, high), 1.0])
+    for column, shares in ((before, trained), (now, served)):
+        _set_histogram(column, np.diff([0.0, *shares, 1.0]) * _known_rows(column))
+
+
+def _set_histogram(column: Column, counts: np.ndarray) -> None:
+    """Bars by their place, as TFDV compares bars with the same ends."""
+    kept = [h for h in column.num_stats.histograms if h.type != h.STANDARD]
+    histogram = statistics_pb2.Histogram(type=statistics_pb2.Histogram.STANDARD)
+    for place, count in enumerate(counts.tolist()):
+        histogram.buckets.add(low_value=place, high_value=place + 1, sample_count=count)
+    del column.num_stats.histograms[:]
+    column.num_stats.histograms.extend([histogram, *kept])
 
 
 def _known_rows(column: Column | None) -> int:

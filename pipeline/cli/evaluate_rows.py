@@ -89,7 +89,7 @@ def _measure(
     import tensorflow_model_analysis as tfma
 
     from components.evaluator.slices import CANDIDATE, metrics_by_slice
-    from pipeline.evaluation import make_measuring_config
+    from pipeline.graph.evaluation import make_measuring_config
 
     eval_config, model = make_measuring_config(config), str(asked.folder)
     if asked.variant is None:

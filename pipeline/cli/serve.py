@@ -101,6 +101,8 @@ def _request_log(
 ) -> LogOptions | None:
     """How requests are written down, without the columns that the config leaves out."""
     if folder is None:
+        if sample != 1:
+            raise ConfigError(f"--sample {sample:g} is of what is written: add --log-requests DIR.")
         return None
     dropped = {*config.log.drop, *config.columns_of(IgnoredFeature)} if config else set()
     return LogOptions(folder, sample, megabytes * MEGABYTE, frozenset(dropped))

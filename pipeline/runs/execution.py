@@ -12,7 +12,7 @@ from components.example_validator.verdict import ACCEPT
 from components.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
-from pipeline.graph import create_ingestion, create_pipeline, create_search
+from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.layout import Layout, RunLayout
 from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog

@@ -17,7 +17,8 @@ from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.schedule import MissingSpan, OnDrift
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span, Window
-from pipeline.graph import Spans, create_ingestion
+from pipeline.graph.create import create_ingestion
+from pipeline.graph.data import Spans
 from pipeline.records.event_log import EventLog, LoggedEvent
 from pipeline.records.run_events import RunEvents
 from pipeline.records.span_records import SpanRecords

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.cache_keys import trainer_config, transform_config
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
+from pipeline.graph.cache_keys import trainer_config, transform_config
 from pipeline.own_modules import ROOT
 
 BERT = ROOT / "tests" / "trainer_module" / "models" / "data" / "bert"

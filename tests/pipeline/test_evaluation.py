@@ -11,7 +11,7 @@ import pytest
 import tensorflow_model_analysis as tfma
 
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
-from pipeline.evaluation import (
+from pipeline.graph.evaluation import (
     constant_metric,
     effective_thresholds,
     make_eval_config,

@@ -19,13 +19,13 @@ from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrat
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
-from pipeline.graph import (
+from pipeline.graph.create import (
     DEFAULT_BEAM_ARGS,
-    Spans,
     create_ingestion,
     create_pipeline,
     create_search,
 )
+from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext
 from trainer_module.settings import SETTINGS_KEY

@@ -17,7 +17,7 @@ from trainer_data import Transformed, read_record, run_transform
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference
 from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import make_eval_config
+from pipeline.graph.evaluation import make_eval_config
 from trainer_module.errors import ConfigError
 from trainer_module.features.raw_columns import dense_strings
 from trainer_module.loops.losses import make_loss

@@ -41,12 +41,12 @@ class PruningPlan:
     steps: PruningSteps
     schedule: PruningSchedule
     make_mask: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """From a weight and the step, counted from 0, to 1 where it stays and 0 where it goes."""
+    """From a weight and the steps that are done to 1 where it stays and 0 where it goes."""
     notes: Sequence[str]
     """For people."""
 
     def is_due(self, step: tf.Tensor) -> tf.Tensor:
-        """Whether the masks are made anew after this step, counted from 0."""
+        """Whether the masks are made anew when so many steps are done."""
         return self.schedule(step)[0]
 
     @property
@@ -95,11 +95,7 @@ def plan_pruning(model: tf_keras.Model, prune: PruneSettings, steps: int) -> Pru
 def _schedule(prune: PruneSettings, steps: PruningSteps) -> PruningSchedule:
     if prune.is_constant:
         return ConstantSparsity(prune.sparsity, steps.begin, frequency=steps.every)
-    # TFMOT divides by the steps between the two.
-    begin = min(steps.begin, steps.end - 1) if steps.end else 0
-    if begin == steps.end:
-        return ConstantSparsity(prune.sparsity, begin, frequency=steps.every)
-    return PolynomialDecay(0.0, prune.sparsity, begin, steps.end, frequency=steps.every)
+    return PolynomialDecay(0.0, prune.sparsity, steps.begin, steps.end, frequency=steps.every)
 
 
 def _fits(weight: PrunableWeight, prune: PruneSettings) -> bool:

@@ -46,7 +46,7 @@ class PruningOptimizer:
         self, distribution: tf.distribute.Strategy, grads_and_vars: Any, **options: Any
     ) -> Any:
         """After the step of Keras's, and its average over steps, where there is one."""
-        step = tf.identity(self.iterations)  # type: ignore[attr-defined]
+        step = self.iterations + 1  # type: ignore[attr-defined]
         done = super()._distributed_apply_gradients_fn(  # type: ignore[misc]
             distribution, grads_and_vars, **options
         )

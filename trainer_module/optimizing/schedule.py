@@ -15,17 +15,20 @@ FEWEST_LOOKS = 20
 
 @dataclass(frozen=True)
 class PruningSteps:
-    """Steps, counted from 0, after which the masks are made anew."""
+    """Numbers of steps that are done when the masks are made anew; none are made at 0.
+
+    Before the first steps all weights are random, and it means nothing which are the smallest.
+    """
 
     begin: int
     end: int
-    """The first one after which all of the sparsity is reached."""
+    """When all of the sparsity is reached."""
     every: int
-    """Steps from one to the next; `end` is one of them."""
+    """Steps from one look to the next; `end` is one of them."""
 
     def first_whole_epoch(self, steps_per_epoch: int) -> int:
         """The first epoch, counted from 0, at whose end all of the sparsity is reached."""
-        return self.end // steps_per_epoch
+        return (self.end - 1) // steps_per_epoch
 
 
 def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
@@ -36,9 +39,8 @@ def plan_steps(prune: PruneSettings, steps: int) -> PruningSteps:
       steps: that are planned in all; training may end earlier, but not before `end`.
     """
     begin = min(round(prune.begin * steps), steps - 1)
-    last = begin if prune.is_constant else max(begin, round(prune.end * steps) - 1)
-    span = (steps if prune.is_constant else last) - begin
-    every = max(1, min(LONGEST_PAUSE, span // FEWEST_LOOKS))
-    if not prune.is_constant:
-        begin = last - every * (span // every)
-    return PruningSteps(begin, last, every)
+    last = steps if prune.is_constant else max(begin + 1, round(prune.end * steps))
+    every = max(1, min(LONGEST_PAUSE, (last - begin) // FEWEST_LOOKS))
+    if prune.is_constant:
+        return PruningSteps(begin, begin or every, every)
+    return PruningSteps(last - every * ((last - begin) // every), last, every)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
+from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue
 from pipeline.config.notify import Occasion
 from pipeline.config.requests import OnSkew
@@ -83,6 +84,8 @@ def skew_has_requests_and_thresholds(config: PipelineConfig) -> Iterator[Issue]:
             "skew.requests",
             "this key is missing; give the folder that `serve --log-requests` writes to",
         )
+    elif skew.requests is not None and is_remote(skew.requests):
+        yield Issue("skew.requests", f"found {skew.requests!r}; right is a local folder, or glob")
     elif not skew.columns and skew.model_fields_set:
         yield Issue(
             "skew.columns", "no column has a threshold; one is {fare: {jensen_shannon: 0.1}}"

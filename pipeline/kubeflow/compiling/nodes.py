@@ -17,7 +17,8 @@ from tfx.orchestration import pipeline as pipeline_module
 from tfx.proto.orchestration import pipeline_pb2
 
 from pipeline.config.span_patterns import NO_SPAN, has_spans
-from pipeline.graph import Spans, create_pipeline
+from pipeline.graph.create import create_pipeline
+from pipeline.graph.data import Spans
 from pipeline.kubeflow.compiled import NodeValues
 from pipeline.kubeflow.compiling.codec import pack, pack_argument, unpack
 from pipeline.run_context import RunContext

@@ -24,7 +24,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
 from components.trainer.cluster.kubernetes.pod_settings import Resources
 from pipeline.component_ids import TRAINING
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph import create_pipeline
+from pipeline.graph.create import create_pipeline
 from pipeline.kubeflow.cluster_layout import cluster_layout, settings_of
 from pipeline.kubeflow.vertex_rules import check_for_vertex
 from pipeline.run_context import resolve_elsewhere

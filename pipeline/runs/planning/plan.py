@@ -26,7 +26,8 @@ from components.schema_gen.files import read_schema
 from pipeline.config.fingerprint import CODE_KEY, FILES_KEY
 from pipeline.config.named_columns import all_named_columns
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph import Spans, create_pipeline
+from pipeline.graph.create import create_pipeline
+from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
 from pipeline.records.event_log import EventLog

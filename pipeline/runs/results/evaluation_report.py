@@ -12,7 +12,7 @@ from components.evaluator.executor import read_constant_prediction
 from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import PipelineConfig, Threshold
-from pipeline.evaluation import (
+from pipeline.graph.evaluation import (
     constant_metric,
     effective_thresholds,
     metric_names,

@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from components.evaluator.batched.measuring import Computations, Found, Measurement
 from components.evaluator.batched.rows import ModelRows
 from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import make_eval_config
-from pipeline.graph import DEFAULT_BEAM_ARGS
+from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.graph.evaluation import make_eval_config
 from trainer_module.tasks import TASKS, task_class
 
 ROWS = 300

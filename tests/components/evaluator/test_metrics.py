@@ -17,8 +17,8 @@ from sklearn import metrics as sk
 
 from components.evaluator.number_metrics import PoissonDeviance
 from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import make_eval_config
-from pipeline.graph import DEFAULT_BEAM_ARGS
+from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings import Task
 from trainer_module.tasks import TASKS, task_class
 

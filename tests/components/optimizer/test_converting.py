@@ -91,7 +91,10 @@ def test_every_kind_of_model_gives_the_same_by_every_runtime(case: Case, tmp_pat
     model = export(build(case.kind, problem, **case.model), problem, tmp_path / "model")
     sample = make_sample(problem)
     right = ask(model, sample)
-    for name, allowed in {"float": 1e-5, "onnx": 1e-5, "int8": 0.02, "onnx_int8": 0.02}.items():
+    allowances = {"float": 1e-5, "onnx": 1e-5, "int8": 0.02}
+    if case.kind in ("mlp", "cnn"):
+        allowances["onnx_int8"] = 0.02
+    for name, allowed in allowances.items():
         folder = tmp_path / name
         folder.mkdir()
         convert(name, model, sample, folder)

@@ -16,8 +16,8 @@ from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.evaluator.executor import CONSTANT_KEY, Executor
 from pipeline.config.settings import PipelineConfig
-from pipeline.evaluation import constant_metric, make_eval_config, reference_metric
-from pipeline.graph import DEFAULT_BEAM_ARGS
+from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.graph.evaluation import constant_metric, make_eval_config, reference_metric
 from trainer_module.export import (
     EVAL_LABEL,
     EVAL_LABEL_SIGNATURE,

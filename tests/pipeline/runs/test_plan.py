@@ -14,9 +14,10 @@ from tfx.orchestration.portable import base_executor_operator, data_types
 from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2
 from tiny_data import ROWS, Checked, TinyPipeline
 
-from pipeline import cache_keys, ingestion
+from pipeline import ingestion
 from pipeline.cli.run import show_plan
-from pipeline.graph import create_pipeline
+from pipeline.graph import cache_keys
+from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
 from pipeline.records.summary import State
@@ -220,7 +221,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
     [
         ("components/schema_gen/inference.py", "SchemaGen"),
         ("components/example_validator/drift.py", "ExampleValidator"),
-        ("pipeline/evaluation.py", "Evaluator"),
+        ("pipeline/graph/evaluation.py", "Evaluator"),
         ("trainer_module/preprocessing.py", "Transform"),
     ],
 )

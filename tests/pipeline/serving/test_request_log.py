@@ -26,7 +26,9 @@ from running_server import running
 from served_trips import Pushed, expected
 from small_disk import can_mount, run_on_small_disk
 from trainer_data import to_example
+from typer.testing import CliRunner
 
+import local_runner
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
@@ -350,6 +352,13 @@ def test_a_full_disk_keeps_no_answer(pushed: Pushed, asked: Rows, tmp_path: Path
 def test_a_share_that_is_none_is_refused(tmp_path: Path, sample: float) -> None:
     with pytest.raises(ConfigError, match=f"--sample {sample:g}: right is a share"):
         check_log(LogOptions(tmp_path, sample))
+
+
+def test_a_sample_of_nothing_is_refused(pushed: Pushed) -> None:
+    command = ["serve", "--model", str(pushed.version), "--sample", "0.1"]
+    result = CliRunner().invoke(local_runner.app, command)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == "--sample 0.1 is of what is written: add --log-requests DIR."
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

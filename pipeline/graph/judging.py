@@ -1,46 +1,68 @@
-"""The components that judge a blessed model further before it is pushed."""
+"""The components that judge a model before it is pushed."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from tfx import types
 from tfx.dsl.components.base import base_node
 
+from components.evaluator.component import Evaluator
 from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import Limits
-from pipeline.cache_keys import add_code, certificate_config
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
-from pipeline.evaluation import deciding_metric, make_measuring_config
+from pipeline.graph.cache_keys import add_code, certificate_config
+from pipeline.graph.evaluation import (
+    constant_metric,
+    deciding_metric,
+    make_eval_config,
+    make_measuring_config,
+    reference_metric,
+)
+from pipeline.graph.inputs import Inputs
 
 WAYS = "pipeline.serving.ways.certifying"
 """What asks a model by every way; components know it by this name alone."""
 
 
-class JudgedInputs(Protocol):
-    """What the training was given."""
+def create_evaluator(
+    config: PipelineConfig,
+    inputs: Inputs,
+    model: types.BaseChannel,
+    baseline: base_node.BaseNode,
+) -> base_node.BaseNode:
+    """Evaluator, which blesses a model.
 
-    @property
-    def transform(self) -> base_node.BaseNode:
-        """The component Transform."""
-
-    @property
-    def examples(self) -> types.BaseChannel:
-        """The newest ones, as they are read."""
-
-    @property
-    def statistics(self) -> types.BaseChannel:
-        """Of these."""
-
-    @property
-    def schema(self) -> types.BaseChannel:
-        """What they look like."""
+    Args:
+      config: the metrics, the slices and what has to be reached.
+      inputs: what the training was given.
+      model: what it has come to.
+      baseline: finds the model to beat.
+    """
+    evaluator = Evaluator(
+        examples=inputs.examples,
+        model=model,
+        baseline_model=baseline.outputs["model"],
+        eval_config=make_eval_config(config),
+        schema=inputs.schema,
+        label=config.data.label,
+        task=config.task,
+        split=EVAL_SPLIT,
+        constant_metric=reference_metric(config),
+        constant_decides=constant_metric(config) is not None,
+    ).with_id(ComponentId.EVALUATOR.value)
+    code = (
+        "components/evaluator",
+        "components/examples_reader.py",
+        "pipeline/graph/evaluation.py",
+        "trainer_module/export.py",
+    )
+    add_code(evaluator, *code, own=config.evaluate.own_code.values())
+    return evaluator
 
 
 def create_optimizer(
     config: PipelineConfig,
-    inputs: JudgedInputs,
+    inputs: Inputs,
     model: types.BaseChannel,
     evaluator: base_node.BaseNode,
 ) -> base_node.BaseNode:
@@ -74,7 +96,7 @@ def create_optimizer(
 
 def create_infra_validator(
     config: PipelineConfig,
-    inputs: JudgedInputs,
+    inputs: Inputs,
     model: types.BaseChannel,
     evaluator: base_node.BaseNode,
 ) -> base_node.BaseNode:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from tfx import types
 from tfx.dsl.components.base import base_node
-from tfx.dsl.components.common.resolver import Resolver
+from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.types import standard_artifacts
 
-from components.resolvers.models import WarmStartModelStrategy
+from components.resolvers.models import (
+    CANDIDATE_KEY,
+    LatestOtherBlessedModelStrategy,
+    WarmStartModelStrategy,
+)
 from components.resolvers.spans import (
     OlderAnalyzerCacheStrategy,
     SpanWindowStrategy,
@@ -69,3 +73,20 @@ def resolve_warm_start(window: types.BaseChannel) -> Resolver:
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
     ).with_id(ResolverId.WARM_START.value)
+
+
+def resolve_baseline(model: types.BaseChannel, strategy: type[ResolverStrategy]) -> Resolver:
+    """The model to beat.
+
+    Args:
+      model: the candidate.
+      strategy: how the other one is found.
+    """
+    is_ours = strategy is LatestOtherBlessedModelStrategy
+    return Resolver(
+        strategy_class=strategy,
+        model=types.Channel(type=standard_artifacts.Model),
+        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+        # TFX's own strategies know of no candidate.
+        **({CANDIDATE_KEY: model} if is_ours else {}),
+    ).with_id(ResolverId.BASELINE.value)

@@ -1,0 +1,1 @@
+"""The pipeline as TFX components, wired in the order in which the data flows."""

@@ -1,0 +1,121 @@
+"""The components that look at the data itself: what is read, counted, described and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfx import types
+from tfx.components import StatisticsGen
+from tfx.dsl.components.base import base_node
+
+from components.example_validator.component import ExampleValidator
+from components.schema_gen.component import SchemaGen
+from pipeline.component_ids import ComponentId
+from pipeline.config.named_columns import named_columns
+from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.graph.cache_keys import add_code
+from pipeline.graph.resolving import resolve_statistics
+from pipeline.ingestion import make_example_gen
+from pipeline.run_context import RunContext
+from trainer_module.settings import IgnoredFeature, ImageFeature
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Which spans a run reads and trains on, by number."""
+
+    newest: int
+    """The one that is read in this run, and evaluated on."""
+    window: tuple[int, ...] = ()
+    """Those that are trained on; the older ones have been read before."""
+    compared_with: int | None = None
+    """The one before the newest that its drift is measured from."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The components that look at the data itself, and what they give."""
+
+    components: list[base_node.BaseNode]
+    example_gen: base_node.BaseNode
+    examples: types.BaseChannel
+    statistics: types.BaseChannel
+    schema: types.BaseChannel
+    validator: base_node.BaseNode
+
+
+def create_data(context: RunContext, spans: Spans | None) -> Data:
+    """The components as far as ExampleValidator.
+
+    Args:
+      context: the config, and where artifacts and metadata go.
+      spans: what to read, where the data comes in spans.
+    """
+    config, ingestion = context.config, context.ingestion
+    settings = ingestion.settings
+
+    # Reads the data, whatever its format, into splits of tf.Examples.
+    newest = spans.newest if spans else None
+    example_gen = make_example_gen(config.data, context.location, ingestion, newest)
+    examples = example_gen.outputs["examples"]
+
+    # Counts what is in every column of every split.
+    statistics_gen = StatisticsGen(examples=examples).with_id(ComponentId.STATISTICS_GEN.value)
+    statistics = statistics_gen.outputs["statistics"]
+
+    # Says what the data has to look like: curated, or inferred from the first data and kept.
+    schema_gen = SchemaGen(
+        statistics=statistics,
+        examples=examples,
+        curated=ingestion.curated_schema,
+        kept=context.layout.kept_schema,
+        revision=ingestion.schema_revision,
+        label=config.data.label,
+        task=config.task,
+        images=config.columns_of(ImageFeature),
+        # What a function of the user's makes of a column is not known.
+        aside=None
+        if config.preprocessing
+        else filter(None, (config.data.label, config.data.weight)),
+        names=settings.names if settings.format_spec.guesses_types else (),
+    ).with_id(ComponentId.SCHEMA_GEN.value)
+    add_code(
+        schema_gen,
+        "components/schema_gen",
+        "components/column_types",
+        "components/examples_reader.py",
+    )
+    schema = schema_gen.outputs["schema"]
+
+    # Finds what the data looked like before.
+    previous, compared_with = None, ""
+    if spans is not None and spans.compared_with is not None and config.drift.columns:
+        previous = resolve_statistics(spans.compared_with, example_gen, statistics_gen)
+        compared_with = f"span {show_span(spans.compared_with, is_dated(config.data))}"
+
+    # Compares; stops the run before a model learns from broken data.
+    example_validator = ExampleValidator(
+        statistics=statistics,
+        schema=schema,
+        label=config.data.label,
+        task=config.task,
+        # What a function of the user's makes of a column is not known.
+        declared=None if config.preprocessing else [*config.features, config.data.weight or ""],
+        ignored=config.columns_of(IgnoredFeature),
+        on_anomaly=config.on_anomaly.value,
+        named=named_columns(config),
+        drift=config.drift.model_dump_json() if config.drift.columns else "",
+        previous_statistics=previous.outputs["statistics"] if previous else None,
+        compared_with=compared_with,
+        examples=examples,
+    ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
+    code = (
+        "example_validator",
+        "examples_reader.py",
+        "named_columns.py",
+        "column_types/choice.py",
+    )
+    add_code(example_validator, *(f"components/{path}" for path in code))
+    components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
+    present = [component for component in components if component is not None]
+    return Data(present, example_gen, examples, statistics, schema, example_validator)
