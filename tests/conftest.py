@@ -65,6 +65,7 @@ LONG = (
     "test_tabular",
     "test_trainer",
     "test_trial",
+    "test_variants_evaluation",
     "test_vertex",
     "test_warm_start",
     "test_warm_start_own_models",
