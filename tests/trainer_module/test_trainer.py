@@ -226,7 +226,9 @@ def test_what_was_never_missing_in_training_may_be_in_a_request(
 
 def test_whole_numbers_that_were_never_missing_are_asked_for_as_numbers() -> None:
     spec = {"rooms": tf.io.FixedLenFeature([1], tf.int64, MISSING_INTEGER)}
-    (asked,) = raw_inputs.raw_tensor_specs(spec, TrainerSettings(label="y", task="regression")).values()
+    (asked,) = raw_inputs.raw_tensor_specs(
+        spec, TrainerSettings(label="y", task="regression")
+    ).values()
     assert asked.dtype == tf.float64
     (rooms,) = raw_inputs.to_raw_features(
         {"rooms": tf.constant([3, np.nan], tf.float64)}, spec
