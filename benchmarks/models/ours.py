@@ -28,7 +28,7 @@ from components.schema_gen.inference import infer_schema
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.tuner.finals import choose
 from components.tuner.search import Search, SearchJob
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task, TrainerSettings
 from trainer_module.settings.tune import TuneSettings
 from trainer_module.trainer import run_fn

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from components.example_gen.csv_settings import CsvSettings
 from components.pusher.variants import find_variant
+from pipeline.beam_options import beam_args
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -29,6 +31,9 @@ from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from pipeline.serving.versions import check_model, find_version
 from trainer_module.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.serving.batch.reading import Input
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,11 @@ def predict(
     ],
     to: Annotated[
         Path,
-        typer.Option("--output", metavar="FILE", help="For the answers: .csv, .jsonl, .parquet."),
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="For the answers: .csv, .jsonl, .parquet; with --runner a folder.",
+        ),
     ],
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The pipeline that pushed the model.")
@@ -69,18 +78,30 @@ def predict(
     batch_rows: Annotated[
         int, typer.Option("--batch-size", metavar="ROWS", min=1, help="Rows asked at once.")
     ] = 4096,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="On Beam, a file at a time: direct, flink, spark, dataflow, portable, or config,"
+            " which is what its `beam.args` say.",
+        ),
+    ] = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Ask a pushed model for the rows of files, in their order.
 
     CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
-    command goes on where it was. Exit code: 0 done, 2 the rows cannot be used, and what was done
-    before is kept.
+    command goes on where it was. Exit code: 0 done, 1 Beam failed, 2 the rows cannot be used, and
+    what was done before is kept.
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     asked = asked_model(loaded, folder, model, version, variant)
-    write_predictions(asked, given, to, columns, batch_rows, verbose)
+    if runner is None:
+        write_predictions(asked, given, to, columns, batch_rows, verbose)
+    else:
+        args = beam_args(runner, loaded.beam.args if loaded else ())
+        write_predictions_on_beam(asked, given, to, columns, batch_rows, verbose, args)
 
 
 def asked_model(
@@ -137,13 +158,10 @@ def write_predictions(
     Raises:
       ScopelineError: something cannot be read or written.
     """
-    from pipeline.serving.batch.reading import Input, find_files
     from pipeline.serving.batch.writing import check_output
 
     check_output(output)
-    files, data_format = find_files(pattern, asked.usual_format)
-    kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    given = Input(files, data_format, asked.csv, asked.pictures, kept)
+    given = _input(asked, pattern, columns)
     with quiet_console(verbose) as console:
         from pipeline.serving.imports import import_tensorflow
 
@@ -156,12 +174,59 @@ def write_predictions(
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
             done = predict(job, lambda rows: bar.update(task, completed=rows))
-        seconds = max(time.monotonic() - began, 1e-9)
-        rate = f"{(done.rows - done.kept) / seconds:,.0f} rows a second"
-        earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
-        who = f"version {asked.folder.name}"
-        who += f", variant {asked.variant}" if asked.variant else ""
-        console.print(f"{done.rows:,} rows{earlier}, {who}, {rate}: {output}")
+        console.print(_summary(asked, done.rows, done.kept, time.monotonic() - began, output))
+
+
+def write_predictions_on_beam(
+    asked: Asked,
+    pattern: str,
+    output: Path,
+    columns: str,
+    batch_rows: int,
+    verbose: bool,
+    args: Sequence[str],
+) -> None:
+    """The same by a runner of Beam's, into a folder with a Parquet file for each file of rows.
+
+    Args:
+      asked: the model.
+      pattern: the folder or glob of the rows.
+      output: the folder for the answers.
+      columns: those that go along, with commas between them.
+      batch_rows: rows that the model is asked for at once.
+      verbose: whether what libraries print is shown as well.
+      args: options of the Beam pipeline.
+
+    Raises:
+      ScopelineError: something cannot be read or written, or Beam fails.
+    """
+    given = _input(asked, pattern, columns)
+    with quiet_console(verbose) as console:
+        from pipeline.beam_prediction.job import predict_on_beam
+        from pipeline.beam_prediction.shards import OutputFolder
+        from pipeline.beam_prediction.transform import Work
+
+        folder = OutputFolder(output.absolute())
+        work = Work(asked.folder.absolute(), asked.variant, given, folder, batch_rows)
+        began = time.monotonic()
+        rows, kept = predict_on_beam(work, args)
+        console.print(_summary(asked, rows, kept, time.monotonic() - began, output))
+
+
+def _input(asked: Asked, pattern: str, columns: str) -> Input:
+    from pipeline.serving.batch.reading import Input, find_files
+
+    files, data_format = find_files(pattern, asked.usual_format)
+    kept = tuple(name.strip() for name in columns.split(",") if name.strip())
+    return Input(files, data_format, asked.csv, asked.pictures, kept)
+
+
+def _summary(asked: Asked, rows: int, kept: int, seconds: float, output: Path) -> str:
+    rate = f"{(rows - kept) / max(seconds, 1e-9):,.0f} rows a second"
+    earlier = f", {kept:,} of them by an earlier command" if kept else ""
+    who = f"version {asked.folder.name}"
+    who += f", variant {asked.variant}" if asked.variant else ""
+    return f"{rows:,} rows{earlier}, {who}, {rate}: {output}"
 
 
 def _progress(console: Console) -> Progress:

@@ -8,6 +8,7 @@ from tfx.orchestration import pipeline
 
 from components.pusher.component import Pusher
 from components.resolvers.models import LatestOtherBlessedModelStrategy
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.component_ids import ComponentId
 from pipeline.graph.data import Spans, create_data
 from pipeline.graph.inputs import create_inputs
@@ -15,13 +16,6 @@ from pipeline.graph.judging import create_evaluator, create_infra_validator, cre
 from pipeline.graph.resolving import resolve_baseline, resolve_warm_start
 from pipeline.graph.training import create_trainer, create_tuner
 from pipeline.run_context import RunContext
-
-DEFAULT_BEAM_ARGS = (
-    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
-    "--sdk_container_image=local",
-)
-"""Beam in this process. DirectRunner would try to download another runner for every pipeline, and
-without the name of an image, which nothing here uses, TFX would package its sources for workers."""
 
 
 def create_pipeline(

@@ -16,15 +16,11 @@ from tfx.orchestration.pipeline import Pipeline
 
 from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
 from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
-from pipeline.graph.create import (
-    DEFAULT_BEAM_ARGS,
-    create_ingestion,
-    create_pipeline,
-    create_search,
-)
+from pipeline.graph.create import create_ingestion, create_pipeline, create_search
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext

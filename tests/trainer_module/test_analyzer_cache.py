@@ -16,7 +16,7 @@ import tensorflow_transform.beam as tft_beam
 from tensorflow_transform.beam import analysis_graph_builder, analyzer_cache
 
 from components.speed.beam_lookups import remember_lookups
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
 from trainer_module.vocabularies.classes import CLASSES

@@ -32,7 +32,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from components.speed.beam_lookups import remember_lookups
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.problem import Problem
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import TrainerSettings, TrainSettings

@@ -15,8 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from components.evaluator.batched.measuring import Computations, Found, Measurement
 from components.evaluator.batched.rows import ModelRows
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.tasks import TASKS, task_class
 

@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
 from components.evaluator.number_metrics import PoissonDeviance
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings import Task
 from trainer_module.tasks import TASKS, task_class

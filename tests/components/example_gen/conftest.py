@@ -20,7 +20,7 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
 from components.user_errors import find_user_error
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.errors import DataError
 
 SPLITS = {"train": 2, "eval": 1}

@@ -17,7 +17,7 @@ from components.example_gen import custom_config
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.errors import DataError
 
 Execution = metadata_store_pb2.Execution

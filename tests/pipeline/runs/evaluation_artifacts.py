@@ -15,8 +15,8 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
 from components.evaluator.executor import CONSTANT_KEY, Executor
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.create import DEFAULT_BEAM_ARGS
 from pipeline.graph.evaluation import constant_metric, make_eval_config, reference_metric
 from trainer_module.export.signatures import (
     EVAL_LABEL,

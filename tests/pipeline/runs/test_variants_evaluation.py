@@ -17,8 +17,8 @@ from tfx.types import Artifact
 
 from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
 from components.optimizer.gating import Evaluated
-from pipeline.evaluation import make_measuring_config
-from pipeline.graph import DEFAULT_BEAM_ARGS
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
+from pipeline.graph.evaluation import make_measuring_config
 from trainer_module.export.signatures import (
     EVAL_LABEL_SIGNATURE,
     EVAL_SIGNATURE,

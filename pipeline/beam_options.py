@@ -1,0 +1,63 @@
+"""Beam's options, by the short names that users give its runners."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from trainer_module.errors import ConfigError, enumerate_names
+
+DEFAULT_BEAM_ARGS = (
+    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
+    "--sdk_container_image=local",
+)
+"""Beam in this process. DirectRunner would try to download another runner for every pipeline, and
+without the name of an image, which nothing here uses, TFX would package its sources for workers."""
+DIRECT, CONFIG = "direct", "config"
+"""In this process, and as the config says."""
+_RUNNERS = {
+    "flink": "FlinkRunner",
+    "spark": "SparkRunner",
+    "dataflow": "DataflowRunner",
+    "portable": "PortableRunner",
+}
+_OPTION = "--runner"
+
+
+def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
+    """The options of a Beam pipeline.
+
+    Args:
+      runner: `direct` for this process, `config` for what the config says, or a runner that takes
+        its other options from the config.
+      configured: `beam.args` of the config.
+
+    Raises:
+      ConfigError: there is no such runner, or the config says nothing.
+    """
+    if runner == DIRECT:
+        return list(DEFAULT_BEAM_ARGS)
+    if runner == CONFIG:
+        if not configured:
+            raise ConfigError(
+                "--runner config: the config has no `beam.args`, which would say where Beam runs;"
+                " add them, or name a runner."
+            )
+        return list(configured)
+    if runner not in _RUNNERS:
+        known = [DIRECT, *_RUNNERS, CONFIG]
+        near = difflib.get_close_matches(runner.lower(), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ConfigError(
+            f"--runner {runner}: right is one of {enumerate_names(known, 'or')}{hint}"
+        )
+    return [f"{_OPTION}={_RUNNERS[runner]}", *_without_runner(configured)]
+
+
+def _without_runner(args: Sequence[str]) -> list[str]:
+    """The options but the runner, which is `--runner=NAME` or two arguments."""
+    return [
+        arg
+        for before, arg in zip(["", *args], args, strict=False)
+        if _OPTION not in (before, arg) and not arg.startswith(f"{_OPTION}=")
+    ]

@@ -1,0 +1,1 @@
+"""Predictions for the rows of files on Beam, for what outgrows a machine."""

@@ -1,0 +1,88 @@
+"""One prediction of many files by a runner of Beam's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineState
+
+from pipeline.beam_prediction.shards import OutputFolder, Shard, make_shards
+from pipeline.beam_prediction.transform import AnswerShards, Work
+from pipeline.runs.imports import shared_module_path
+from pipeline.serving.versions import SAVED_MODEL
+from trainer_module.errors import DataError, InternalError
+
+_LONGEST_REASON = 500
+
+
+def predict_on_beam(work: Work, args: Sequence[str]) -> tuple[int, int]:
+    """Writes a file of answers for each file of rows.
+
+    Args:
+      work: what to predict.
+      args: options of the Beam pipeline.
+
+    Returns:
+      The rows of all files, and those that an earlier command had done.
+
+    Raises:
+      ConfigError: there is one file alone, or the output folder holds something else.
+      DataError: files cannot be used; the others are answered, and kept.
+      InternalError: Beam failed, or its workers do not see the output folder.
+    """
+    shards = make_shards(work.given)
+    work.output.begin(_identity(work))
+    kept = sum(found.rows for shard in shards if (found := work.output.outcome(shard)))
+    with shared_module_path():
+        _run(work, shards, args)
+    rows = _count(work.output, shards)
+    work.output.finish()
+    return rows, kept
+
+
+def _identity(work: Work) -> list[object]:
+    """Equal for a command that goes on with what another one leaves."""
+    graph = work.version / SAVED_MODEL
+    status, given = graph.stat(), work.given
+    network = [str(graph.resolve()), status.st_size, status.st_mtime_ns, work.variant]
+    return [network, given.format, given.kept, given.files]
+
+
+def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
+    try:
+        pipeline = beam.Pipeline(options=PipelineOptions(list(args)))
+        _ = pipeline | beam.Create(shards, reshuffle=False) | AnswerShards(work)
+        state = pipeline.run().wait_until_finish()
+    except Exception as error:  # Runners raise all sorts, from options to lost workers.
+        done = sum(work.output.outcome(shard) is not None for shard in shards)
+        kept = f" What {done} files came to is kept: the same command goes on." if done else ""
+        raise InternalError(
+            f"Beam failed: {_reason(error)} (--verbose shows more).{kept}"
+        ) from error
+    if state != PipelineState.DONE:
+        raise InternalError(f"Beam ended the predictions as {state}; its runner's log says why.")
+
+
+def _reason(error: Exception) -> str:
+    """The last line that says something: runners put the traceback of a worker before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else repr(error))[:_LONGEST_REASON]
+
+
+def _count(output: OutputFolder, shards: Sequence[Shard]) -> int:
+    """The rows of all shards, of which each has to be answered."""
+    outcomes = [output.outcome(shard) for shard in shards]
+    if errors := [found.error for found in outcomes if found is not None and found.error]:
+        done = sum(found is not None and not found.error for found in outcomes)
+        raise DataError(
+            f"{len(errors)} of {len(shards)} files cannot be used. The first: {errors[0]} The"
+            f" answers to {done} files are kept in {output.folder}: the same command goes on."
+        )
+    if missing := [s.name for s, found in zip(shards, outcomes, strict=True) if found is None]:
+        raise InternalError(
+            f"Beam ended, and {output.folder} lacks {missing[0]}: its workers have to see the"
+            " input, the model and this folder under the same paths as this command."
+        )
+    return sum(found.rows for found in outcomes if found is not None)
