@@ -47,6 +47,7 @@ def serve(
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that answer.")] = 1,
     insecure: Annotated[
         bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
     ] = False,
@@ -91,6 +92,7 @@ def serve(
         private_key=private_key,
         waits=model is None,
         variant=variant,
+        workers=workers,
         log=log,
     )
     serve_model(options, insecure)
@@ -141,9 +143,6 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
-    from pipeline.serving.imports import import_tensorflow
-
-    import_tensorflow()
-    from pipeline.serving.server.process import serve
+    from pipeline.serving.server.processes.process import serve
 
     serve(options)

@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ MOST_ROWS = 65_536
 MOST_BYTES = 32 << 20
 """Of a file; then another one is begun, also within the hour."""
 _UNFINISHED = ".unfinished"
-_SUFFIX = ".arrows"
+_SUFFIX, _NEW = ".arrows", ".new"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _FILE = re.compile(r"\d\d-\d{4}-[0-9a-f]{6}\.parquet")
 
@@ -40,8 +41,11 @@ class UnfinishedFile:
         place = folder / _UNFINISHED
         place.mkdir(parents=True, exist_ok=True)
         self._path = place / f"{self.hour}-{now:%M%S}-{secrets.token_hex(3)}{_SUFFIX}"
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        # Other workers would take a stream without a lock for one that was left.
+        new = self._path.with_suffix(_NEW)
+        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        new.rename(self._path)
         self.size = 0
         try:
             self._write(schema.serialize())
@@ -101,7 +105,7 @@ def finish_left(folder: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _to_parquet(path, folder)
-        except BlockingIOError:
+        except (BlockingIOError, FileNotFoundError):  # Somebody else has it, or had.
             continue
         finally:
             os.close(descriptor)
@@ -143,10 +147,8 @@ def make_room(folder: Path, most_bytes: int) -> int:
     Returns:
       How many files were deleted.
     """
-    files = [path for path in folder.glob("*/*.parquet") if _is_ours(path)]
-    sizes = {path: path.stat().st_size for path in sorted(files)}
-    streams = (folder / _UNFINISHED).glob("*")
-    total = sum(sizes.values()) + sum(path.stat().st_size for path in streams)
+    sizes = _sizes(path for path in folder.glob("*/*.parquet") if _is_ours(path))
+    total = sum(sizes.values()) + sum(_sizes((folder / _UNFINISHED).glob("*")).values())
     deleted = 0
     while sizes and total > most_bytes:
         oldest = next(iter(sizes))
@@ -156,11 +158,19 @@ def make_room(folder: Path, most_bytes: int) -> int:
             path.unlink(missing_ok=True)
             total -= sizes.pop(path)
         deleted += len(going)
-        if oldest.parent not in {path.parent for path in sizes} and not any(
-            oldest.parent.iterdir()
-        ):
-            oldest.parent.rmdir()
+        if oldest.parent not in {path.parent for path in sizes}:
+            with suppress(OSError):  # It holds something else, or another worker was faster.
+                oldest.parent.rmdir()
     return deleted
+
+
+def _sizes(paths: Iterable[Path]) -> dict[Path, int]:
+    """In bytes, in the order of the names, without what other workers take away meanwhile."""
+    sizes = {}
+    for path in sorted(paths):
+        with suppress(FileNotFoundError):
+            sizes[path] = path.stat().st_size
+    return sizes
 
 
 def _is_ours(path: Path) -> bool:

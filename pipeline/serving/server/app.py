@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from pipeline.serving.server.metrics import CONTENT_TYPE, Metrics
 from pipeline.serving.server.middleware import Keyed, Measured
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.repository import Repository
+from pipeline.serving.server.workers import Place
 from trainer_module.errors import DataError
 
 _V1 = re.compile(
@@ -36,15 +38,21 @@ _V1 = re.compile(
     r"(:(?P<verb>predict|classify|regress)|/(?P<metadata>metadata))?"
 )
 
+_TELL_SECONDS = 0.5
+"""How old what a worker says of another may be."""
 
-def make_app(options: ServeOptions, repository: Repository) -> Starlette:
+
+def make_app(
+    options: ServeOptions, repository: Repository, place: Place | None = None
+) -> Starlette:
     """The application for a model.
 
     Args:
       options: checked.
       repository: of its versions; followed while the application runs.
+      place: of this process among several workers.
     """
-    server = _Server(options, repository)
+    server = _Server(options, repository, place)
     model = "/v2/models/{name}"
     paths = {
         "/healthz": server.live,
@@ -85,15 +93,17 @@ def _methods(path: str) -> list[str]:
 class _Server:
     """The endpoints, and what they share."""
 
-    def __init__(self, options: ServeOptions, repository: Repository) -> None:
-        self._options, self._repository = options, repository
+    def __init__(self, options: ServeOptions, repository: Repository, place: Place | None) -> None:
+        self._options, self._repository, self._place = options, repository, place
         self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self.metrics = Metrics(
             lambda: self._batcher.waiting_rows,
             lambda: repository.number or 0,
             lambda: repository.failures,
+            is_shared=place is not None,
         )
-        self._batcher = Batcher(self._executor, self.metrics.batch_rows.observe)
+        threads = max(1, (os.cpu_count() or 1) // options.workers)
+        self._batcher = Batcher(self._executor, self.metrics.batch_rows.observe, threads=threads)
         self._log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
     @asynccontextmanager
@@ -102,17 +112,34 @@ class _Server:
         self._repository.start()
         if self._log is not None:
             self._log.start()
+        telling = asyncio.create_task(self._tell(self._place)) if self._place else None
         yield
+        if telling is not None:
+            telling.cancel()
         self._repository.stop()
         if self._log is not None:
             self._log.close()
 
+    async def _tell(self, place: Place) -> None:
+        """Lets the other workers know how things are here, again and again."""
+        while True:
+            place.tell(self._repository.number)
+            self.metrics.refresh()
+            await asyncio.sleep(_TELL_SECONDS)
+
     async def live(self, request: Request) -> Response:
-        """The process answers."""
+        """The process answers, and each worker if there are several."""
+        if self._place is not None:
+            self._check_workers(self._place.workers.up, 503)
         return _json({"live": True})
 
+    def _check_workers(self, there: int, status: int) -> None:
+        """Raises RequestError unless all workers are there."""
+        if there < self._options.workers:
+            raise RequestError(f"{there} of {self._options.workers} workers are ready.", status)
+
     async def ready(self, request: Request) -> Response:
-        """A version answers."""
+        """A version answers, in each worker."""
         self._check_ready()
         return _json({"ready": True})
 
@@ -120,6 +147,8 @@ class _Server:
         """Raises RequestError while no version answers, with the status that Triton gives then."""
         if self._repository.number is None:
             raise RequestError("no version has been pushed and loaded yet.", 400)
+        if self._place is not None:
+            self._check_workers(self._place.workers.ready, 400)
 
     async def show_metrics(self, request: Request) -> Response:
         """For Prometheus."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from prometheus_client import (
@@ -13,26 +14,32 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
+from prometheus_client.multiprocess import MultiProcessCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_Mode = Literal["livesum", "livemin", "livemax"]
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """The metrics of one server."""
+    """The metrics of one server, of which this process may be one of several workers."""
 
     def __init__(
         self,
         waiting_rows: Callable[[], float],
         version: Callable[[], float],
         failures: Callable[[], float],
+        is_shared: bool = False,
     ) -> None:
         """Args:
         waiting_rows: how many wait now.
         version: that answers now, 0 for none.
         failures: versions that could not be loaded.
+        is_shared: whether they are added up over workers, by files in the folder that
+          PROMETHEUS_MULTIPROC_DIR named when prometheus_client was imported.
         """
+        self._is_shared = is_shared
         self.registry = CollectorRegistry()
         self.seconds = self._histogram(
             "request_seconds", "Of requests.", _SECONDS, "route", "status"
@@ -44,13 +51,18 @@ class Metrics:
             ["label"],
             registry=self.registry,
         )
-        gauges = {
-            "queue_rows": ("Rows that wait.", waiting_rows),
-            "serving_version": ("That answers.", version),
-            "failed_versions": ("That could not be loaded.", failures),
+        # Of several workers: the rows of all, the oldest version, the most failures.
+        gauges: dict[str, tuple[str, _Mode, Callable[[], float]]] = {
+            "queue_rows": ("Rows that wait.", "livesum", waiting_rows),
+            "serving_version": ("That answers.", "livemin", version),
+            "failed_versions": ("That could not be loaded.", "livemax", failures),
         }
-        for name, (text, read) in gauges.items():
-            Gauge(f"scopeline_{name}", text, registry=self.registry).set_function(read)
+        self._gauges = [
+            (self._gauge(name, text, mode), read) for name, (text, mode, read) in gauges.items()
+        ]
+
+    def _gauge(self, name: str, text: str, mode: _Mode) -> Gauge:
+        return Gauge(f"scopeline_{name}", text, registry=self.registry, multiprocess_mode=mode)
 
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
@@ -67,6 +79,16 @@ class Metrics:
         for value, number in zip(values.tolist(), counts.tolist(), strict=True):
             self._predictions.labels(value.decode(errors="replace")).inc(number)
 
+    def refresh(self) -> None:
+        """Notes what is now: other workers tell it for this one."""
+        for gauge, read in self._gauges:
+            gauge.set(read())
+
     def text(self) -> bytes:
         """All of them, as Prometheus reads them."""
-        return generate_latest(self.registry)
+        self.refresh()
+        if not self._is_shared:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)
+        return generate_latest(together)

@@ -35,6 +35,8 @@ class ServeOptions:
     """Whether the first version may yet have to be pushed."""
     variant: str | None = None
     """Of each version, that answers in its place."""
+    workers: int = 1
+    """Processes that answer."""
     max_bytes: int = 64 << 20
     """Of a request."""
     body_seconds: float = 20.0

@@ -6,12 +6,9 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import numpy as np
 import pytest
 import requests
 from served_trips import ROOT, Pushed
+from server_process import free_port, wait_for
 
 from components.pusher.versions import delete_whole
 from pipeline.serving.model import Model
@@ -145,24 +143,6 @@ def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
     one = ServeOptions("trips", tmp_path, certificate=Path(__file__))
     with pytest.raises(ConfigError, match="--tls-cert and --tls-key go together"):
         check_options(one, False)
-
-
-def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        assert process.poll() is None
-        try:
-            if value := found():
-                return value
-        except requests.ConnectionError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it did not come")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def test_command_takes_up_versions_and_answers_what_came_before_a_stop(

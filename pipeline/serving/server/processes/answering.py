@@ -1,15 +1,13 @@
-"""The process of a server: its socket, its signals, its log."""
+"""What one process of a server does: it follows the versions, answers, and ends at a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +17,7 @@ from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
 from pipeline.serving.server.repository import Repository
+from pipeline.serving.server.workers import Place
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -37,29 +36,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _JsonFormatter(logging.Formatter):
-    """A line of JSON for each message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
-def serve(options: ServeOptions) -> None:
-    """Serves until a signal comes.
+def open_repository(options: ServeOptions) -> Repository:
+    """The versions, of which the newest is loaded.
 
     Raises:
-      ConfigError: the port is taken, or no version can be loaded, and none is waited for.
+      ConfigError: none can be loaded, and none is waited for.
     """
-    _log_as_json()
-    bound = _bind(options.host, options.port)
     repository = Repository(
         options.folder, functools.partial(load_certified, variant=options.variant)
     )
@@ -69,8 +51,25 @@ def serve(options: ServeOptions) -> None:
         raise ConfigError(
             f"no version in {options.folder} can be served: {said or 'there is none'}"
         )
+    return repository
+
+
+def answer(
+    options: ServeOptions,
+    repository: Repository,
+    bound: socket.socket,
+    place: Place | None = None,
+) -> None:
+    """Answers until a signal comes.
+
+    Args:
+      options: checked.
+      repository: of the versions.
+      bound: the socket.
+      place: among the workers, where there are several.
+    """
     config = uvicorn.Config(
-        make_app(options, repository),
+        make_app(options, repository, place),
         http="httptools",
         loop="uvloop",
         log_config=None,
@@ -96,26 +95,3 @@ def serve(options: ServeOptions) -> None:
 
 def _what_answers(repository: Repository) -> str:
     return "without a version" if repository.number is None else f"version {repository.number}"
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """A socket that has the port; it listens when a version answers."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        raise ConfigError(
-            f"--port {port} at {host} cannot be had ({error.strerror}): give another one."
-        ) from None
-    return bound
-
-
-def _log_as_json() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    for name in ("uvicorn", "absl", "tensorflow"):
-        logging.getLogger(name).setLevel(logging.WARNING)

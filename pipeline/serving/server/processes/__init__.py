@@ -1,0 +1,1 @@
+"""The process of a server, or several behind one socket."""

@@ -1,0 +1,44 @@
+"""A server: its socket, and the process or the processes behind it."""
+
+from __future__ import annotations
+
+import socket
+
+from pipeline.serving.imports import import_tensorflow
+from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.processes.logs import log_as_json
+from trainer_module.errors import ConfigError
+
+
+def serve(options: ServeOptions) -> None:
+    """Serves until a signal comes.
+
+    Raises:
+      ConfigError: the port is taken, or no version can be loaded, and none is waited for.
+    """
+    log_as_json()
+    bound = _bind(options.host, options.port)
+    if options.workers > 1:
+        from pipeline.serving.server.processes.supervisor import supervise
+
+        supervise(options, bound)
+    else:
+        import_tensorflow()
+        from pipeline.serving.server.processes.answering import answer, open_repository
+
+        answer(options, open_repository(options), bound)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket that has the port; it listens when a version answers."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"--port {port} at {host} cannot be had ({error.strerror}): give another one."
+        ) from None
+    return bound
