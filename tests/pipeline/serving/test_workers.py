@@ -32,6 +32,7 @@ def serving(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         stderr=log.open("w"),
         stdout=subprocess.DEVNULL,
         env={**os.environ, "SCOPELINE_API_KEY": ""},
+        start_new_session=True,
     )
     try:
         yield process
@@ -102,6 +103,7 @@ def test_workers_answer_at_one_port_and_one_that_dies_is_started_again(
         with begun_request(port) as (asking, body):
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
+            os.killpg(process.pid, signal.SIGINT)  # As Ctrl-C, which is for the parent alone.
             asking.sendall(body)
             assert b" 200 OK" in asking.recv(4096)
         process.wait(60)

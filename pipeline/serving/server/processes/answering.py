@@ -26,12 +26,16 @@ _BACKLOG = 2048
 
 
 class _Server(uvicorn.Server):
-    """Ends at SIGTERM and Ctrl-C when all that has come is answered, and that is no failure."""
+    """Ends at a signal when all that has come is answered, and that is no failure."""
+
+    def __init__(self, config: uvicorn.Config, ending: tuple[signal.Signals, ...]) -> None:
+        super().__init__(config)
+        self._ending = ending
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._ending:
             loop.add_signal_handler(number, self.handle_exit, number, None)
         yield
 
@@ -86,7 +90,9 @@ def answer(
     logger.info("%s %s at %s://%s:%d", options.name, _what_answers(repository), scheme, host, port)
     if repository.number is None:
         logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
-    _Server(config).run([bound])
+    # Ctrl-C is for the parent of workers: a second signal would have them drop what they answer.
+    ending = (signal.SIGTERM,) if place else (signal.SIGTERM, signal.SIGINT)
+    _Server(config, ending).run([bound])
     if repository.is_following:
         # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.
         logging.shutdown()

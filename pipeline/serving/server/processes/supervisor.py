@@ -90,7 +90,7 @@ class _Supervisor:
         receiver, sender = SPAWN.Pipe(duplex=False)
         arguments = (self._options, self._bound, Place(self._workers, number), sender)
         process = SPAWN.Process(target=work, args=arguments, name=f"worker {number}")
-        # Ctrl-C reaches every process of a terminal; the workers end when they are told to.
+        # Ctrl-C reaches every process of a terminal; workers end when their parent tells them.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.start()
