@@ -55,6 +55,8 @@ RESNET: dict[str, Any] = {
 """A network of 23 million weights at 64x64, on the digits that are shipped."""
 PRUNED = "_pruned"
 """Ends the name of a pipeline whose network is trained to 80 % of zeros."""
+MNIST = ROOT.parent / "shared/data/mnist"
+"""Where its files are, unless another folder is named."""
 PIPELINES = ("digits", "mnist", f"digits{PRUNED}", f"mnist{PRUNED}", "taxi", "reviews", "resnet50")
 
 
@@ -88,7 +90,7 @@ class Trained:
     """Of the eval split, [rows]."""
 
 
-def train(name: str, output: Path, mnist: Path | None) -> Path:
+def train(name: str, output: Path, mnist: Path) -> Path:
     """Runs a pipeline, unless it was run before; the folder of its output."""
     folder = output / name
     if list(folder.glob(f"{name}/serving/{name}/*/saved_model.pb")):
@@ -97,7 +99,7 @@ def train(name: str, output: Path, mnist: Path | None) -> Path:
     content = RESNET if name == "resnet50" else None
     if content is None:
         content = yaml.safe_load((ROOT / "configs" / f"{base}.yaml").read_text())
-    if base == "mnist" and mnist is not None:
+    if base == "mnist":
         content["data"]["path"] = str(mnist)
     if name != base:
         content |= {"name": name, "optimize": {"prune": {"sparsity": 0.8}}}
@@ -246,7 +248,7 @@ def main() -> None:
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
     parser.add_argument("--variants", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--output", type=Path, help="where pipelines are run, or were")
-    parser.add_argument("--mnist", type=Path, help="the folder of MNIST's files")
+    parser.add_argument("--mnist", type=Path, default=MNIST, help="the folder of MNIST's files")
     parser.add_argument("--json", type=Path, help="where to write the lines as well")
     parser.add_argument("--markdown", type=Path, help="where to write the table as well")
     parser.add_argument("--time-saved-model", nargs=2, type=Path, help=argparse.SUPPRESS)
@@ -258,6 +260,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
         output = options.output or Path(room, "output")
         for name in options.pipelines:
+            if name.startswith("mnist") and not options.mnist.is_dir():
+                print(f"{name} is skipped: {options.mnist} is not there; give --mnist FOLDER")
+                continue
             trained = read_trained(train(name, output, options.mnist))
             scratch = Path(room, name)
             scratch.mkdir(exist_ok=True)
