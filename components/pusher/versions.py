@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -161,8 +161,10 @@ def _incoming(
     """
     base.mkdir(parents=True, exist_ok=True)
     _delete_incoming(base)
-    incoming, lock = _make_locked(base)
-    try:
+    with ExitStack() as cleanup:
+        with deferred():  # A stop comes before the folder is there, or after what deletes it is.
+            incoming, lock = _make_locked(base)
+            cleanup.callback(_discard, incoming, lock)
         try:
             shutil.copytree(model, incoming, dirs_exist_ok=True)
             if variants is not None:
@@ -179,11 +181,14 @@ def _incoming(
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
         yield incoming
-    finally:
-        with deferred():
-            shutil.rmtree(incoming, ignore_errors=True)
-            os.close(lock)
     _flush(base)
+
+
+def _discard(incoming: Path, lock: int) -> None:
+    """Deletes a copy, unless it has been renamed, and ends its lock."""
+    with deferred():
+        shutil.rmtree(incoming, ignore_errors=True)
+        os.close(lock)
 
 
 def _explained(error: OSError, model: Path, incoming: Path) -> OSError:

@@ -132,6 +132,30 @@ def test_stop_in_a_copy_pushes_nothing_and_leaves_nothing(model: Path, tmp_path:
     assert list(base.iterdir()) == []
 
 
+def test_stop_as_the_copy_begins_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    # The signal comes in the system call that makes the folder, before anything knows its name.
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from components import stopping\n"
+        "from components.pusher.versions import INCOMING_PREFIX, push_new_version\n"
+        "make = os.mkdir\n"
+        "def make_and_stop(path, *args, **kwargs):\n"
+        "    make(path, *args, **kwargs)\n"
+        "    if INCOMING_PREFIX in str(path):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "os.mkdir = make_and_stop\n"
+        "stopping.obey_signals()\n"
+        "push_new_version(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+    )
+    base = tmp_path / "serving"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(model), str(base)], capture_output=True, text=True
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    assert list(base.iterdir()) == []
+
+
 def test_kill_at_any_moment_leaves_whole_versions_alone(model: Path, tmp_path: Path) -> None:
     base = tmp_path / "serving"
     base.mkdir()  # The first kill may come before the push has made it.
