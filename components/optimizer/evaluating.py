@@ -22,14 +22,13 @@ from tfx_bsl.tfxio import tensor_adapter
 
 from components.evaluator.batched.executor import files_of, make_question
 from components.evaluator.batched.measuring import Computations
-from components.evaluator.batched.pipeline import evaluate as evaluate_batches
-from components.evaluator.batched.reading import load_exported
-from components.evaluator.batched.rows import NotByBatches
+from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.slices import slice_columns
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
 from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
 from components.user_errors import find_user_error
+from trainer_module.exported import load_exported
 
 LONGEST_REASON = 300
 """Characters of an error that are enough to see what is wrong with a variant."""
@@ -121,13 +120,7 @@ def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) 
             {names[name]: str(folder) for name, folder in variants.items()},
         )
         files = files_of(list(evaluation.examples), [evaluation.split])
-        try:
-            with evaluation.make_pipeline() as pipeline:
-                evaluate_batches(pipeline, files, config, question, columns, output)
-        except Exception as error:  # Beam wraps what is raised in it.
-            if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
-                raise
-        else:
+        if evaluate_if_possible(evaluation.make_pipeline, files, config, question, columns, output):
             return
     _measure_by_tfma(evaluation, variants, config, output)
 

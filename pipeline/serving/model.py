@@ -13,6 +13,7 @@ import numpy as np
 
 from components.pusher.variants import find_variant
 from trainer_module.errors import DataError
+from trainer_module.exported import load_exported
 from trainer_module.interface import ModelInterface, read_interface
 from trainer_module.variants.running import RunnableVariant, open_variant
 
@@ -106,24 +107,10 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        return Model(folder, interface, _load(folder), runnable)
+        return Model(folder, interface, load_exported(str(folder)), runnable)
     except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
         said = " ".join(str(error).split())[:LONGEST_REASON]
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
             " again, or go back by `rollback`."
         ) from error
-
-
-def _load(folder: Path) -> Any:
-    import tensorflow as tf
-
-    try:
-        return tf.saved_model.load(str(folder))
-    except (tf.errors.NotFoundError, FileNotFoundError) as error:
-        if "Op type not registered" not in str(error):
-            raise
-        # Registers the operations by which BERT cuts words, which few models need.
-        import tensorflow_text  # noqa: F401
-
-        return tf.saved_model.load(str(folder))

@@ -17,9 +17,8 @@ from tfx.types import standard_component_specs as specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from components.evaluator.batched.measuring import Computations
-from components.evaluator.batched.pipeline import evaluate
+from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import Question
-from components.evaluator.batched.rows import NotByBatches
 from components.evaluator.batched.slices import slice_columns
 from components.schema_reader import read_schema_artifact
 
@@ -50,13 +49,9 @@ class BatchExecutor(stock.Executor):
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
         question = _question(config, columns, input_dict)
         files = _files(input_dict, exec_properties)
-        try:
-            with self._make_beam_pipeline() as pipeline:
-                evaluate(pipeline, files, config, question, columns, evaluation)
-        except Exception as error:  # Beam wraps what is raised in it.
-            if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
-                raise
-            logger.info("TFMA computes the metrics: %s", error)
+        if not evaluate_if_possible(
+            self._make_beam_pipeline, files, config, question, columns, evaluation
+        ):
             super().Do(input_dict, output_dict, exec_properties)
             return
         bless(input_dict, output_dict, exec_properties, evaluation)

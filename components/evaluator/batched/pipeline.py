@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -11,6 +12,9 @@ from tensorflow_model_analysis.evaluators import metrics_validator
 
 from components.evaluator.batched.measuring import Computations, Found
 from components.evaluator.batched.reading import Asker, Question
+from components.evaluator.batched.rows import NotByBatches
+
+logger = logging.getLogger(__name__)
 
 
 class MeasureFiles(beam.DoFn):
@@ -117,3 +121,32 @@ def evaluate(
     writers = tfma.default_writers(output, models, config)
     evaluation = {tfma.METRICS_KEY: metrics, tfma.VALIDATIONS_KEY: validations}
     _ = evaluation | "Write" >> tfma.WriteResults(writers)
+
+
+def evaluate_if_possible(
+    make_pipeline: Callable[[], beam.Pipeline],
+    files: Sequence[str],
+    config: tfma.EvalConfig,
+    question: Question,
+    columns: list[tuple[str, ...]],
+    output: str,
+) -> bool:
+    """Runs an evaluation; whether its values let it, or TFMA has to compute it.
+
+    Args:
+      make_pipeline: makes the Beam pipeline.
+      files: as of `evaluate`, like the others.
+      config: TFMA's.
+      question: what is read, and asked of the models.
+      columns: of each kind of slices the columns that it is by.
+      output: the folder for TFMA's files.
+    """
+    try:
+        with make_pipeline() as pipeline:
+            evaluate(pipeline, files, config, question, columns, output)
+    except Exception as error:  # Beam wraps what is raised in it.
+        if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
+            raise
+        logger.info("TFMA computes the metrics: %s", error)
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from components.evaluator.batched.rows import ModelRows
 from components.evaluator.variants import answer_by_variant
 from trainer_module.errors import DataError
+from trainer_module.exported import load_exported
 
 MOST_ROWS = 1024
 """Of a batch: more is no faster, and the layers of a network for pictures take memory by rows."""
@@ -117,14 +117,6 @@ def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
     (name,) = named or [spec.name for spec in positional]
     answers: dict[str, tf.Tensor] = signature(**{name: examples})
     return answers
-
-
-def load_exported(path: str) -> Any:
-    """An exported model, with the operations that it may need."""
-    with contextlib.suppress(ImportError):
-        # Registers the operations by which BERT cuts words.
-        import tensorflow_text  # noqa: F401
-    return tf.saved_model.load(path)
 
 
 def _batches(files: Sequence[str]) -> Iterator[np.ndarray]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.numeric import FROM_TRANSFORMED_SIGNATURE
+from trainer_module.exported import load_exported
 from trainer_module.interface import ModelInterface, read_interface
 from trainer_module.variants.manifest import VariantTensor
 
@@ -96,11 +97,6 @@ def load_numeric(saved_model: Path) -> NumericModel:
 
 def _load(saved_model: Path) -> Any:
     try:
-        return tf.saved_model.load(str(saved_model))
+        return load_exported(str(saved_model))
     except (tf.errors.NotFoundError, FileNotFoundError) as error:
-        if "Op type not registered" not in str(error):
-            raise TrainingError(f"{saved_model} cannot be loaded: {error}") from error
-        # Registers the operations by which BERT cuts words: they are in the model's other part.
-        import tensorflow_text  # noqa: F401
-
-        return tf.saved_model.load(str(saved_model))
+        raise TrainingError(f"{saved_model} cannot be loaded: {error}") from error
