@@ -45,7 +45,7 @@ from components.example_gen.sources.base import (
     note_lost_zeros,
     note_unseen_values,
 )
-from components.example_gen.sources.named_pictures import cut, read_pictures
+from components.example_gen.sources.pictures.named import cut, read_pictures
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
 

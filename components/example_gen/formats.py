@@ -52,7 +52,7 @@ _IMAGES = "components.example_gen.first_look.images.look_at_images"
 _EMPTINESS = "components.example_gen.first_look.emptiness"
 FORMATS: dict[str, FormatSpec] = {
     "csv": FormatSpec(
-        f"{_SOURCES}.csv_source.CsvSource",
+        f"{_SOURCES}.csv.source.CsvSource",
         "*.csv*",
         names_pictures=True,
         holds_bytes=False,
@@ -78,7 +78,7 @@ FORMATS: dict[str, FormatSpec] = {
         holds_rows=f"{_EMPTINESS}.parquet_holds_rows",
     ),
     "images": FormatSpec(
-        f"{_SOURCES}.images_source.ImagesSource",
+        f"{_SOURCES}.pictures.folders.ImagesSource",
         "*/*",
         holds_images=True,
         has_file_per_example=True,

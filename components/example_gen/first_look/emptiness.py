@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.opening import open_file, open_stream
-from components.example_gen.sources.csv_dialect import Dialect, find_encoding, read_text
+from components.example_gen.sources.csv.dialect import Dialect, find_encoding, read_text
 from trainer_module.errors import DataError
 
 _BLOCK_BYTES = 1 << 16

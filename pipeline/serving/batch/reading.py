@@ -157,7 +157,7 @@ def _read_table(
     batches = source.read((file,), kinds)
     asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
     if settings.pictures:
-        from components.example_gen.sources.named_pictures import cut, read_pictures
+        from components.example_gen.sources.pictures.named import cut, read_pictures
 
         batches = cut(batches)
     for batch in batches:

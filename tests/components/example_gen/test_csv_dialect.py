@@ -103,7 +103,7 @@ def test_latin_1_far_into_a_file_is_found_and_further_on_said(
     lines = ["label,x", *[f"{i % 2},{'x' * 1000}" for i in range(3000)], "1,caf\xe9"]
     written(tmp_path, "\n".join(lines).encode("latin-1"))
     assert read_rows(tmp_path)[-1]["x"] == ["café".encode()]
-    monkeypatch.setattr("components.example_gen.sources.csv_dialect._ENCODING_BLOCKS", 1)
+    monkeypatch.setattr("components.example_gen.sources.csv.dialect._ENCODING_BLOCKS", 1)
     said = read_error(tmp_path)
     assert "a.csv is read as utf-8, but line 3002 holds bytes that are none" in said
     assert "data.csv: {encoding: cp1252}" in said

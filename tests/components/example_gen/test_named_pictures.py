@@ -54,7 +54,7 @@ def read(artifact: Any) -> list[tf.train.Example]:
 def test_rows_have_the_pictures_that_they_name(
     folder: Path, execute: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.example_gen.sources.named_pictures._BATCH_ROWS", 5)
+    monkeypatch.setattr("components.example_gen.sources.pictures.named._BATCH_ROWS", 5)
     artifact = execute(folder, pictures={"photo": ""}, **TABLE)
     shades = {}
     for example in read(artifact):

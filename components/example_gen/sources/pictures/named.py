@@ -20,7 +20,7 @@ from components.example_gen.files.opening import unreadable_error
 from components.example_gen.formats import ExampleGenSettings, OnBadFile
 from components.example_gen.notes import FileNotes
 from components.example_gen.sources.base import Batch
-from components.example_gen.sources.pictures import Picture, make_decodable
+from components.example_gen.sources.pictures.decoding import Picture, make_decodable
 from trainer_module.errors import DataError
 
 # Rows whose pictures are held in memory at a time.

@@ -22,7 +22,7 @@ from components.example_gen.files.opening import unreadable_error
 from components.example_gen.formats import IMAGE_FEATURE, OnBadFile
 from components.example_gen.notes import FileNotes, left_out
 from components.example_gen.sources.base import Batch, Files, Source
-from components.example_gen.sources.pictures import make_decodable
+from components.example_gen.sources.pictures.decoding import make_decodable
 from trainer_module.errors import DataError
 
 # One shard each; small enough to keep all workers busy, large enough for few files.

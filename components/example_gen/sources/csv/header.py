@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from components.example_gen.columns.seen import is_number
 from components.example_gen.files.opening import unreadable_error
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.sources.csv_dialect import Dialect, encoding_error, read_text
+from components.example_gen.sources.csv.dialect import Dialect, encoding_error, read_text
 from trainer_module.errors import DataError
 
 

@@ -20,7 +20,7 @@ from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from components.example_gen.sources.csv_cells import (
+from components.example_gen.sources.csv.cells import (
     check_no_nul,
     clean_cells,
     count_trimmed,
@@ -28,14 +28,14 @@ from components.example_gen.sources.csv_cells import (
     mark_missing,
     missing_numbers,
 )
-from components.example_gen.sources.csv_dialect import (
+from components.example_gen.sources.csv.dialect import (
     UTF8,
     Dialect,
     encoding_error,
     find_dialect,
     open_text,
 )
-from components.example_gen.sources.csv_header import Header, read_header
+from components.example_gen.sources.csv.header import Header, read_header
 from trainer_module.errors import DataError, enumerate_names
 
 # Bytes parsed at a time, and so the longest row.

@@ -1,0 +1,1 @@
+"""CSV: its dialect and header, and what its cells are."""

@@ -1,0 +1,1 @@
+"""Pictures: folders of them, and files that a table names."""
