@@ -45,7 +45,7 @@ def ask_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
     """The rows that the model takes, what Transform and Keras answer, and why they do not."""
-    from trainer_module.reference import KerasReference
+    from trainer_module.evaluation.reference import KerasReference
 
     settings = TrainerSettings.from_custom_config(payload["custom_config"])
     try:

@@ -122,6 +122,6 @@ def create_infra_validator(
         "components/infra_validator",
         "pipeline/serving",
         "trainer_module/interface.py",
-        "trainer_module/reference.py",
+        "trainer_module/evaluation/reference.py",
     )
     return infra_validator

@@ -1,1 +1,1 @@
-"""Models evaluated while and after they train: a checkpoint, and folds."""
+"""Models evaluated while and after they train; and the answers that exports must give."""

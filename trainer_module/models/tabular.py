@@ -14,7 +14,7 @@ from trainer_module.models import layers
 from trainer_module.models.members import MembersDense, MembersMean, NumberVectors
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task
-from trainer_module.settings.loss import is_usual
+from trainer_module.settings.training.loss import is_usual
 
 USUAL_QUARTILES = np.array([[-3.0], [-0.6745], [0.0], [0.6745], [3.0]])
 """Of z-scores, where the train split has not been measured."""

@@ -21,24 +21,24 @@ from trainer_module.features.own import is_own
 from trainer_module.features.sequence import SequenceFeature
 from trainer_module.features.text.text import TextFeature
 from trainer_module.sections import Settings
-from trainer_module.settings.augment import AugmentSettings
-from trainer_module.settings.cross_validation import CrossValidation
 from trainer_module.settings.defaults import complete, complete_features, left_out
 from trainer_module.settings.features import Feature
-from trainer_module.settings.learning_rate import (
+from trainer_module.settings.model import ModelSettings
+from trainer_module.settings.optimize import WhileTraining
+from trainer_module.settings.strategy import ClusterSettings, StrategySettings
+from trainer_module.settings.task import TaskSettings
+from trainer_module.settings.training.augment import AugmentSettings
+from trainer_module.settings.training.cross_validation import CrossValidation
+from trainer_module.settings.training.learning_rate import (
     CosineSchedule,
     ExponentialSchedule,
     LearningRate,
     LinearSchedule,
     StepSchedule,
 )
-from trainer_module.settings.loss import LossSettings
-from trainer_module.settings.model import ModelSettings
-from trainer_module.settings.optimize import WhileTraining
-from trainer_module.settings.optimizer import Optimizer, OptimizerSettings
-from trainer_module.settings.strategy import ClusterSettings, StrategySettings
-from trainer_module.settings.task import TaskSettings
-from trainer_module.settings.train import (
+from trainer_module.settings.training.loss import LossSettings
+from trainer_module.settings.training.optimizer import Optimizer, OptimizerSettings
+from trainer_module.settings.training.train import (
     AUTO,
     NOT_IN_CACHE_KEY,
     BatchSize,

@@ -9,11 +9,11 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
-from trainer_module.settings.augment import AugmentSettings
-from trainer_module.settings.learning_rate import CosineSchedule, LearningRate
-from trainer_module.settings.loss import AnyLoss
-from trainer_module.settings.optimizer import AnyOptimizer, OptimizerSettings
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
+from trainer_module.settings.training.augment import AugmentSettings
+from trainer_module.settings.training.learning_rate import CosineSchedule, LearningRate
+from trainer_module.settings.training.loss import AnyLoss
+from trainer_module.settings.training.optimizer import AnyOptimizer, OptimizerSettings
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Strategy
 from trainer_module.strategies.one_replica import DefaultStrategy

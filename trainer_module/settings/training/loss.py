@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, mo
 
 from trainer_module.errors import enumerate_names
 from trainer_module.sections import DOCSTRING, Settings
-from trainer_module.settings.optimizer import as_kind
+from trainer_module.settings.training.optimizer import as_kind
 
 
 @dataclass(frozen=True)
