@@ -13,7 +13,6 @@ except ModuleNotFoundError:
 from pipeline.cli.cluster import app as cluster_app
 from pipeline.cli.doctor import show_findings
 from pipeline.cli.evaluate import show_evaluation
-from pipeline.cli.evaluate_rows import show_metrics_of_rows
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -29,12 +28,13 @@ from pipeline.cli.options import (
     load_here,
     run_app,
 )
-from pipeline.cli.predict import asked_model, predict
 from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history, schedule
 from pipeline.cli.schema import app as schema_app
-from pipeline.cli.serve import serve
-from pipeline.cli.skew import skew
+from pipeline.cli.serving.evaluate_rows import show_metrics_of_rows
+from pipeline.cli.serving.predict import asked_model, predict
+from pipeline.cli.serving.serve import serve
+from pipeline.cli.serving.skew import skew
 from pipeline.cli.spans import app as spans_app
 from pipeline.cli.versions import (
     approve_model,

@@ -6,55 +6,16 @@ costs more than to keep one that does not.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from components.column_types.choice import Choice
-from components.column_types.dates import DAYS_FORMAT
 from components.column_types.facts import Facts
-from components.column_types.names import counts_time, identifies, measures, names_places
-from components.column_types.texts import (
-    are_codes,
-    are_digits,
-    describe_written_numbers,
-    mean_yes_or_no,
-)
-from trainer_module.features.numbers.written import Writing, are_plain, find_writing
+from components.column_types.rules.common import HASH_BUCKETS, MANY_VALUES, by_dtype, find_empty
+from components.column_types.rules.numbers import NUMBER_RULES
+from components.column_types.rules.texts import TEXT_RULES, spelling
 
-_ENOUGH_ROWS = 100
-"""Of fewer, what is the same in all of them, or another in each, may be so by chance."""
-_FEW_ROWS = 10
-"""Of fewer, nothing is said."""
-_GAPLESS_ROWS = 50
-"""In so many rows no measurement takes each number of a range once."""
-_GAPLESS = 1.05
-"""How much more numbers a range may have than there are rows."""
-_NEAR_START = 10
-"""Of a sample, so many numbers in the range of one row may be missing before the first."""
-_NEARLY_ALL = 0.95
-"""Share of the rows with a value of their own in an identifier."""
-_MOSTLY = 0.5
-"""Share of the rows with a value of their own in a column of sentences."""
-_SENTENCE_SPACES = 3
-"""Spaces that a sentence has on average, at the least."""
-_SENTENCE_LENGTH = 10
-"""Characters that it has without spaces."""
-_LONGEST_TEXT = 512
-"""Tokens that a model sees, at most; those that it sees at least come next."""
-_SHORTEST_TEXT = 8
-_ROOM = 1.1
-"""How many tokens there are for one word: signs are some as well."""
-_ROWS_PER_NAME = 5
-"""Rows that each number has on average where numbers are names of what comes up again."""
-_MOST_NAMES = 1_000
-_MOST_SENTINELS = 2
-"""Different negative numbers among names: what stands for a missing one, such as -1 or -999."""
-_MANY_VALUES = 5_000
-"""More different values than that get no vocabulary: the tail of it would be longer than what is
-known of it."""
-_HASH_BUCKETS = 2_000
 _LONGEST_LIST = 50
 """Values of a list that a model sees, at most: what follows says little, and costs as much."""
 
@@ -68,35 +29,21 @@ def choose_types(columns: Sequence[Facts]) -> dict[str, Choice]:
     if all(choice.is_ignored for choice in choices.values()):
         for facts in columns:
             if facts.distinct > 1:
-                kept = _spelling(facts) or _by_dtype(facts)
+                kept = spelling(facts) or by_dtype(facts)
                 reason = f"{choices[facts.name].reason}, but no other column is left"
                 choices[facts.name] = replace(kept, reason=reason)
     left = [facts for facts in columns if not choices[facts.name].is_ignored]
     if len(left) == 1 and choices[left[0].name].type == "categorical":
-        choices |= {facts.name: choice for facts in left if (choice := _spelling(facts))}
+        choices |= {facts.name: choice for facts in left if (choice := spelling(facts))}
     return choices
-
-
-def _spelling(facts: Facts) -> Choice | None:
-    """Of names that are all there is, another in most rows: as categories they would tell nothing.
-
-    What they have in common is how they are spelt.
-    """
-    is_named = facts.is_text and not facts.longest and facts.known >= _ENOUGH_ROWS
-    if not is_named or facts.own_values <= _MOSTLY or are_codes(facts.examples):
-        return None
-    length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
-    settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}
-    why = f"names, taken character by character ({_counted(facts)})"
-    return Choice(settings, f"{why}, as no other column is left")
 
 
 def _choose(facts: Facts) -> Choice:
     if facts.longest:
         return _list(facts)
-    rules = (_empty, *(_TEXT_RULES if facts.is_text else _NUMBER_RULES))
+    rules = (find_empty, *(TEXT_RULES if facts.is_text else NUMBER_RULES))
     found = (rule(facts) for rule in rules)
-    return next((choice for choice in found if choice is not None), _by_dtype(facts))
+    return next((choice for choice in found if choice is not None), by_dtype(facts))
 
 
 def _list(facts: Facts) -> Choice:
@@ -109,206 +56,6 @@ def _list(facts: Facts) -> Choice:
     if kind == "numbers":
         return Choice({"type": "sequence", "length": length}, reason)
     settings: dict[str, Any] = {"type": "categorical", "many": True, "max_values": length}
-    if facts.distinct > _MANY_VALUES:
-        settings["hash_buckets"] = _HASH_BUCKETS
+    if facts.distinct > MANY_VALUES:
+        settings["hash_buckets"] = HASH_BUCKETS
     return Choice(settings, reason)
-
-
-def _empty(facts: Facts) -> Choice | None:
-    return None if facts.known else _ignore(f"no value in any of {facts.rows:,} rows")
-
-
-def _constant(facts: Facts) -> Choice | None:
-    if facts.distinct > 1 or counts_time(facts.name):
-        return None
-    value = repr(facts.examples[0]) if facts.is_text else f"{facts.low:g}"
-    if facts.has_gaps:
-        where = f"in {facts.known:,} of {facts.rows:,} rows, and no value in the others"
-        return replace(_by_dtype(facts), reason=f"{value} {where}")
-    if facts.rows < _ENOUGH_ROWS:
-        why = f"{value} in each of only {facts.rows:,} rows"
-        return replace(_by_dtype(facts), reason=why)
-    return _ignore(f"{value} in each of {facts.rows:,} rows")
-
-
-def _date(facts: Facts) -> Choice | None:
-    dates = facts.dates
-    if dates is None or not dates.are_alike:
-        return None
-    return Choice({"type": "date", "format": dates.format}, dates.description)
-
-
-def _day_number(facts: Facts) -> Choice | None:
-    if not facts.are_days:
-        return None
-    return Choice({"type": "date", "format": DAYS_FORMAT}, f"days such as {facts.low:.0f}")
-
-
-def _yes_or_no(facts: Facts) -> Choice | None:
-    if not mean_yes_or_no(facts.examples):
-        return None
-    shown = " and ".join(map(repr, facts.examples[:2]))
-    return Choice({"type": "boolean"}, f"{shown} mean yes and no")
-
-
-def _written_number(facts: Facts) -> Choice | None:
-    writing = find_writing(facts.examples) if facts.dates is None else None
-    if writing is None or are_digits(facts.examples) or not _are_quantities(facts, writing):
-        return None
-    settings = {"type": "numeric", "written": writing.style}
-    settings |= {"unit": writing.unit} if writing.unit else {}
-    shown = next(value for value in facts.examples if writing.fits([value]))
-    why = f"numbers in text, such as {shown!r}"
-    odd = next((value for value in facts.examples if not writing.fits([value])), None)
-    return Choice(settings, why if odd is None else f"{why}; {odd!r} and the like count as missing")
-
-
-def _are_quantities(facts: Facts, writing: Writing) -> bool:
-    """Whether numbers in text are more than names: bare digits may be, that come up again."""
-    if writing.unit or not (are_plain(facts.examples) or identifies(facts.name)):
-        return True
-    is_named = identifies(facts.name) or names_places(facts.name)
-    return not is_named and facts.distinct * _ROWS_PER_NAME > facts.known
-
-
-def _odd_text(facts: Facts) -> Choice | None:
-    """Of numbers or dates that something is wrong with."""
-    if facts.dates is not None:
-        why: str | None = facts.dates.description
-    else:
-        why = describe_written_numbers(facts.examples)
-    if why is None:
-        return None
-    if _is_own(facts):
-        return _ignore(f"{why}; as a category each row would have its own")
-    return replace(_by_dtype(facts), reason=why)
-
-
-def _sentences(facts: Facts) -> Choice | None:
-    if facts.known < _FEW_ROWS or facts.own_values <= _MOSTLY:
-        return None
-    if not facts.has_words and facts.mean_length >= _SENTENCE_LENGTH:
-        settings: dict[str, Any] = {"type": "text", "tokens": "characters", "ngrams": 3}
-        why = "sentences without spaces between words, taken character by character"
-        usual = facts.usual_length
-    elif facts.mean_spaces >= _SENTENCE_SPACES:
-        settings, why, usual = {"type": "text"}, "sentences", facts.usual_words
-    else:
-        return None
-    length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * usual)))
-    tokens = settings.get("tokens", "words")
-    reason = f"{why} ({_counted(facts)}), of which the first {length} {tokens} count"
-    return Choice({**settings, "max_tokens": length}, reason)
-
-
-def _text_identifier(facts: Facts) -> Choice | None:
-    if not _is_own(facts):
-        return None
-    what = "an identifier" if identifies(facts.name) or are_codes(facts.examples) else "a name"
-    return _ignore(f"{_counted(facts)}, as {what} has")
-
-
-def _number_identifier(facts: Facts) -> Choice | None:
-    if not facts.is_whole or facts.known < _FEW_ROWS:
-        return None
-    if not facts.is_exact:
-        # Different ones may have become the same.
-        return (
-            _ignore("named as identifiers are, and too long for a number")
-            if identifies(facts.name)
-            else None
-        )
-    if facts.distinct < facts.known:
-        return None
-    if identifies(facts.name):
-        return _ignore(f"another whole number in each of {facts.known:,} rows, and a name of ids")
-    if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
-        return None
-    return _ignore(
-        f"counts the rows ({facts.low:,.0f} to {facts.high:,.0f}), as an identifier does"
-    )
-
-
-def _counts_rows(facts: Facts) -> bool:
-    """Whether numbers are those of the rows: with no gap, in their order or from the start on.
-
-    A quantity seldom takes each number of a range once, but a few rows of one may.
-    """
-    rows = facts.total_rows * facts.known / facts.rows
-    is_gapless = facts.high - facts.low + 1 <= _GAPLESS * rows
-    unseen = rows / facts.known - 1
-    from_start = 0 <= facts.low <= 1 + _NEAR_START * unseen
-    in_order = facts.rises and (from_start or facts.known >= _GAPLESS_ROWS)
-    return is_gapless and (in_order or (from_start and facts.known >= _ENOUGH_ROWS))
-
-
-def _number_names(facts: Facts) -> Choice | None:
-    """Numbers that stand for places or for what else comes up again."""
-    are_names = identifies(facts.name) or names_places(facts.name)
-    comes_again = facts.distinct * _ROWS_PER_NAME <= facts.known and facts.distinct <= _MOST_NAMES
-    if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
-        return None
-    if facts.known < _ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:
-        return None
-    why = f"{facts.distinct:,} numbers that are names, as the column's name says"
-    return Choice({"type": "categorical"}, why)
-
-
-def _zero_or_one(facts: Facts) -> Choice | None:
-    """A type without fractions holds true and false so, and rarely else these two numbers alone."""
-    if not facts.is_integer or (facts.low, facts.high) != (0, 1) or facts.known < _ENOUGH_ROWS:
-        return None
-    return Choice({"type": "boolean"}, "0 and 1, which mean no and yes")
-
-
-def _many_values(facts: Facts) -> Choice | None:
-    if facts.distinct <= _MANY_VALUES:
-        return None
-    settings = {"type": "categorical", "hash_buckets": _HASH_BUCKETS}
-    return Choice(settings, f"text of very many values ({_counted(facts)})")
-
-
-def _by_dtype(facts: Facts) -> Choice:
-    """What numbers and text are if nothing speaks against it."""
-    if not facts.is_text:
-        return Choice({"type": "numeric"}, f"numbers from {facts.low:g} to {facts.high:g}")
-    what = "text"
-    if are_digits(facts.examples):
-        what = f"codes of digits, such as {facts.examples[0]!r},"
-    return Choice({"type": "categorical"}, f"{what} of {facts.distinct:,} values")
-
-
-_Rule = Callable[[Facts], Choice | None]
-_TEXT_RULES: tuple[_Rule, ...] = (
-    # Before what is constant: the data of one day has one date.
-    _date,
-    _constant,
-    _yes_or_no,
-    _written_number,
-    _odd_text,
-    _sentences,
-    _text_identifier,
-    _many_values,
-)
-_NUMBER_RULES: tuple[_Rule, ...] = (
-    _day_number,
-    _constant,
-    _zero_or_one,
-    _number_identifier,
-    _number_names,
-)
-
-
-def _is_own(facts: Facts) -> bool:
-    """Whether nearly each row has a text of its own, and not because there are few rows."""
-    is_clear = identifies(facts.name) or are_codes(facts.examples)
-    enough = _FEW_ROWS if identifies(facts.name) else _GAPLESS_ROWS if is_clear else _ENOUGH_ROWS
-    return facts.known >= enough and facts.own_values > _NEARLY_ALL
-
-
-def _ignore(reason: str) -> Choice:
-    return Choice({"type": "ignore"}, reason)
-
-
-def _counted(facts: Facts) -> str:
-    return f"{facts.distinct:,} different values in {facts.known:,} rows"

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from pipeline.config.issues import may_hold_secrets
-from pipeline.config.kubeflow import Target
+from pipeline.config.sections.kubeflow import Target
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.kubeflow.api.client import Kubeflow

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.user_code.imported_modules import imported_sources
 

@@ -14,12 +14,12 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from components.example_gen.label_settings import LabelsSettings
-from pipeline.config.certificate import AnyCertificate, CertificateSettings
-from pipeline.config.kubeflow import KubeflowSettings
 from pipeline.config.metrics import is_own
-from pipeline.config.notify import NotifySettings
-from pipeline.config.requests import LogSettings, SkewSettings
-from pipeline.config.schedule import DriftSettings, ScheduleSettings
+from pipeline.config.sections.certificate import AnyCertificate, CertificateSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
+from pipeline.config.sections.notify import NotifySettings
+from pipeline.config.sections.requests import LogSettings, SkewSettings
+from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     CrossValidation,

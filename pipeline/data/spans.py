@@ -16,7 +16,7 @@ from pathlib import Path
 
 from components.example_gen.paths import is_remote
 from pipeline.clock import is_future
-from pipeline.config.schedule import MissingSpan, ScheduleSettings, WindowSettings
+from pipeline.config.sections.schedule import MissingSpan, ScheduleSettings, WindowSettings
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
 from pipeline.data.location import DataLocation

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 

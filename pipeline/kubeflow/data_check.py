@@ -13,7 +13,7 @@ from itertools import islice
 
 import kfp_server_api as kfp_api
 
-from pipeline.config.notify import Occasion
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import EXIT_FAILED

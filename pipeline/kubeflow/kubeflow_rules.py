@@ -10,7 +10,6 @@ from components.example_gen.paths import is_remote
 from components.trainer.cluster.kubernetes.pod_settings import bytes_of, cores_of
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import Issue, near_match
-from pipeline.config.kubeflow import DEFAULT_RESOURCES, Target
 from pipeline.config.loading import load_config
 from pipeline.config.metadata_url import (
     EXAMPLE,
@@ -19,7 +18,8 @@ from pipeline.config.metadata_url import (
     parse_metadata_url,
 )
 from pipeline.config.rules import check_rules
-from pipeline.config.schedule import OnDrift
+from pipeline.config.sections.kubeflow import DEFAULT_RESOURCES, Target
+from pipeline.config.sections.schedule import OnDrift
 from pipeline.config.settings import BUILTIN_PREFIX, Approve, PipelineConfig
 from pipeline.config.span_patterns import has_spans
 from pipeline.kubeflow.cluster_layout import cluster_metadata, settings_of

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import kubernetes_name
 from trainer_module.errors import ConfigError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import BUILTIN_PREFIX, PipelineConfig
 from pipeline.config.span_patterns import has_spans
 

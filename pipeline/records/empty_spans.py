@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline.config.notify import Occasion
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog

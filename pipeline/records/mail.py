@@ -10,7 +10,7 @@ from email.message import EmailMessage
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.notify import EmailSettings
+from pipeline.config.sections.notify import EmailSettings
 
 SMTP_PORT = 25
 

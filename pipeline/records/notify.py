@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.notify import WEBHOOK_URL, Occasion, WebhookSettings
+from pipeline.config.sections.notify import WEBHOOK_URL, Occasion, WebhookSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.mail import explain_answer, send_mail

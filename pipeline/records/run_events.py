@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pipeline.config.fingerprint import config_fingerprint
-from pipeline.config.notify import Occasion
-from pipeline.config.schedule import MissingSpan
+from pipeline.config.sections.notify import Occasion
+from pipeline.config.sections.schedule import MissingSpan
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import NO_SPAN, is_dated, show_span
 from pipeline.data.spans import Span

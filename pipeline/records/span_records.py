@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.config.schedule import OnDrift
+from pipeline.config.sections.schedule import OnDrift
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.trainings import trainings

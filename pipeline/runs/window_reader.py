@@ -14,7 +14,7 @@ from components.example_validator.verdict import ACCEPT_SPAN
 from components.schema_gen.files import schema_content
 from components.user_errors import is_drift
 from pipeline.config.fingerprint import config_fingerprint
-from pipeline.config.schedule import MissingSpan, OnDrift
+from pipeline.config.sections.schedule import MissingSpan, OnDrift
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.spans import Span, Window
 from pipeline.graph.create import create_ingestion

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pipeline.config.notify import Occasion
-from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.sections.notify import Occasion
+from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import is_dated, show_span
 from pipeline.exit_codes import (

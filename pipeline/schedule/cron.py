@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from cronsim import CronSim
 
-from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.sections.schedule import ScheduleSettings
 
 LONGEST_GAP = timedelta(days=366)
 """Firings longer ago than this are not counted as missed."""

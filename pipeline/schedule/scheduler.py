@@ -19,7 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from pipeline.clock import system_clock
-from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
 from pipeline.layout import Layout
 from pipeline.own_modules import LOCAL_RUNNER

@@ -8,7 +8,7 @@ from pathlib import Path
 from components.example_gen.paths import is_remote
 from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.pusher.versions import Provenance, now, push_new_version
-from pipeline.config.notify import Occasion
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time

@@ -9,7 +9,7 @@ from typing import Any
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import OUTGOING_PREFIX
-from pipeline.config.schedule import ALL
+from pipeline.config.sections.schedule import ALL
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog

@@ -11,7 +11,7 @@ from typing import Any
 
 from components.example_gen.paths import is_remote
 from components.pusher.versions import delete_abandoned, delete_whole
-from pipeline.config.schedule import KeepSettings
+from pipeline.config.sections.schedule import KeepSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time

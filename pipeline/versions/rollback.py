@@ -9,7 +9,7 @@ from pathlib import Path
 from components.example_gen.paths import is_remote
 from components.pusher.versions import now, push_new_version
 from components.stopping import deferred
-from pipeline.config.notify import Occasion
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time

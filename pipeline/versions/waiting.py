@@ -12,7 +12,7 @@ from typing import Any
 from components.example_gen.paths import is_remote
 from components.pusher.variants import has_variants
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY
-from pipeline.config.schedule import ALL
+from pipeline.config.sections.schedule import ALL
 from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog

@@ -7,9 +7,9 @@ from datetime import date
 
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue
-from pipeline.config.notify import Occasion
-from pipeline.config.requests import OnSkew
-from pipeline.config.schedule import OnDrift
+from pipeline.config.sections.notify import Occasion
+from pipeline.config.sections.requests import OnSkew
+from pipeline.config.sections.schedule import OnDrift
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, is_dated
 

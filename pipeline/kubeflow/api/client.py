@@ -13,7 +13,7 @@ from typing import Any
 import kfp_server_api as kfp_api
 import urllib3
 
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.endpoint import find_api, user_namespace
 from pipeline.kubeflow.api.errors import (
     WHERE,

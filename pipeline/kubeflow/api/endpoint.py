@@ -13,7 +13,7 @@ import kfp_server_api as kfp_api
 from kfp.client import Client
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.errors import AUTHORITIES_VARIABLE, ENDPOINT_VARIABLE, TOKEN_VARIABLE
 from trainer_module.errors import ConfigError
 

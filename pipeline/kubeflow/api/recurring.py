@@ -10,7 +10,7 @@ from typing import Any
 
 import kfp_server_api as kfp_api
 
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import ensure_experiment, ensure_version, runs_of

@@ -10,7 +10,7 @@ from itertools import islice
 import kfp_server_api as kfp_api
 
 from pipeline.config.issues import near_match
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.errors import ConflictError

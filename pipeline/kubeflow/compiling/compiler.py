@@ -13,7 +13,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 from components.trainer.cluster.kubernetes.pod_settings import Resources
 from pipeline.component_ids import ComponentId
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import (
     cluster_layout,

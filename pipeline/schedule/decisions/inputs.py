@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.fingerprint import config_fingerprint
-from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans
 from pipeline.data.spans import Span

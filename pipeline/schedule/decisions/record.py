@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pipeline.config.notify import Occasion
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_PUSHED
 from pipeline.records.empty_spans import tell_empty_spans

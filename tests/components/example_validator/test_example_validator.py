@@ -15,7 +15,7 @@ from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.component import ExampleValidator, Executor
-from pipeline.config.schedule import DriftSettings
+from pipeline.config.sections.schedule import DriftSettings
 from trainer_module.errors import DataError, DriftError
 from trainer_module.settings import Task
 

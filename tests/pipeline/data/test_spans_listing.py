@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.schedule import ScheduleSettings
+from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import DataSettings
 from pipeline.config.span_patterns import has_spans, parse_span, show_span
 from pipeline.data.location import locate_data

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from kfp_http import Answer
 from kfp_server import KfpServer
 
-from pipeline.config.kubeflow import KubeflowSettings
+from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError
 from pipeline.kubeflow.api.errors import ConflictError, UnavailableError
 from trainer_module.errors import ConfigError, InternalError

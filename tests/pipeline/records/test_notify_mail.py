@@ -18,7 +18,7 @@ from notifying import DIGITS, MESSAGE, failure, tell
 from webhook_server import SECRET
 
 from pipeline.config.loading import load_config
-from pipeline.config.notify import Occasion
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventLog
 

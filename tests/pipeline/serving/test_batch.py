@@ -18,7 +18,7 @@ import pytest
 from served_trips import ROOT, Pushed, expected
 from trainer_data import to_example, write_examples
 
-from pipeline.cli.predict import Asked, asked_model, write_predictions
+from pipeline.cli.serving.predict import Asked, asked_model, write_predictions
 from pipeline.serving.batch import parts
 from pipeline.serving.batch.job import PredictionJob, predict
 from pipeline.serving.batch.reading import Input, find_files

@@ -12,7 +12,7 @@ import pytest
 from served_trips import Pushed
 
 from pipeline.beam_options import DEFAULT_BEAM_ARGS, beam_args
-from pipeline.cli.predict import Asked, write_predictions, write_predictions_on_beam
+from pipeline.cli.serving.predict import Asked, write_predictions, write_predictions_on_beam
 from trainer_module.errors import ConfigError, DataError, InternalError
 
 Rows = list[dict[str, Any]]

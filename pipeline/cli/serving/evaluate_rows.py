@@ -10,7 +10,7 @@ from rich.table import Table
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, label_lengths
 from pipeline.cli.options import quiet_console
-from pipeline.cli.predict import Asked
+from pipeline.cli.serving.predict import Asked
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import DataError
 

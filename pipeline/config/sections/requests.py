@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from pipeline.config.schedule import DriftThreshold
+from pipeline.config.sections.schedule import DriftThreshold
 from trainer_module.settings import Settings
 
 

@@ -1,0 +1,1 @@
+"""Commands that ask a model in service, and look at what it was asked."""
