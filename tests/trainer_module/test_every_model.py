@@ -67,7 +67,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "trees": {"trees": 5},
 }
 SMALL = [kind for kind in ZOO if kind not in PRETRAINED]
-"""The others have tests of their own, fine_tuning/ and e2e/test_networks.py: minutes in all."""
+"""The others have tests of their own, in fine_tuning/ and e2e/trainer/: minutes in all."""
 NETWORKS = [kind for kind in SMALL if ZOO[kind].builder]
 REPLICAS = {"one_device": 1, "mirrored": 2, "central_storage": 2}
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 import yaml
 from e2e.conftest import Project, plain
-from e2e.killing import survivors
-from e2e.searching import (
+from e2e.faults.killing import survivors
+from e2e.tuner.searching import (
     TRIALS,
     ended,
     ends,

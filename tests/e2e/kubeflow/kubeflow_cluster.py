@@ -17,7 +17,7 @@ from pipeline.kubeflow.compiled import CompiledPipeline, read_report, read_summa
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from pipeline.records.summary import RunSummary
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "kubeflow"))
 
 from kfp_executor import Executor, OnStart  # noqa: E402

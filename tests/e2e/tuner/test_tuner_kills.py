@@ -1,6 +1,6 @@
 """kill -9 of a search at random moments, again and again: no trial is lost, none done twice.
 
-`SCOPELINE_KILLS=10 make test ARGS=tests/e2e/test_tuner_kills.py`
+`SCOPELINE_KILLS=10 make test ARGS=tests/e2e/tuner/test_tuner_kills.py`
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import random
 import time
 
 from e2e.conftest import Project
-from e2e.killing import KILLS, ON_REQUEST
-from e2e.searching import ended, ends, journal, kept_journal, write_rooms
+from e2e.faults.killing import KILLS, ON_REQUEST
+from e2e.tuner.searching import ended, ends, journal, kept_journal, write_rooms
 
 TRIALS = 20
 

@@ -1,7 +1,7 @@
 """kill -9 of each kind of process in mid-training: training goes on, and nothing is left behind.
 
-`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/test_kills.py` kills so many, at random moments. A run
-is always killed in `test_crashes.py`; workers are lost as pods, in other tests.
+`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/faults/test_kills.py` kills so many, at random
+moments. A run is always killed in `test_crashes.py`; workers are lost as pods, in other tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 import pytest
 from e2e.conftest import Project
-from e2e.killing import (
+from e2e.faults.killing import (
     EPOCHS,
     KILLS,
     ON_REQUEST,

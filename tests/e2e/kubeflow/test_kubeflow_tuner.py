@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e.conftest import SMALL
-from e2e.kubeflow_cluster import ROOT, Cluster, kill_once, states, summary
+from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, kill_once, states, summary
 from metadata_service import metadata_service
 
 from components.pusher.variants import read_manifest

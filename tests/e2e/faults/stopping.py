@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from e2e.conftest import Project
-from e2e.killing import logs, survivors
+from e2e.faults.killing import logs, survivors
 
 from components.pusher.versions import list_versions
 

@@ -1,7 +1,7 @@
 """SIGTERM and Ctrl-C at random moments of runs.
 
-`SCOPELINE_STOPS=100 make test ARGS=tests/e2e/test_stops.py` stops so many; always, a run is stopped
-in `test_crashes.py`, at the places where a stop was lost once.
+`SCOPELINE_STOPS=100 make test ARGS=tests/e2e/faults/test_stops.py` stops so many; always, a run is
+stopped in `test_crashes.py`, at the places where a stop was lost once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 
 import pytest
 from e2e.conftest import SMALL, Project
-from e2e.stopping import Stop, stop_run
+from e2e.faults.stopping import Stop, stop_run
 
 STOPS = int(os.environ.get("SCOPELINE_STOPS", "0"))
 STOPS_A_RUN = 3

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from e2e.conftest import SMALL
-from e2e.kubeflow_cluster import ROOT, Cluster, states, summary
+from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, states, summary
 from mariadb_server import PASSWORD, mariadb
 
 sys.path.insert(0, str(ROOT / "tests" / "components" / "trainer" / "cluster" / "kubernetes"))

@@ -17,7 +17,7 @@ from typing import Any
 import ml_metadata as mlmd
 import pytest
 import warm
-from e2e.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
+from e2e.scheduling.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.records.event_log import EventKind, LoggedEvent

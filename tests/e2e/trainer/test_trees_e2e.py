@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from e2e.conftest import Project, answered_alone
-from e2e.killing import children, survivors
+from e2e.faults.killing import children, survivors
 
 ROWS = 500
 CONFIG = """

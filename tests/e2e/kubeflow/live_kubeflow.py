@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import warm
-from e2e.kubeflow_cluster import ROOT, Cluster, Run, check
+from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, Run, check
 
 sys.path.insert(0, str(ROOT / "tests" / "pipeline" / "kubeflow"))
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from e2e.kubeflow_cluster import Cluster, Run, detail, summary
-from e2e.live_kubeflow import LiveKubeflow
+from e2e.kubeflow.kubeflow_cluster import Cluster, Run, detail, summary
+from e2e.kubeflow.live_kubeflow import LiveKubeflow
 from mariadb_server import PASSWORD, mariadb
 
 from components.example_gen.builtin import BUILTIN_DATA

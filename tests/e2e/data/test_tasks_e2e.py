@@ -47,7 +47,7 @@ ours = sorted({"my_types", "trainer_module", "tensorflow_transform"} & set(sys.m
 names = [name.decode() for name in served["class"].numpy()]
 print(json.dumps([names, served["scores"].numpy().tolist(), ours]))
 """
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run(project: Project, config: dict[str, Any], **sections: Any) -> dict[str, float]:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import warm
 from e2e.conftest import Project
-from e2e.killing import (
+from e2e.faults.killing import (
     arguments,
     backups,
     check_whole_training,
@@ -21,7 +21,7 @@ from e2e.killing import (
     survivors,
     wait_for_epoch,
 )
-from e2e.stopping import Stop, Stopped, stop_run
+from e2e.faults.stopping import Stop, Stopped, stop_run
 
 from components.pusher.versions import list_versions
 

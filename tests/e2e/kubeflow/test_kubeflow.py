@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from e2e.conftest import SMALL
-from e2e.kubeflow_cluster import ROOT, Cluster, Run, kill_once, states, summary
+from e2e.kubeflow.kubeflow_cluster import ROOT, Cluster, Run, kill_once, states, summary
 from mariadb_server import PASSWORD, mariadb
 
 

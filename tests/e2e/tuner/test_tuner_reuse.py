@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from e2e.conftest import Project, plain
-from e2e.test_windows import write_span
+from e2e.scheduling.test_windows import write_span
 
 CONFIG = """
 name: nights

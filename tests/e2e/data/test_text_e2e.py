@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from e2e.conftest import Project, answered_alone
 
-SHIPPED = Path(__file__).parents[2] / "configs" / "reviews.yaml"
+SHIPPED = Path(__file__).parents[3] / "configs" / "reviews.yaml"
 BESIDE = """
 name: shop
 data: {format: csv, path: shop.csv, label: returned}

@@ -1,7 +1,7 @@
 """kill -9 of the scheduler and the run it started, at random moments of days that are replayed.
 
-`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/test_replay_kills.py` kills so many, two a day; always,
-one night of `test_replay.py` is killed once.
+`SCOPELINE_KILLS=20 make test ARGS=tests/e2e/scheduling/test_replay_kills.py` kills so many, two a
+day; always, one night of `test_replay.py` is killed once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from e2e.killing import KILLS, ON_REQUEST
-from e2e.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
+from e2e.faults.killing import KILLS, ON_REQUEST
+from e2e.scheduling.warm_replay import LONGEST, WarmReplay, check_what_is_left, kill_night
 
 from pipeline.records.event_log import EventKind
 from tools.replay import Replay
