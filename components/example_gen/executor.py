@@ -25,12 +25,12 @@ from tfx.utils import proto_utils
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components.example_gen import custom_config
-from components.example_gen.checks.rows import Report, is_kept
+from components.example_gen.checks.rows import ChunkReport, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.columns.known_kinds import with_known_dates
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.notes import Notes, write_notes
+from components.example_gen.notes import DataNotes, write_notes
 from components.example_gen.origin import note_origin
 from components.example_gen.paths import is_hidden, no_file_error
 from components.example_gen.shards import ShardWriter, shard_name
@@ -93,7 +93,7 @@ class _Plan:
 
 
 class _WriteChunk(beam.DoFn):
-    """Reads a chunk and writes its examples to the splits; yields its Report."""
+    """Reads a chunk and writes its examples to the splits; yields its ChunkReport."""
 
     def __init__(self, plan: _Plan, source: Source) -> None:
         self._plan = plan
@@ -101,8 +101,8 @@ class _WriteChunk(beam.DoFn):
 
     def process(
         self, chunk: _Chunk, kinds: dict[str, ColumnKind], cuts: Cuts | None
-    ) -> Iterator[Report]:
-        plan, report, encoder = self._plan, Report(), RecordBatchToExamplesEncoder()
+    ) -> Iterator[ChunkReport]:
+        plan, report, encoder = self._plan, ChunkReport(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             batches = self._source.read(chunk.files, kinds)
             batches = cut(batches) if plan.settings.pictures else batches
@@ -175,7 +175,7 @@ class Executor(BaseExampleGenExecutor):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
         found = _read_found(plan)
-        write_notes(examples, Notes([*notes, *found.sentences], found.dates))
+        write_notes(examples, DataNotes([*notes, *found.sentences], found.dates))
         fileio.rmtree(plan.temporary_folder)
         _set_formats(examples, exec_properties)
         patterns = [posixpath.join(base, split.pattern) for split in input_config.splits]
@@ -201,7 +201,7 @@ class Executor(BaseExampleGenExecutor):
             (
                 planned
                 | "Write" >> beam.ParDo(_WriteChunk(plan, source), known, cuts)
-                | "SumReports" >> beam.CombineGlobally(Report.sum)
+                | "SumReports" >> beam.CombineGlobally(ChunkReport.sum)
                 | "Check"
                 >> beam.Map(
                     check_report,
@@ -227,7 +227,7 @@ def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
 
 
 def _write_found(
-    found: Notes,
+    found: DataNotes,
     plan: _Plan,
     surveys: list[Survey],
     kinds: dict[str, ColumnKind],
@@ -241,12 +241,12 @@ def _write_found(
     ]
     notes = [*of_files, *found.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:
-        file.write(Notes(notes, found.dates).to_json())
+        file.write(DataNotes(notes, found.dates).to_json())
 
 
-def _read_found(plan: _Plan) -> Notes:
+def _read_found(plan: _Plan) -> DataNotes:
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "r") as file:
-        return Notes.from_json(file.read())
+        return DataNotes.from_json(file.read())
 
 
 def _make_plan(

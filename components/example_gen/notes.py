@@ -69,7 +69,7 @@ def counted(number: int, noun: str) -> str:
 
 
 @dataclass(frozen=True)
-class Notes:
+class DataNotes:
     """What the data as a whole is like, where it can be used."""
 
     sentences: list[str]
@@ -82,7 +82,7 @@ class Notes:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Notes:
+    def from_json(cls, text: str) -> DataNotes:
         """The findings that a text says."""
         told = json.loads(text)
         return cls(
@@ -90,15 +90,15 @@ class Notes:
         )
 
 
-def write_notes(artifact: Any, notes: Notes) -> None:
+def write_notes(artifact: Any, notes: DataNotes) -> None:
     """Keeps what was found with the examples, a TFX artifact."""
     artifact.set_string_custom_property(_PROPERTY, notes.to_json())
 
 
-def read_notes(artifact: Any) -> Notes:
+def read_notes(artifact: Any) -> DataNotes:
     """What is kept with the examples."""
     text = artifact.get_string_custom_property(_PROPERTY)
-    return Notes.from_json(text) if text else Notes([], {})
+    return DataNotes.from_json(text) if text else DataNotes([], {})
 
 
 def _more(total: int, shown: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from tfx.dsl.io import fileio
 
 from components.example_validator.drift import DRIFT, Older, describe_drift, measures_by_column
 from components.example_validator.rows import find_rows
-from components.example_validator.wording import WRONG_TYPE, Column, Finding, findings
+from components.example_validator.wording import WRONG_TYPE, CheckedColumn, Finding, findings
 
 FILE = "anomalies.json"
 """In the artifact: what was told of the splits, whose own folders have it in TFDV's terms."""
@@ -196,11 +196,11 @@ def _infos(
         yield ALL_COLUMNS, anomalies.dataset_anomaly_info
 
 
-def _column(name: str, odd: _Odd, schema: schema_pb2.Schema) -> Column:
+def _column(name: str, odd: _Odd, schema: schema_pb2.Schema) -> CheckedColumn:
     feature = next((f for f in schema.feature if f.name == name), schema_pb2.Feature(name=name))
     values = tuple(tfdv.get_domain(schema, name).value) if _has_values(feature) else ()
     statistics = [one.statistics.datasets[0] for one in odd.splits.values()]
-    return Column(
+    return CheckedColumn(
         feature,
         values,
         tuple(f for s in statistics for f in s.features if f.path.step[:] == [name]),

@@ -68,7 +68,7 @@ FOUND_TYPES = {
 
 
 @dataclass(frozen=True)
-class Column:
+class CheckedColumn:
     """A column as the schema has it, and as the splits have it that do not keep that."""
 
     feature: schema_pb2.Feature
@@ -109,7 +109,9 @@ class Finding:
         return cls("", " ".join(description.split()).rstrip("."))
 
 
-def findings(column: Column, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]) -> list[Finding]:
+def findings(
+    column: CheckedColumn, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]
+) -> list[Finding]:
     """What is told of the reasons that TFDV gives; those that come to the same once."""
     told: dict[str, Finding] = {}
     for reason in sorted(reasons, key=lambda reason: _ORDER.index(_word(reason.type))):
@@ -120,15 +122,15 @@ def findings(column: Column, reasons: Sequence[anomalies_pb2.AnomalyInfo.Reason]
     return list(told.values())
 
 
-def _gone(column: Column) -> Finding:
+def _gone(column: CheckedColumn) -> Finding:
     return Finding("such a column", "none in the data")
 
 
-def _new(column: Column) -> Finding:
+def _new(column: CheckedColumn) -> Finding:
     return Finding("no such column", "one in the data, which the model does not see")
 
 
-def _type(column: Column) -> Finding:
+def _type(column: CheckedColumn) -> Finding:
     found = {FOUND_TYPES.get(s.type, "values of another type") for s in column.statistics}
     tests = {schema_pb2.INT: not_whole, schema_pb2.FLOAT: not_a_number}
     return Finding(
@@ -138,7 +140,7 @@ def _type(column: Column) -> Finding:
     )
 
 
-def _missing(column: Column) -> Finding:
+def _missing(column: CheckedColumn) -> Finding:
     least = column.feature.presence.min_fraction
     share = "every row" if least in (0, 1) else f"at least {least:.1%} of the rows"
     absent = sum(common.num_missing for common in column.common)
@@ -146,7 +148,7 @@ def _missing(column: Column) -> Finding:
     return Finding(f"a value in {share}", "none", missing, counted)
 
 
-def _shape(column: Column) -> Finding:
+def _shape(column: CheckedColumn) -> Finding:
     size = math.prod(dim.size for dim in column.feature.shape.dim)
     if size == 1 and any(common.num_missing for common in column.common):
         return _missing(column)
@@ -156,18 +158,18 @@ def _shape(column: Column) -> Finding:
     return Finding(f"{values} in each row", f"{fewest} to {most}", other_than(size))
 
 
-def _empty(column: Column) -> Finding:
+def _empty(column: CheckedColumn) -> Finding:
     return Finding("values", f"none in any of {column.examples:,} rows")
 
 
-def _too_many(column: Column) -> Finding:
+def _too_many(column: CheckedColumn) -> Finding:
     most = max(column.feature.value_count.max, 1)
     found = max((common.max_num_values for common in column.common), default=0)
     values = "one value" if most == 1 else f"at most {most} values"
     return Finding(f"{values} in a row", f"up to {found}", more_than(most))
 
 
-def _unknown_values(column: Column) -> Finding:
+def _unknown_values(column: CheckedColumn) -> Finding:
     known = column.values
     buckets = [
         bucket
@@ -186,7 +188,7 @@ def _unknown_values(column: Column) -> Finding:
     )
 
 
-def _beyond(column: Column) -> Finding:
+def _beyond(column: CheckedColumn) -> Finding:
     feature = column.feature
     kind = feature.WhichOneof("domain_info")
     if kind == "bool_domain":
@@ -205,25 +207,25 @@ def _beyond(column: Column) -> Finding:
     )
 
 
-def _not_finite(column: Column) -> Finding:
+def _not_finite(column: CheckedColumn) -> Finding:
     return Finding("finite numbers", "infinite ones or NaN", not_finite)
 
 
-def _not_utf8(column: Column) -> Finding:
+def _not_utf8(column: CheckedColumn) -> Finding:
     return Finding("text in UTF-8", "other bytes", not_utf8)
 
 
-def _unique(column: Column) -> Finding:
+def _unique(column: CheckedColumn) -> Finding:
     bounds = column.feature.unique_constraints
     found = max(s.string_stats.unique for s in column.statistics)
     return Finding(f"{bounds.min} to {bounds.max} different values", f"{found}")
 
 
-def _in_tfdvs_words(column: Column) -> None:
+def _in_tfdvs_words(column: CheckedColumn) -> None:
     return None
 
 
-_Word = Callable[[Column], Finding | None]
+_Word = Callable[[CheckedColumn], Finding | None]
 _WORDS: dict[_Word, tuple[int, ...]] = {
     _gone: (_Type.SCHEMA_MISSING_COLUMN,),
     _new: (_Type.SCHEMA_NEW_COLUMN,),

@@ -21,7 +21,7 @@ from tfx.types.standard_component_specs import (
 )
 
 from components.infra_validator.executor import LIMITS_KEY, WAYS_KEY, CertifyingExecutor
-from components.infra_validator.limits import Limits
+from components.infra_validator.limits import CertificateLimits
 
 
 class InfraValidatorSpec(component_spec.ComponentSpec):
@@ -59,7 +59,7 @@ class InfraValidator(base_component.BaseComponent):
         examples: BaseChannel,
         statistics: BaseChannel,
         schema: BaseChannel,
-        limits: Limits,
+        limits: CertificateLimits,
         ways: str,
         custom_config: Mapping[str, Any],
     ) -> None:

@@ -19,7 +19,7 @@ from tfx.utils import io_utils, path_utils
 
 from components.column_types.handing_on import add_choices
 from components.example_gen.paths import is_remote
-from components.infra_validator.limits import Limits
+from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER
 from components.trainer.cluster.failures import Failure
 from components.trainer.cluster.launcher import ClusterTask, RunningTask, TaskSpec
@@ -79,7 +79,9 @@ class CertifyingExecutor(base_executor.BaseExecutor):
             folder = os.path.join(scratch, CERTIFICATE_FOLDER)
             os.makedirs(folder)
             payload = _payload(input_dict, exec_properties, model, scratch)
-            run_process(payload | {"folder": folder}, Limits.from_json(payload["limits"]))
+            run_process(
+                payload | {"folder": folder}, CertificateLimits.from_json(payload["limits"])
+            )
             io_utils.copy_dir(folder, posixpath.join(blessing.uri, CERTIFICATE_FOLDER))
         _mark(blessing, is_blessed=not read_certificate(blessing.uri)["failure"])
 
@@ -122,7 +124,7 @@ def _payload(
     }
 
 
-def run_process(payload: dict[str, Any], limits: Limits) -> None:
+def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
     """Runs the process of a certificate to its end.
 
     Raises:
@@ -137,7 +139,7 @@ def run_process(payload: dict[str, Any], limits: Limits) -> None:
         launcher.stop_all()
 
 
-def _watch(task: RunningTask, limits: Limits) -> None:
+def _watch(task: RunningTask, limits: CertificateLimits) -> None:
     end = time.monotonic() + limits.timeout
     while (status := task.poll()) is None:
         if time.monotonic() > end:

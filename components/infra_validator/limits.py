@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Limits:
+class CertificateLimits:
     """Of one certificate."""
 
     tolerance: float
@@ -23,6 +23,6 @@ class Limits:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Limits:
+    def from_json(cls, content: Mapping[str, Any]) -> CertificateLimits:
         """What `to_json` gave."""
         return cls(**content)

@@ -14,7 +14,7 @@ import psutil
 import tensorflow as tf
 
 from components.infra_validator.golden import choose_golden_rows
-from components.infra_validator.limits import Limits
+from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import GoldenRow
 from components.trainer.cluster.child import Channel
 from components.trainer.cluster.failures import describe
@@ -29,7 +29,7 @@ _AT_ONCE = 32
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
     """Writes the certificate; see `CertifyingExecutor` for what the payload says."""
-    limits = Limits.from_json(payload["limits"])
+    limits = CertificateLimits.from_json(payload["limits"])
     _limit_memory(limits.memory, channel)
     model = Path(payload["model"])
     with tf.io.gfile.GFile(payload["statistics"], "rb") as file:

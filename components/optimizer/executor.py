@@ -39,10 +39,10 @@ from components.optimizer.artifacts import VARIANTS_KEY
 from components.optimizer.converting.parent import convert_in_child
 from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
 from components.optimizer.figures import latency_of, measure_model, measure_variants
-from components.optimizer.gating import Evaluated, Figures, Made, decide, unmet
+from components.optimizer.gating import Evaluated, Figures, MadeVariant, decide, unmet
 from components.optimizer.making import make_variants, take_over
 from components.optimizer.plan import OptimizerPlan
-from components.optimizer.report import Report
+from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import write_report
 from components.optimizer.sampling import read_sample
 from components.schema_reader import read_schema_artifact
@@ -74,7 +74,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         output = artifact_utils.get_single_uri(output_dict[VARIANTS_KEY])
         fileio.makedirs(output)
         if why := _why_skipped(input_dict):
-            write_report(output, Report(metric=plan.metric.name, skipped=why))
+            write_report(output, OptimizerReport(metric=plan.metric.name, skipped=why))
             return
         kept = _kept_folder(input_dict, exec_properties, output)
         kept.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         copy_folder(str(kept), output)
         write_report(
             output,
-            Report(
+            OptimizerReport(
                 metric=plan.metric.name,
                 variants=reports,
                 unmet=unmet(plan, reports),
@@ -178,10 +178,10 @@ def _convert(saved_model: Path, sample: Arrays, name: str, folder: Path) -> Vari
 
 def _describe(
     name: str, variant: Variant | None, evaluated: Evaluated | None, failure: str | None
-) -> Made:
+) -> MadeVariant:
     if variant is None or failure:
-        return Made(name, failure or "it could not be made")
-    return Made(
+        return MadeVariant(name, failure or "it could not be made")
+    return MadeVariant(
         name=name,
         evaluated=evaluated,
         figures=Figures(variant.bytes, latency_of(variant.measured)),

@@ -38,7 +38,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeVariant:
     """A variant that came out of its conversion, or why it did not."""
 
     name: str
@@ -50,7 +50,9 @@ class Made:
     remarks: tuple[str, ...] = ()
 
 
-def decide(plan: OptimizerPlan, made: Made, model: Evaluated, taken: Figures) -> VariantReport:
+def decide(
+    plan: OptimizerPlan, made: MadeVariant, model: Evaluated, taken: Figures
+) -> VariantReport:
     """Whether a variant is good enough, and why it is not.
 
     Args:

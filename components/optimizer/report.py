@@ -43,7 +43,7 @@ class VariantReport(BaseModel):
     """Of the model's own signature, one example at a time."""
 
 
-class Report(BaseModel):
+class OptimizerReport(BaseModel):
     """All variants of a model."""
 
     model_config = ConfigDict(frozen=True)

@@ -6,19 +6,19 @@ import posixpath
 
 from tfx.dsl.io import fileio
 
-from components.optimizer.report import REPORT_FILE, Report
+from components.optimizer.report import REPORT_FILE, OptimizerReport
 
 
-def write_report(folder: str, report: Report) -> None:
+def write_report(folder: str, report: OptimizerReport) -> None:
     """Writes the report into the folder of its artifact, which exists."""
     with fileio.open(posixpath.join(folder, REPORT_FILE), "w") as file:
         file.write(report.model_dump_json(indent=2))
 
 
-def read_report(folder: str) -> Report | None:
+def read_report(folder: str) -> OptimizerReport | None:
     """The report in the folder of an artifact; None if there is none."""
     path = posixpath.join(folder, REPORT_FILE)
     if not fileio.exists(path):
         return None
     with fileio.open(path, "r") as file:
-        return Report.model_validate_json(file.read())
+        return OptimizerReport.model_validate_json(file.read())

@@ -23,7 +23,7 @@ from components.copying import copy_folder
 from components.example_gen.paths import is_remote
 from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.optimizer.artifacts import VARIANTS_KEY
-from components.optimizer.report import Report
+from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
 from components.pusher.versions import (
@@ -132,7 +132,9 @@ class AtomicPushExecutor(executor.Executor):
                     fileio.copy(str(manifest), posixpath.join(target, MANIFEST_FILE))
 
 
-def _read_variants(input_dict: dict[str, list[Artifact]]) -> tuple[str | None, Report | None]:
+def _read_variants(
+    input_dict: dict[str, list[Artifact]],
+) -> tuple[str | None, OptimizerReport | None]:
     """The folder of the variants, and their report; None where the config asks for none."""
     if not input_dict.get(VARIANTS_KEY):
         return None, None

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from components.optimizer.report import REPORT_FILE, Report
+from components.optimizer.report import REPORT_FILE, OptimizerReport
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.variants.manifest import VARIANT_FILE, Variant, read_variant
 
@@ -32,7 +32,7 @@ def add_variants(artifact: Path, version: Path) -> None:
     Raises:
       DataError: a variant's files are not what it was accepted as.
     """
-    report = Report.model_validate_json((artifact / REPORT_FILE).read_text())
+    report = OptimizerReport.model_validate_json((artifact / REPORT_FILE).read_text())
     if not report.accepted:
         return
     target = version / VARIANTS_FOLDER
@@ -76,7 +76,7 @@ def accepted_variants(artifact: Path) -> list[str]:
       artifact: the folder of the Optimizer's artifact.
     """
     path = artifact / REPORT_FILE
-    return Report.model_validate_json(path.read_text()).accepted if path.is_file() else []
+    return OptimizerReport.model_validate_json(path.read_text()).accepted if path.is_file() else []
 
 
 def has_variants(version: Path, artifact: Path | None) -> bool:

@@ -45,7 +45,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ShardResult:
     """What came of a shard: its rows are answered, or something is wrong with its files."""
 
     rows: int
@@ -130,16 +130,16 @@ class OutputFolder:
         """Held by the worker that answers a shard: some runners give it to two of them."""
         return FileLock(self._state / f"{shard.name}.lock")
 
-    def outcome(self, shard: Shard) -> Outcome | None:
+    def outcome(self, shard: Shard) -> ShardResult | None:
         """What came of a shard; None while nothing has, or since its files have changed."""
         try:
-            found = Outcome(**json.loads(self._note(shard).read_text()))
+            found = ShardResult(**json.loads(self._note(shard).read_text()))
         except OSError:
             return None
         is_there = bool(found.error) or self.answers_of(shard).is_file()
         return found if is_there and found.stamps == shard.stamps() else None
 
-    def record(self, shard: Shard, outcome: Outcome) -> None:
+    def record(self, shard: Shard, outcome: ShardResult) -> None:
         """Notes what came of a shard."""
         write_whole(self._note(shard), json.dumps(asdict(outcome)))
 

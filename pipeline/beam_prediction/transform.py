@@ -9,7 +9,7 @@ from pathlib import Path
 import apache_beam as beam
 from apache_beam.utils.shared import Shared
 
-from pipeline.beam_prediction.shards import Outcome, OutputFolder, Shard
+from pipeline.beam_prediction.shards import OutputFolder, Shard, ShardResult
 from pipeline.serving.batch.reading import Input
 from pipeline.serving.imports import import_tensorflow
 from pipeline.serving.model import Model, load_model
@@ -60,7 +60,7 @@ class _AnswerShard(beam.DoFn):
         if not outcome.error:
             yield shard.name, outcome.rows
 
-    def _answer(self, shard: Shard) -> Outcome:
+    def _answer(self, shard: Shard) -> ShardResult:
         import_tensorflow()
         from pipeline.serving.batch.job import PredictionJob, predict
 
@@ -70,8 +70,8 @@ class _AnswerShard(beam.DoFn):
             model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
             given = replace(work.given, files=shard.files)
             job = PredictionJob(model, given, work.output.answers_of(shard), work.batch_rows)
-            return Outcome(predict(job, lambda rows: None).rows, stamps=stamps)
+            return ShardResult(predict(job, lambda rows: None).rows, stamps=stamps)
         except InternalError:  # Such as a full disk: later, or elsewhere, it may succeed.
             raise
         except ScopelineError as error:
-            return Outcome(0, str(error), stamps)
+            return ShardResult(0, str(error), stamps)

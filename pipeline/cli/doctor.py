@@ -44,7 +44,7 @@ _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check found, and what to do about it where there is something to do."""
 
     subject: str
@@ -67,13 +67,13 @@ def show_findings(output: Path, verbose: bool) -> bool:
     return healthy
 
 
-def examine(output: Path) -> Iterator[Finding]:
+def examine(output: Path) -> Iterator[CheckResult]:
     """Runs all checks, the quick ones first.
 
     Args:
       output: the folder that a run would write to.
     """
-    checks: list[Callable[[], Iterator[Finding]]] = [
+    checks: list[Callable[[], Iterator[CheckResult]]] = [
         _check_python,
         _check_bytecode,
         lambda: _check_disk(output),
@@ -86,56 +86,56 @@ def examine(output: Path) -> Iterator[Finding]:
         yield from check()
 
 
-def _check_python() -> Iterator[Finding]:
+def _check_python() -> Iterator[CheckResult]:
     found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     if not PYTHON_FROM <= sys.version_info[:2] < PYTHON_BELOW:
-        yield Finding("Python", Level.PROBLEM, found, "use Python 3.11, 3.12 or 3.13")
+        yield CheckResult("Python", Level.PROBLEM, found, "use Python 3.11, 3.12 or 3.13")
     elif (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         advice = "TFX has wheels for Linux on x86-64 alone: use a container or a virtual machine"
-        yield Finding("Python", Level.PROBLEM, found, advice)
+        yield CheckResult("Python", Level.PROBLEM, found, advice)
     else:
-        yield Finding("Python", Level.OK, f"{found}, libc {' '.join(platform.libc_ver())}")
+        yield CheckResult("Python", Level.OK, f"{found}, libc {' '.join(platform.libc_ver())}")
 
 
-def _check_bytecode() -> Iterator[Finding]:
+def _check_bytecode() -> Iterator[CheckResult]:
     spec = importlib.util.find_spec("tfx")
     if spec is None or spec.origin is None:
         return
     if (Path(spec.origin).parent / "__pycache__").is_dir():
-        yield Finding("bytecode", Level.OK, "TFX is compiled")
+        yield CheckResult("bytecode", Level.OK, "TFX is compiled")
     else:
         advice = "start-up takes three times as long; `make clean setup` compiles the packages"
-        yield Finding("bytecode", Level.WARNING, "TFX is not compiled", advice)
+        yield CheckResult("bytecode", Level.WARNING, "TFX is not compiled", advice)
 
 
-def _check_disk(output: Path) -> Iterator[Finding]:
+def _check_disk(output: Path) -> Iterator[CheckResult]:
     folder = output.resolve()
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK):
         advice = "give a folder that you may write with --output"
-        yield Finding("output", Level.PROBLEM, f"{folder} cannot be written", advice)
+        yield CheckResult("output", Level.PROBLEM, f"{folder} cannot be written", advice)
     free = shutil.disk_usage(folder).free
     found = f"{free / GIB:.1f} GiB free at {folder}"
     if free < ENOUGH_DISK:
         advice = "every run keeps its artifacts: remove old ones, or give another --output"
-        yield Finding("disk", Level.WARNING, found, advice)
+        yield CheckResult("disk", Level.WARNING, found, advice)
     else:
-        yield Finding("disk", Level.OK, found)
+        yield CheckResult("disk", Level.OK, found)
 
 
-def _check_memory() -> Iterator[Finding]:
+def _check_memory() -> Iterator[CheckResult]:
     memory = psutil.virtual_memory()
     found = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
     found += f", {psutil.cpu_count()} cores"
     if memory.available < ENOUGH_MEMORY:
         advice = "TFX alone takes about 2 GiB: close what else runs, or use a larger machine"
-        yield Finding("memory", Level.WARNING, found, advice)
+        yield CheckResult("memory", Level.WARNING, found, advice)
     else:
-        yield Finding("memory", Level.OK, found)
+        yield CheckResult("memory", Level.OK, found)
 
 
-def _check_libraries() -> Iterator[Finding]:
+def _check_libraries() -> Iterator[CheckResult]:
     for name in LIBRARIES:
         try:
             module = importlib.import_module(name)
@@ -144,29 +144,29 @@ def _check_libraries() -> Iterator[Finding]:
             advice = "`make clean setup` installs everything anew"
             if not missing and ("GLIBC" in str(error) or "CXXABI" in str(error)):
                 advice = "the system is older than the wheel asks: `make clean setup` mends that"
-            yield Finding(name, Level.PROBLEM, str(error).splitlines()[-1], advice)
+            yield CheckResult(name, Level.PROBLEM, str(error).splitlines()[-1], advice)
         else:
-            yield Finding(name, Level.OK, getattr(module, "__version__", "loads"))
+            yield CheckResult(name, Level.OK, getattr(module, "__version__", "loads"))
 
 
-def _check_keras() -> Iterator[Finding]:
+def _check_keras() -> Iterator[CheckResult]:
     value = os.environ.get("TF_USE_LEGACY_KERAS")
     if value != "1":
         advice = "unset TF_USE_LEGACY_KERAS, or set it to 1: Keras 3 breaks the strategies"
-        yield Finding("Keras", Level.PROBLEM, f"TF_USE_LEGACY_KERAS is {value!r}", advice)
+        yield CheckResult("Keras", Level.PROBLEM, f"TF_USE_LEGACY_KERAS is {value!r}", advice)
 
 
-def _check_devices() -> Iterator[Finding]:
+def _check_devices() -> Iterator[CheckResult]:
     try:
         import tensorflow as tf
     except ImportError:
         return
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        yield Finding("devices", Level.OK, f"{len(gpus)} GPU: strategy mirrored uses them all")
+        yield CheckResult("devices", Level.OK, f"{len(gpus)} GPU: strategy mirrored uses them all")
     elif shutil.which("nvidia-smi"):
         found = "there is an NVIDIA driver, but TensorFlow sees no GPU"
         advice = "install TensorFlow's CUDA libraries: uv pip install 'tensorflow[and-cuda]'"
-        yield Finding("devices", Level.WARNING, found, advice)
+        yield CheckResult("devices", Level.WARNING, found, advice)
     else:
-        yield Finding("devices", Level.OK, "CPU only")
+        yield CheckResult("devices", Level.OK, "CPU only")

@@ -7,7 +7,7 @@ from tfx.dsl.components.base import base_node
 
 from components.evaluator.component import Evaluator
 from components.infra_validator.component import InfraValidator
-from components.infra_validator.limits import Limits
+from components.infra_validator.limits import CertificateLimits
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.graph.cache_keys import add_code, certificate_config
@@ -109,7 +109,7 @@ def create_infra_validator(
         examples=inputs.examples,
         statistics=inputs.statistics,
         schema=inputs.schema,
-        limits=Limits(
+        limits=CertificateLimits(
             certificate.tolerance,
             certificate.timeout.total_seconds(),
             certificate.memory,

@@ -60,7 +60,7 @@ class NodeValues(BaseModel):
     """Where inputs come from: of a resolver also its window of spans."""
 
 
-class Found(BaseModel):
+class ComponentResult(BaseModel):
     """What a component left behind, for the last step, which needs no TFX then."""
 
     summary: dict[str, Any] = {}
@@ -90,7 +90,7 @@ class StepReport(BaseModel):
     """Whether it failed for drift of the data and nothing else."""
     execution: int | None = None
     """Its execution's id in the metadata."""
-    found: Found = Found()
+    found: ComponentResult = ComponentResult()
     """Stands in the file alone, not in the log."""
 
 

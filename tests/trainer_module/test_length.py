@@ -17,7 +17,7 @@ from trainer_module.loops.length import (
     choose_rounds,
     choose_stopping,
 )
-from trainer_module.settings import EarlyStopping, TrainSettings
+from trainer_module.settings import EarlyStoppingSettings, TrainSettings
 from trainer_module.trainer import run_fn
 
 
@@ -47,7 +47,7 @@ def test_the_data_decides(
     assert choose_rounds(train, steps) == rounds
     steps = math.ceil(examples * rounds / (batch_size * replicas))
     assert choose_epochs(train, steps) == epochs
-    assert choose_stopping(train, steps) == EarlyStopping(patience=patience)
+    assert choose_stopping(train, steps) == EarlyStoppingSettings(patience=patience)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_given_is_kept() -> None:
     patient = {"patience": 2}
     for epochs in (10, "auto"):
         train = settings_of(epochs=epochs, early_stopping=patient)
-        assert choose_stopping(train, 1) == EarlyStopping(patience=2)
+        assert choose_stopping(train, 1) == EarlyStoppingSettings(patience=2)
 
 
 @pytest.mark.parametrize("off", [False, None])
@@ -78,7 +78,7 @@ def test_early_stopping_is_switched_off(off: bool | None) -> None:
     assert choose_stopping(train, 1) is None
     again = TrainSettings.model_validate(json.loads(train.model_dump_json()))
     assert choose_stopping(again, 1) is None, "as it travels to Trainer"
-    assert choose_stopping(settings_of(early_stopping=True), 1) == EarlyStopping()
+    assert choose_stopping(settings_of(early_stopping=True), 1) == EarlyStoppingSettings()
     with pytest.raises(ValidationError):
         settings_of(early_stopping="never")
 

@@ -12,9 +12,9 @@ from trainer_module.loops.length import choose_stopping
 from trainer_module.settings import (
     BatchSize,
     CosineSchedule,
-    EarlyStopping,
+    EarlyStoppingSettings,
     LinearSchedule,
-    Optimizer,
+    OptimizerName,
     StepsBySize,
     TrainerSettings,
 )
@@ -39,14 +39,14 @@ def test_the_model_follows_the_features(features: dict[str, Any], kind: str) -> 
 def test_what_is_left_out_is_the_models_own() -> None:
     settings = settings_of()
     assert settings.model.hidden_units == [128, 128]
-    assert settings.train.optimizer.kind is Optimizer.ADAMW
+    assert settings.train.optimizer.kind is OptimizerName.ADAMW
     assert settings.train.learning_rate == CosineSchedule(schedule="cosine", initial="auto")
     assert settings.train.batch_size == BatchSize(at_most=256)
     assert settings.train.steps == StepsBySize(small=2000, large=8000)
-    assert settings.train.early_stopping == EarlyStopping(patience=6)
+    assert settings.train.early_stopping == EarlyStoppingSettings(patience=6)
     mlp = settings_of(model={"kind": "mlp"})
     assert mlp.model.hidden_units == [64]
-    assert (mlp.train.optimizer.kind, mlp.train.learning_rate) == (Optimizer.ADAM, 0.001)
+    assert (mlp.train.optimizer.kind, mlp.train.learning_rate) == (OptimizerName.ADAM, 0.001)
     assert (mlp.train.batch_size, mlp.train.steps) == ("auto", 8000)
 
 
@@ -99,7 +99,7 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
         )
         assert (settings.model.kind, settings.model.hidden_units) == (kind, units)
         assert settings.model.dropout == 0.2
-        assert settings.train.early_stopping == EarlyStopping(patience=6)
+        assert settings.train.early_stopping == EarlyStoppingSettings(patience=6)
 
 
 def test_text_is_what_the_model_takes() -> None:

@@ -11,7 +11,7 @@ import tf_keras
 from trainer_data import strategy_settings
 
 from trainer_module.loops.optimizer import build_optimizer
-from trainer_module.settings import Optimizer, TrainSettings
+from trainer_module.settings import OptimizerName, TrainSettings
 from trainer_module.strategies import build_strategy
 
 
@@ -54,7 +54,7 @@ def test_every_optimizer_takes_steps(settings: Any, strategy: str) -> None:
 
 
 def test_every_name_is_an_optimizer() -> None:
-    for kind in Optimizer:
+    for kind in OptimizerName:
         assert type(optimizer_of(kind.value)).__name__.lower() == kind
 
 

@@ -15,7 +15,7 @@ from warm_data import export, using
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
 from trainer_module.trees.columns import columns_of, split_columns
-from trainer_module.trees.growing import Examples, Grown, grow
+from trainer_module.trees.growing import Grown, TreeExamples, grow
 from trainer_module.trees.model import build_model
 
 FEATURES = (
@@ -65,7 +65,7 @@ def grow_some(
     columns = columns_of(problem)
     weight = np.linspace(0, 2, ROWS, dtype=np.float32)
     label = make_label(task, tensors)
-    examples = Examples(columns, split_columns(tensors, columns), label, weight)
+    examples = TreeExamples(columns, split_columns(tensors, columns), label, weight)
     settings = TrainerSettings(label="y", task=task, model=ModelSettings(kind="trees", **model))
     models, train = [], ydf.GradientBoostedTreesLearner.train
 
@@ -147,7 +147,7 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     label = (score + random.normal(size=(rows, 1)) > 0.5).astype(np.int64)[:, 0]
     columns = columns_of(problem)
     tensors = {name: tf.constant(values) for name, values in raw.items()}
-    examples = Examples(columns, split_columns(tensors, columns), label, None)
+    examples = TreeExamples(columns, split_columns(tensors, columns), label, None)
     settings = TrainerSettings(
         label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30)
     )

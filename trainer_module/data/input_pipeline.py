@@ -16,7 +16,7 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.data.augmentation import Augmentation, Place
+from trainer_module.data.augmentation import Augmentation, BatchPlace
 from trainer_module.data.augmentation.mixing import Examples
 from trainer_module.data.examples import Content, Reader, Tensors, choose
 from trainer_module.data.weights import ALIKE, Weighting
@@ -151,7 +151,7 @@ class Split:
         return turns.map(take, tf.data.AUTOTUNE)
 
     def _gather(
-        self, tensors: Tensors, turn: tf.Tensor, seed: tf.Tensor, place: Place
+        self, tensors: Tensors, turn: tf.Tensor, seed: tf.Tensor, place: BatchPlace
     ) -> tuple[Any, ...]:
         """The batch of a turn, when turns are counted over all replicas."""
 
@@ -166,9 +166,11 @@ class Split:
     def _mixes(self) -> bool:
         return self.augmentation is not None and self.augmentation.mixes
 
-    def _place(self, step: tf.Tensor, replica: tf.Tensor) -> Place:
+    def _place(self, step: tf.Tensor, replica: tf.Tensor) -> BatchPlace:
         """Where the batch of one of all replicas, or of all from it on, stands."""
-        return Place(step, tf.cast(replica, tf.int64) * self.batch_size, self.global_batch_size)
+        return BatchPlace(
+            step, tf.cast(replica, tf.int64) * self.batch_size, self.global_batch_size
+        )
 
     def _rows(self, turn: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """The examples of one turn, when turns are counted over all replicas: [batch] int64."""
@@ -254,7 +256,7 @@ class Split:
         return self.shuffle_seed + tf.cast(tf.timestamp() * 1e6, tf.int64)
 
     def _finish(
-        self, batch: Tensors, others: Tensors | None, place: Place | None
+        self, batch: Tensors, others: Tensors | None, place: BatchPlace | None
     ) -> tuple[Any, ...]:
         """What a step takes of a batch: with the pictures changed, and mixed with others."""
         examples = self._split_label(batch)

@@ -12,7 +12,7 @@ import tf_keras
 
 from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.loops.checkpoints import Notes
+from trainer_module.loops.checkpoints import CheckpointNotes
 from trainer_module.models.building import build_model
 from trainer_module.settings import DefaultStrategy, Strategy, TrainerSettings
 from trainer_module.trainer import open_strategy
@@ -48,7 +48,7 @@ def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
     # Which optimizer is in a checkpoint depends on the phase, if there are any; none is needed.
     begins_frozen = settings.model.begins_frozen
     restored = tf_keras.Model(model.input, model.output) if begins_frozen else model
-    notes = Notes()
+    notes = CheckpointNotes()
     try:
         status = tf.train.Checkpoint(model=restored, notes=notes).restore(path)
         status.assert_existing_objects_matched()

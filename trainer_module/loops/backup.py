@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.loops.checkpoints import Checkpoints, Notes
+from trainer_module.loops.checkpoints import CheckpointNotes, Checkpoints
 from trainer_module.strategies.agreement import agree
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Backup(tf_keras.callbacks.Callback):
         self._keep = keep
         self._writes = writes
         self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
-        self._notes = Notes()
+        self._notes = CheckpointNotes()
         self._saved_at = 0
         self._epoch = 0
         self.start = Position()
@@ -170,7 +170,7 @@ class Backup(tf_keras.callbacks.Callback):
         They depend on the number of replicas, which another machine may have more or fewer of.
         Checkpoints are found by their steps: the best epoch's would not be.
         """
-        notes = Notes.of(latest).value
+        notes = CheckpointNotes.of(latest).value
         # The number alone says nothing in the first epoch; older notes have no steps.
         steps = notes.get("steps", self._steps)
         if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:

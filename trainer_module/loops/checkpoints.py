@@ -16,7 +16,7 @@ STATE_FILE = "checkpoint"
 """In their folder: which is the latest, as `tf.train.latest_checkpoint` reads it."""
 
 
-class Notes(tf.train.experimental.PythonState):
+class CheckpointNotes(tf.train.experimental.PythonState):
     """A JSON object that is saved and restored as part of a checkpoint."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Notes(tf.train.experimental.PythonState):
         self.value: dict[str, Any] = {}
 
     @classmethod
-    def of(cls, path: str) -> Notes:
+    def of(cls, path: str) -> CheckpointNotes:
         """Those of a checkpoint, of which nothing else is restored."""
         notes = cls()
         tf.train.Checkpoint(notes=notes).restore(path).expect_partial()

@@ -12,7 +12,7 @@ from trainer_module.settings import (
     AUTO,
     BatchSize,
     CosineSchedule,
-    EarlyStopping,
+    EarlyStoppingSettings,
     LinearSchedule,
     StepsBySize,
     StepSchedule,
@@ -93,7 +93,7 @@ def choose_epochs(train: TrainSettings, steps_per_epoch: int) -> int:
     return enough
 
 
-def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping | None:
+def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStoppingSettings | None:
     """When to stop earlier; None for never.
 
     Args:
@@ -101,16 +101,16 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
       steps_per_epoch: of the training.
     """
     match train.early_stopping:
-        case EarlyStopping() as given:
+        case EarlyStoppingSettings() as given:
             return given
         case None | False:
             return None
         case True:
-            return EarlyStopping()
+            return EarlyStoppingSettings()
     # A rate that is planned to fall later on would not get there.
     is_planned = isinstance(train.learning_rate, (CosineSchedule, LinearSchedule, StepSchedule))
     if train.epochs != AUTO or is_planned:
         return None
-    return EarlyStopping(
+    return EarlyStoppingSettings(
         patience=max(FEWEST_PATIENT_EPOCHS, math.ceil(PATIENCE_STEPS / steps_per_epoch))
     )

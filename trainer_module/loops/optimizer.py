@@ -10,17 +10,17 @@ import tf_keras
 from trainer_module.loops.layer_decay import with_layer_decay
 from trainer_module.loops.learning_rate import LearningRateSchedule
 from trainer_module.optimizing.optimizer import with_pruning
-from trainer_module.settings import Optimizer, OptimizerSettings
+from trainer_module.settings import OptimizerName, OptimizerSettings
 
 if TYPE_CHECKING:
     from trainer_module.optimizing.masks import PruningPlan
 
 _CLASSES = {
-    Optimizer.ADAM: tf_keras.optimizers.Adam,
-    Optimizer.ADAMW: tf_keras.optimizers.AdamW,
-    Optimizer.SGD: tf_keras.optimizers.SGD,
-    Optimizer.RMSPROP: tf_keras.optimizers.RMSprop,
-    Optimizer.LION: tf_keras.optimizers.Lion,
+    OptimizerName.ADAM: tf_keras.optimizers.Adam,
+    OptimizerName.ADAMW: tf_keras.optimizers.AdamW,
+    OptimizerName.SGD: tf_keras.optimizers.SGD,
+    OptimizerName.RMSPROP: tf_keras.optimizers.RMSprop,
+    OptimizerName.LION: tf_keras.optimizers.Lion,
 }
 
 WITHOUT_DECAY = [rf"(^|/){name}(:\d+)?$" for name in ("bias", "beta", "gamma")]

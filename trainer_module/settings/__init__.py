@@ -37,13 +37,13 @@ from trainer_module.settings.training.learning_rate import (
     StepSchedule,
 )
 from trainer_module.settings.training.loss import LossSettings
-from trainer_module.settings.training.optimizer import Optimizer, OptimizerSettings
+from trainer_module.settings.training.optimizer import OptimizerName, OptimizerSettings
 from trainer_module.settings.training.train import (
     AUTO,
     NOT_IN_CACHE_KEY,
     BatchSize,
     CheckpointSettings,
-    EarlyStopping,
+    EarlyStoppingSettings,
     Loop,
     Precision,
     StepsBySize,
@@ -78,7 +78,7 @@ __all__ = [
     "CrossValidation",
     "DateFeature",
     "DefaultStrategy",
-    "EarlyStopping",
+    "EarlyStoppingSettings",
     "ExponentialSchedule",
     "Feature",
     "IgnoredFeature",
@@ -92,7 +92,7 @@ __all__ = [
     "MultiWorkerMirroredStrategy",
     "NumericFeature",
     "OneDeviceStrategy",
-    "Optimizer",
+    "OptimizerName",
     "OptimizerSettings",
     "ParameterServerStrategy",
     "Precision",

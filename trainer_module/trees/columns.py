@@ -16,7 +16,7 @@ MOST_CODES = 50_000
 
 
 @dataclass(frozen=True)
-class Column:
+class TreeColumn:
     """One number, or one category."""
 
     feature: str
@@ -32,10 +32,10 @@ class Column:
     """Its own name, where the feature's numbers have names."""
 
 
-def columns_of(problem: Problem) -> tuple[Column, ...]:
+def columns_of(problem: Problem) -> tuple[TreeColumn, ...]:
     """The columns in order: feature by feature, as `problem.features` has them."""
     return tuple(
-        Column(
+        TreeColumn(
             feature.name,
             place,
             math.prod(feature.shape),
@@ -48,7 +48,7 @@ def columns_of(problem: Problem) -> tuple[Column, ...]:
 
 
 def split_columns(
-    tensors: Mapping[str, tf.Tensor], columns: tuple[Column, ...]
+    tensors: Mapping[str, tf.Tensor], columns: tuple[TreeColumn, ...]
 ) -> list[np.ndarray]:
     """Of each column the values of all examples, [examples]: float32, or codes as int32."""
     flat = {
@@ -58,7 +58,7 @@ def split_columns(
     return [_values(flat[column.feature][:, column.place], column) for column in columns]
 
 
-def _values(values: np.ndarray, column: Column) -> np.ndarray:
+def _values(values: np.ndarray, column: TreeColumn) -> np.ndarray:
     if not column.codes:
         return np.ascontiguousarray(values, np.float32)
     codes = values.astype(np.int64) + 1

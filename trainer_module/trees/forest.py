@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_module.trees.columns import Column
+from trainer_module.trees.columns import TreeColumn
 
 BITS = 32
 """Of a word of a category's bitmap."""
@@ -23,7 +23,7 @@ class Forest:
     first is where its condition does not hold. A leaf is below itself.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TreeColumn, ...]
     outputs: int
     """1, or the number of classes: tree `i` adds to output `i % outputs`."""
     bias: np.ndarray

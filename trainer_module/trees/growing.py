@@ -12,8 +12,8 @@ import numpy as np
 
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem
-from trainer_module.settings import EarlyStopping, Task, TrainerSettings
-from trainer_module.trees.columns import Column
+from trainer_module.settings import EarlyStoppingSettings, Task, TrainerSettings
+from trainer_module.trees.columns import TreeColumn
 from trainer_module.trees.forest import Forest
 from trainer_module.trees.importance import ROWS, losses_of_shuffling, rank, shares
 
@@ -41,10 +41,10 @@ Report = Callable[[int, str], None]
 
 
 @dataclass(frozen=True)
-class Examples:
+class TreeExamples:
     """What trees are grown from, in order."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TreeColumn, ...]
     values: list[np.ndarray]
     """Of each column."""
     label: np.ndarray
@@ -83,7 +83,7 @@ class Grown:
 
 
 def grow(
-    examples: Examples,
+    examples: TreeExamples,
     problem: Problem,
     settings: TrainerSettings,
     parts: np.ndarray,
@@ -129,7 +129,7 @@ def grow(
 
 
 def _weigh_columns(
-    examples: Examples,
+    examples: TreeExamples,
     problem: Problem,
     parts: np.ndarray,
     models: Sequence[Any],
@@ -157,7 +157,7 @@ def _weigh_columns(
     return shares(examples.columns, lost)
 
 
-def _features(columns: tuple[Column, ...]) -> list[ydf.Feature]:
+def _features(columns: tuple[TreeColumn, ...]) -> list[ydf.Feature]:
     import ydf
 
     return [
@@ -168,7 +168,7 @@ def _features(columns: tuple[Column, ...]) -> list[ydf.Feature]:
     ]
 
 
-def _describe(examples: Examples, problem: Problem) -> Any:
+def _describe(examples: TreeExamples, problem: Problem) -> Any:
     """What all members know of the columns, those of the others' examples included.
 
     A part may lack a class, or a category that is read past the end of what is known.
@@ -191,7 +191,7 @@ def _describe(examples: Examples, problem: Problem) -> Any:
 
 def _learner(
     spec: Any,
-    examples: Examples,
+    examples: TreeExamples,
     problem: Problem,
     settings: TrainerSettings,
     member: int,
@@ -200,7 +200,7 @@ def _learner(
     import ydf
 
     given = settings.train.early_stopping
-    patience = given.patience if isinstance(given, EarlyStopping) else PATIENCE
+    patience = given.patience if isinstance(given, EarlyStoppingSettings) else PATIENCE
     return ydf.GradientBoostedTreesLearner(
         label=LABEL,
         task=ydf.Task.REGRESSION if problem.task is Task.REGRESSION else ydf.Task.CLASSIFICATION,
@@ -222,7 +222,7 @@ def _learner(
     )
 
 
-def _empty(columns: tuple[Column, ...], spec: Any, problem: Problem) -> Forest:
+def _empty(columns: tuple[TreeColumn, ...], spec: Any, problem: Problem) -> Forest:
     told = spec.columns[: len(columns)]
     means = np.array([column.numerical.mean for column in told], np.float32)
     known = np.array([column.categorical.number_of_unique_values for column in told])

@@ -12,7 +12,7 @@ import numpy as np
 from trainer_module.features.names import MISSING_SUFFIX, underscored
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
-from trainer_module.trees.columns import Column
+from trainer_module.trees.columns import TreeColumn
 
 ROWS = 5_000
 """Held-out examples by which it is measured, over all members."""
@@ -29,7 +29,7 @@ LEAST = 1e-7
 Values = Mapping[str, np.ndarray]
 
 
-def raw_names(columns: Sequence[Column]) -> list[str]:
+def raw_names(columns: Sequence[TreeColumn]) -> list[str]:
     """For each column the name that people know: of the one that it is a place or a flag of."""
     named = [_name(column) for column in columns]
     known, flag = set(named), underscored(MISSING_SUFFIX)
@@ -37,14 +37,14 @@ def raw_names(columns: Sequence[Column]) -> list[str]:
     return [base if base in known else name for name, base in zip(named, bases, strict=True)]
 
 
-def _name(column: Column) -> str:
+def _name(column: TreeColumn) -> str:
     """The feature's; of the vector of very many numbers that of the number."""
     if not column.label or column.label.startswith(f"{column.feature}["):
         return column.feature
     return re.sub(r"\[\d+\]$", "", column.label)
 
 
-def rank(columns: Sequence[Column], gains: Mapping[int, float]) -> list[list[int]]:
+def rank(columns: Sequence[TreeColumn], gains: Mapping[int, float]) -> list[list[int]]:
     """The columns that trees have conditions on, all of one raw column together.
 
     Args:
@@ -101,7 +101,7 @@ def losses_of_shuffling(
     return grown
 
 
-def shares(columns: Sequence[Column], losses: Counter[int]) -> dict[str, float]:
+def shares(columns: Sequence[TreeColumn], losses: Counter[int]) -> dict[str, float]:
     """By raw column its share of all that is lost, the largest first; none that costs nothing.
 
     Args:

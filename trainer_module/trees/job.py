@@ -18,7 +18,7 @@ from trainer_module.problem import Problem
 from trainer_module.progress import report_progress
 from trainer_module.settings import Task, TrainerSettings
 from trainer_module.trees.columns import columns_of, split_columns
-from trainer_module.trees.growing import Examples, grow
+from trainer_module.trees.growing import TreeExamples, grow
 from trainer_module.trees.model import build_model
 
 PARTS, MEMBERS = 10, 5
@@ -95,12 +95,12 @@ class ForestJob:
         with self._strategy.scope():
             self.result = build_model(self._problem, self._grown.forest)
 
-    def _examples(self) -> Examples:
+    def _examples(self) -> TreeExamples:
         problem, tensors, columns = self._problem, self._tensors, columns_of(self._problem)
         label = tensors[problem.label]
         column = tensors[problem.weight] if problem.weight else None
         weight = self.train.weighting.weigh(label, column)
-        return Examples(
+        return TreeExamples(
             columns,
             split_columns(tensors, columns),
             label.numpy().ravel(),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from components.example_gen.checks.rows import unusable_label
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.columns.seen import Column, is_comma_number, is_placeholder
+from components.example_gen.columns.seen import SeenColumn, is_comma_number, is_placeholder
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
@@ -38,7 +38,7 @@ def show_names(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
-def check_column(name: str, column: Column, settings: ExampleGenSettings) -> None:
+def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) -> None:
     """Raises DataError where a column of numbers holds some text, or a regression label does."""
     cell = column.first_text
     if name == settings.label:
@@ -68,7 +68,7 @@ def check_column(name: str, column: Column, settings: ExampleGenSettings) -> Non
     )
 
 
-def _way_out(column: Column, settings: ExampleGenSettings) -> str:
+def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
     """What to do about text among numbers, by what the first one is."""
     assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
     value = column.first_text.value

@@ -22,7 +22,7 @@ from trainer_module.errors import DataError
 
 
 @dataclass
-class Report:
+class ChunkReport:
     """What one chunk of the data held; addable, so that the whole can be judged at the end."""
 
     columns: set[str] = field(default_factory=set)
@@ -119,7 +119,7 @@ class Report:
             self.label_bounds = min(low), max(high)
 
     @classmethod
-    def sum(cls, reports: Iterable[Report]) -> Report:
+    def sum(cls, reports: Iterable[ChunkReport]) -> ChunkReport:
         """One report of all that the reports cover."""
         total = cls()
         for report in reports:

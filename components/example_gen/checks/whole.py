@@ -8,9 +8,9 @@ from typing import Any
 
 from components.example_gen.checks.columns import check_label_column
 from components.example_gen.checks.dates import check_dates, find_dates
-from components.example_gen.checks.rows import Report, show_label
+from components.example_gen.checks.rows import ChunkReport, show_label
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
-from components.example_gen.notes import Notes, counted
+from components.example_gen.notes import DataNotes, counted
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
@@ -19,12 +19,12 @@ TRAIN_SPLIT = "train"
 
 
 def check_report(
-    report: Report,
+    report: ChunkReport,
     split_names: Sequence[str],
     hash_splits: bool,
     settings: ExampleGenSettings,
     could_stratify: bool = False,
-) -> Notes:
+) -> DataNotes:
     """Judges the data as a whole.
 
     Args:
@@ -62,10 +62,10 @@ def check_report(
             " to learn; check data.label and the data"
         )
     notes += check_dates(report.dates, settings.known_dates)
-    return Notes(notes, find_dates(report.dates))
+    return DataNotes(notes, find_dates(report.dates))
 
 
-def _check_unlabelled(report: Report, settings: ExampleGenSettings) -> list[str]:
+def _check_unlabelled(report: ChunkReport, settings: ExampleGenSettings) -> list[str]:
     """Refuses rows without a label unless they may be left out, which is said then."""
     check_label_column(report.columns, settings.label)
     cell, rows = report.unlabelled[0], counted(report.unlabelled_rows, "row")
@@ -82,7 +82,7 @@ def _check_unlabelled(report: Report, settings: ExampleGenSettings) -> list[str]
     return [f"{rows} without a label are left out (data.unlabelled: skip), first {place}"]
 
 
-def _check_weighed(report: Report, split_names: Sequence[str], weight: str) -> None:
+def _check_weighed(report: ChunkReport, split_names: Sequence[str], weight: str) -> None:
     """Refuses a split of which nothing could be learnt, or measured."""
     idle = [name for name in split_names if name not in report.weighed]
     if idle:

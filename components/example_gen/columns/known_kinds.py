@@ -7,7 +7,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.column_types.choice import read_choices
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.columns.seen import Column
+from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
@@ -57,7 +57,7 @@ def _read(path: str) -> schema_pb2.Schema:
 
 
 def settle_kind(
-    name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings
+    name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
     """The kind of a column of a format that guesses types.
 
@@ -84,7 +84,7 @@ def settle_kind(
     return max(column.kind, known)
 
 
-def is_code(name: str, column: Column, known: ColumnKind, settings: ExampleGenSettings) -> bool:
+def is_code(name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings) -> bool:
     """Whether whole numbers are text: codes, days in digits.
 
     Where they are names, a single zero before one shows it, and days may stay numbers.

@@ -49,7 +49,7 @@ _GLANCE = 100
 
 
 @dataclass(frozen=True)
-class Column:
+class SeenColumn:
     """What was seen in a column: its kind and how many of its values are numbers and texts."""
 
     kind: ColumnKind = ColumnKind.UNKNOWN
@@ -101,9 +101,9 @@ class Column:
         rest = self.texts - self.placeholders.total() - self.comma_numbers
         return self.texts > 0 and self.numbers + self.comma_numbers > rest
 
-    def merge(self, other: Column) -> Column:
+    def merge(self, other: SeenColumn) -> SeenColumn:
         """The same for the rows of both."""
-        return Column(
+        return SeenColumn(
             max(self.kind, other.kind),
             self.numbers + other.numbers,
             self.texts + other.texts,
@@ -119,25 +119,25 @@ class Column:
         )
 
 
-def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> Column:
+def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> SeenColumn:
     """The kind of a batch of a CSV column; nulls are missing values.
 
     `known` is the kind of the rows before, which saves trying what cannot be any more.
     """
     count = len(values) - values.null_count
     if not count:
-        return Column()
+        return SeenColumn()
     integers = parse_numbers(values, ColumnKind.INT) if known <= ColumnKind.INT else None
     if integers is not None:
         if not _has_hexadecimals(values):
             return _survey_integers(integers, values, file, first_row)
     elif known <= ColumnKind.FLOAT and parse_numbers(values, ColumnKind.FLOAT) is not None:
         kind = ColumnKind.BYTES if _has_oversized_integers(values) else ColumnKind.FLOAT
-        return Column(kind, numbers=count)
+        return SeenColumn(kind, numbers=count)
     trimmed = _trim(values)
     numeric = pc.match_substring_regex(trimmed, NUMBER)
     texts = np.flatnonzero(pc.fill_null(numeric, True).to_numpy(zero_copy_only=False) == 0)
-    column = Column(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
+    column = SeenColumn(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
         return column
     value = shown(values[int(texts[0])].as_py())
@@ -152,13 +152,13 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
 
 def _survey_integers(
     integers: pa.Array | pa.ChunkedArray, values: pa.BinaryArray, file: str, first_row: int
-) -> Column:
+) -> SeenColumn:
     """A column of whole numbers, parsed and as they are written."""
     numbers = values.drop_null()
     offsets = np.frombuffer(numbers.buffers()[1], np.int32)[numbers.offset :][: len(numbers) + 1]
     data, widths = np.frombuffer(numbers.buffers()[2], np.uint8), np.diff(offsets)
     padded = (data[offsets[:-1]] == ord("0")) & (widths > 1)
-    column = Column(
+    column = SeenColumn(
         ColumnKind.INT,
         numbers=len(numbers),
         needs_integers=needs_integers(integers),

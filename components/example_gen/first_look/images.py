@@ -6,7 +6,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Sequence
 
-from components.example_gen.checks.rows import Report
+from components.example_gen.checks.rows import ChunkReport
 from components.example_gen.checks.whole import check_report
 from components.example_gen.files.images import broken_image_error, open_picture, select_images
 from components.example_gen.files.opening import open_file, unreadable_error
@@ -29,7 +29,7 @@ def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozen
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
         _check_pictures(images[:: 1 + len(images) // _MOST_OPENED])
-    report = Report({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
+    report = ChunkReport({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
     names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
     report.classes[ALL] = Counter(names)
     check_report(report, [ALL], False, settings)

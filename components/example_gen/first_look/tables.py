@@ -11,7 +11,7 @@ import pyarrow as pa
 from components.column_types.dates import Dates
 from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
 from components.example_gen.checks.named_pictures import check_files_exist, picture_files
-from components.example_gen.checks.rows import Report, is_kept
+from components.example_gen.checks.rows import ChunkReport, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.columns.known_kinds import with_known_dates
@@ -50,7 +50,7 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
       DataError: they cannot be used.
     """
     settings = with_known_dates(settings)
-    source, report = make_source(settings), Report()
+    source, report = make_source(settings), ChunkReport()
     groups = source.plan(files)
     kinds = merge_surveys([source.survey(group) for group in groups], settings)
     for group in groups:

@@ -13,7 +13,7 @@ from components.example_gen.checks.columns import check_column, check_label_colu
 from components.example_gen.checks.numbers import no_value_error
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.columns.known_kinds import read_known_kinds, settle_kind
-from components.example_gen.columns.seen import Column
+from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.files.opening import is_folder
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import FileNotes
@@ -41,7 +41,7 @@ class Survey:
     """What a first pass over a file found: its columns, none for formats that need no such pass."""
 
     file: str = ""
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, SeenColumn] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What people should know of how the file is read."""
     missing_values: frozenset[str] = frozenset()
@@ -136,12 +136,12 @@ def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
     return sorted((s for s in surveys if s.columns), key=lambda survey: survey.file)
 
 
-def _total(surveys: Sequence[Survey]) -> dict[str, Column]:
+def _total(surveys: Sequence[Survey]) -> dict[str, SeenColumn]:
     """What was seen of each column over all files."""
-    total: dict[str, Column] = {}
+    total: dict[str, SeenColumn] = {}
     for survey in surveys:
         for name, column in survey.columns.items():
-            total[name] = total.get(name, Column()).merge(column)
+            total[name] = total.get(name, SeenColumn()).merge(column)
     return total
 
 
@@ -163,7 +163,7 @@ def note_lost_zeros(
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:
     """How many values a column has over all files, as far as a survey looks at them."""
-    columns = (survey.columns.get(name, Column()) for survey in surveys)
+    columns = (survey.columns.get(name, SeenColumn()) for survey in surveys)
     return sum(column.numbers + column.texts for column in columns)
 
 

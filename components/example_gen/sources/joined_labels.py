@@ -16,7 +16,7 @@ from components.example_gen.columns.encoded import (
     no_values,
     single_values,
 )
-from components.example_gen.columns.seen import Column
+from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.columns.served import REQUEST_ID
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.label_settings import LabelsSettings, find_label_files, label_format
@@ -57,7 +57,7 @@ class JoinedSource(Source):
         """
         super().__init__(settings)
         self._labels, self._rows, self._make_source = labels, rows, make_source
-        self._column: Column | None = None
+        self._column: SeenColumn | None = None
         self._found: tuple[ColumnKind, _Labels] | None = None
 
     def plan(self, files: Sequence[str]) -> list[Files]:
@@ -129,7 +129,7 @@ class JoinedSource(Source):
             labels=None,
         )
 
-    def _survey_labels(self) -> Column:
+    def _survey_labels(self) -> SeenColumn:
         columns = []
         for source, files in self._sources():
             found = source.survey(files).columns
@@ -140,7 +140,7 @@ class JoinedSource(Source):
                         f" {show_names(sorted(found))}."
                     )
             columns.append(found[self._settings.label])
-        return reduce(Column.merge, columns)
+        return reduce(SeenColumn.merge, columns)
 
     def _read_labels(self, kind: ColumnKind) -> _Labels:
         key, label = self._labels.key, self._settings.label
@@ -182,7 +182,7 @@ def _as_text(column: pa.Array, key: str, file: str) -> pa.Array:
     return values.cast(pa.string()).cast(pa.binary())
 
 
-def _check_columns(columns: dict[str, Column], key: str, label: str, file: str) -> None:
+def _check_columns(columns: dict[str, SeenColumn], key: str, label: str, file: str) -> None:
     if label in columns:
         raise DataError(
             f"{file} has a column {label!r}, which data.labels takes from other files; leave"

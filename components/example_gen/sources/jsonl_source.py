@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, no_values
-from components.example_gen.columns.seen import Column, needs_integers
+from components.example_gen.columns.seen import SeenColumn, needs_integers
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import open_stream, reason_of, unreadable_error
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -54,10 +54,10 @@ class JsonlSource(Source):
     def survey(self, files: Files) -> Survey:
         """The columns of one file, their types from all of its lines."""
         check_is_text(files[0], "JSON lines")
-        columns: dict[str, Column] = {}
+        columns: dict[str, SeenColumn] = {}
         for block, table in _read(files[0]):
             for name, values in zip(table.column_names, table.columns, strict=True):
-                seen, here = columns.get(name, Column()), _survey(name, values, block)
+                seen, here = columns.get(name, SeenColumn()), _survey(name, values, block)
                 if ColumnKind.BYTES in (seen.kind, here.kind) and seen.numbers + here.numbers:
                     raise _type_error(name, block.first(values))
                 columns[name] = seen.merge(here)
@@ -93,18 +93,18 @@ class JsonlSource(Source):
             yield Batch(rows, Cell(file, block.rows_before + 1))
 
 
-def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> Column:
+def _survey(name: str, values: pa.ChunkedArray, block: _Block) -> SeenColumn:
     kind = kind_of(values.type)
     if kind is None:
         raise untypable_error(name, values.type, block.file)
     count = len(values) - values.null_count
     if not count or kind is ColumnKind.UNKNOWN:
-        return Column()
+        return SeenColumn()
     if kind is ColumnKind.BYTES:
-        return Column(kind, texts=count, first_text=block.first(values))
+        return SeenColumn(kind, texts=count, first_text=block.first(values))
     numbers = values if pa.types.is_primitive(values.type) else pc.list_flatten(values)
     large = kind is ColumnKind.INT and needs_integers(numbers)
-    return Column(kind, numbers=count, needs_integers=large)
+    return SeenColumn(kind, numbers=count, needs_integers=large)
 
 
 def _read(file: str) -> Iterator[tuple[_Block, pa.Table]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.seen import Column
+from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.columns.served import read_own
 from components.example_gen.files.opening import open_file, reason_of
 from components.example_gen.sources.base import Batch, Files, Source, Survey
@@ -85,10 +85,10 @@ def _open(file: str) -> Iterator[pq.ParquetFile]:
         ) from error
 
 
-def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> Column:
+def _survey(name: str, column_type: pa.DataType, rows: int, file: str) -> SeenColumn:
     kind = kind_of(column_type)
     if kind is None:
         raise untypable_error(name, column_type, file)
     if kind is ColumnKind.BYTES:
-        return Column(kind, texts=rows, first_text=Cell(file, 1, f"a {column_type}"))
-    return Column(kind, numbers=rows if kind is not ColumnKind.UNKNOWN else 0)
+        return SeenColumn(kind, texts=rows, first_text=Cell(file, 1, f"a {column_type}"))
+    return SeenColumn(kind, numbers=rows if kind is not ColumnKind.UNKNOWN else 0)

@@ -12,7 +12,7 @@ import numpy as np
 import tf_keras
 
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
-from components.optimizer.converting.kinds import KINDS, Made
+from components.optimizer.converting.kinds import KINDS, ConvertedFile
 from trainer_module.errors import TrainingError
 from trainer_module.variants.manifest import Variant, describe_file, hash_file, write_variant
 from trainer_module.variants.running import RUNTIMES, open_variant
@@ -40,7 +40,7 @@ def convert(
     model = load_numeric(saved_model)
     examples = model.fitting(sample)
     module, precision = KINDS[name]
-    made: Made = importlib.import_module(f"{__package__}.{module}").convert(
+    made: ConvertedFile = importlib.import_module(f"{__package__}.{module}").convert(
         model, precision, examples, folder
     )
     _, package = RUNTIMES[made.format]

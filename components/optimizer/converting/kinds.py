@@ -11,7 +11,7 @@ from trainer_module.variants.manifest import Format
 
 
 @dataclass(frozen=True)
-class Made:
+class ConvertedFile:
     """A converted file, of which a manifest is made."""
 
     format: Format

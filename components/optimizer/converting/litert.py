@@ -12,7 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 from tensorflow.lite.python.convert import mlir_quantize
 
 from components.optimizer.converting.exported import Arrays, NumericModel
-from components.optimizer.converting.kinds import Made
+from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
 from trainer_module.errors import TrainingError, enumerate_names
 
@@ -23,7 +23,7 @@ _KINDS = {
 }
 
 
-def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> Made:
+def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
     """Writes the model as LiteRT's file.
 
     Args:
@@ -42,7 +42,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     except Exception as error:  # MLIR's errors have no class of their own.
         raise _refusal(error, precision) from error
     (folder / FILE).write_bytes(content)
-    return Made("litert", precision, folder / FILE)
+    return ConvertedFile("litert", precision, folder / FILE)
 
 
 def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.TFLiteConverter:

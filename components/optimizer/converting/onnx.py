@@ -21,7 +21,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from tf2onnx.handler import tf_op
 
 from components.optimizer.converting.exported import Arrays, NumericModel
-from components.optimizer.converting.kinds import Made
+from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
 from trainer_module.errors import TrainingError, enumerate_names
 
@@ -32,7 +32,7 @@ CALIBRATED_AT_ONCE = 32
 """Rows: what each tensor of a network is for so many fits into memory."""
 
 
-def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> Made:
+def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
     """Writes the model as an ONNX file.
 
     Args:
@@ -53,7 +53,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
         onnx.save(convert_float_to_float16(proto, keep_io_types=True, node_block_list=kept), path)
     elif precision == "int8":
         quantize(model, sample, path, QuantType.QUInt8)
-    return Made("onnx", precision, path)
+    return ConvertedFile("onnx", precision, path)
 
 
 def write_float(model: NumericModel, path: Path) -> None:
@@ -89,7 +89,7 @@ def quantize(model: NumericModel, sample: Arrays, path: Path, activations: Quant
         quantize_static(
             str(prepared),
             str(path),
-            Examples(model, sample),
+            CalibrationSample(model, sample),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=activations,
@@ -100,7 +100,7 @@ def quantize(model: NumericModel, sample: Arrays, path: Path, activations: Quant
         prepared.unlink(missing_ok=True)
 
 
-class Examples(CalibrationDataReader):
+class CalibrationSample(CalibrationDataReader):
     """The sample, some rows at a time."""
 
     def __init__(self, model: NumericModel, sample: Arrays) -> None:

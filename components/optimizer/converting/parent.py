@@ -29,7 +29,7 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConversionLimits:
     """What a conversion may take."""
 
     seconds: float = 3600.0
@@ -42,7 +42,7 @@ def convert_in_child(
     saved_model: Path,
     sample: Mapping[str, np.ndarray],
     folder: Path,
-    limits: Limits = Limits(),
+    limits: ConversionLimits = ConversionLimits(),
 ) -> Variant:
     """Makes a variant; the folder is there with all that belongs in it, or not at all.
 
@@ -88,7 +88,7 @@ def _task(name: str) -> ClusterTask:
     return ClusterTask("worker", 0, label=f"the conversion to {name}")
 
 
-def _run(spec: TaskSpec, limits: Limits) -> None:
+def _run(spec: TaskSpec, limits: ConversionLimits) -> None:
     launcher = LocalLauncher(current_server())
     try:
         task = launcher.start(spec)
@@ -104,7 +104,7 @@ def _run(spec: TaskSpec, limits: Limits) -> None:
     raise error
 
 
-def _watch(task: LocalTask, name: str, limits: Limits) -> Failure | None:
+def _watch(task: LocalTask, name: str, limits: ConversionLimits) -> Failure | None:
     """Until the process has ended: how it failed, or None."""
     deadline = time.monotonic() + limits.seconds
     while True:

@@ -15,8 +15,8 @@ import numpy as np
 from onnxruntime.quantization import CalibrationMethod, create_calibrator, write_calibration_table
 
 from components.optimizer.converting.exported import Arrays, NumericModel
-from components.optimizer.converting.kinds import Made
-from components.optimizer.converting.onnx import FILE, Examples, write_float
+from components.optimizer.converting.kinds import ConvertedFile
+from components.optimizer.converting.onnx import FILE, CalibrationSample, write_float
 from trainer_module.variants.onnx import CACHE_PATH, TENSORRT
 
 BATCHES = (1, 32, 1024)
@@ -29,7 +29,7 @@ TRTEXEC_TABLE = "trtexec.cache"
 UNMEASURED = "unmeasured on a GPU"
 
 
-def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> Made:
+def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -> ConvertedFile:
     """Writes the file, and for int8 the table of its tensors' ranges.
 
     Args:
@@ -44,7 +44,7 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
     path = folder / FILE
     write_float(model, path)
     tables = _calibrate(model, sample, path) if precision == "int8" else ()
-    return Made(
+    return ConvertedFile(
         "onnx",
         precision,
         path,
@@ -64,7 +64,7 @@ def _calibrate(model: NumericModel, sample: Arrays, path: Path) -> tuple[str, ..
         extra_options={"symmetric": True},
     )
     calibrator.set_execution_providers(["CPUExecutionProvider"])
-    calibrator.collect_data(Examples(model, sample))
+    calibrator.collect_data(CalibrationSample(model, sample))
     ranges = calibrator.compute_data()
     augmented.unlink()
     write_calibration_table(ranges.data, str(path.parent))

@@ -10,12 +10,14 @@ from rich.table import Table
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, label_lengths
 from pipeline.cli.options import quiet_console
-from pipeline.cli.serving.predict import Asked
+from pipeline.cli.serving.predict import ChosenModel
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import DataError
 
 
-def show_metrics_of_rows(config: PipelineConfig, asked: Asked, pattern: str, verbose: bool) -> None:
+def show_metrics_of_rows(
+    config: PipelineConfig, asked: ChosenModel, pattern: str, verbose: bool
+) -> None:
     """Shows the config's metrics of a version, of all rows and of its slices.
 
     They are Evaluator's: the same signatures, the same metrics, by TFMA.
@@ -45,7 +47,7 @@ def show_metrics_of_rows(config: PipelineConfig, asked: Asked, pattern: str, ver
 
 
 def _write_examples(
-    config: PipelineConfig, asked: Asked, files: tuple[str, ...], data_format: str, to: Path
+    config: PipelineConfig, asked: ChosenModel, files: tuple[str, ...], data_format: str, to: Path
 ) -> None:
     """The rows as tf.Examples in a TFRecord."""
     import tensorflow as tf
@@ -83,7 +85,7 @@ def _check_labels(labels: pa.Array, label: str, first: Cell) -> None:
 
 
 def _measure(
-    config: PipelineConfig, asked: Asked, examples: Path, to: Path
+    config: PipelineConfig, asked: ChosenModel, examples: Path, to: Path
 ) -> dict[str, dict[str, float]]:
     """Metrics by slice; the slice of all rows has an empty name."""
     import tensorflow_model_analysis as tfma

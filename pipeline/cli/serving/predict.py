@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChosenModel:
     """The model of a command, and how files are read for it."""
 
     folder: Path
@@ -110,7 +110,7 @@ def asked_model(
     model: Path | None,
     version: int | None,
     variant: str | None = None,
-) -> Asked:
+) -> ChosenModel:
     """The version that the options of a command name.
 
     Args:
@@ -128,14 +128,14 @@ def asked_model(
     if config is None:
         if model is None:
             raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
-        return _checked(Asked(check_model(model), None, variant))
+        return _checked(ChosenModel(check_model(model), None, variant))
     layout = Layout.of(config, output)
     reading = reading_settings(config, layout)
     folder = check_model(model) if model else find_version(layout.serving, version)
-    return _checked(Asked(folder, config.data.format, variant, reading.csv, reading.pictures))
+    return _checked(ChosenModel(folder, config.data.format, variant, reading.csv, reading.pictures))
 
 
-def _checked(asked: Asked) -> Asked:
+def _checked(asked: ChosenModel) -> ChosenModel:
     """Raises ConfigError if the version has no such variant."""
     if asked.variant is not None:
         find_variant(asked.folder, asked.variant)
@@ -143,7 +143,7 @@ def _checked(asked: Asked) -> Asked:
 
 
 def write_predictions(
-    asked: Asked, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
+    asked: ChosenModel, pattern: str, output: Path, columns: str, batch_rows: int, verbose: bool
 ) -> None:
     """Answers all rows of files.
 
@@ -178,7 +178,7 @@ def write_predictions(
 
 
 def write_predictions_on_beam(
-    asked: Asked,
+    asked: ChosenModel,
     pattern: str,
     output: Path,
     columns: str,
@@ -213,7 +213,7 @@ def write_predictions_on_beam(
         console.print(_summary(asked, rows, kept, time.monotonic() - began, output))
 
 
-def _input(asked: Asked, pattern: str, columns: str) -> Input:
+def _input(asked: ChosenModel, pattern: str, columns: str) -> Input:
     from pipeline.serving.batch.reading import Input, find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
@@ -221,7 +221,7 @@ def _input(asked: Asked, pattern: str, columns: str) -> Input:
     return Input(files, data_format, asked.csv, asked.pictures, kept)
 
 
-def _summary(asked: Asked, rows: int, kept: int, seconds: float, output: Path) -> str:
+def _summary(asked: ChosenModel, rows: int, kept: int, seconds: float, output: Path) -> str:
     rate = f"{(rows - kept) / max(seconds, 1e-9):,.0f} rows a second"
     earlier = f", {kept:,} of them by an earlier command" if kept else ""
     who = f"version {asked.folder.name}"

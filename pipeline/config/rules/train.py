@@ -8,7 +8,7 @@ from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
 from trainer_module.models import is_grown
-from trainer_module.settings import EarlyStopping, Precision, Strategy, Task, TrainSettings
+from trainer_module.settings import EarlyStoppingSettings, Precision, Strategy, Task, TrainSettings
 from trainer_module.settings.training.loss import LOSSES, losses_for
 from trainer_module.settings.training.train import READ_WITHOUT_STEPS
 from trainer_module.strategies import strategies_of_several_processes
@@ -156,7 +156,7 @@ def trees_take_no_steps(config: PipelineConfig) -> Iterator[Issue]:
                 f"They read {enumerate_names(READ_WITHOUT_STEPS, 'and')}",
             )
     stopping = config.train.early_stopping
-    if isinstance(stopping, EarlyStopping) and stopping.min_delta:
+    if isinstance(stopping, EarlyStoppingSettings) and stopping.min_delta:
         yield Issue(
             "train.early_stopping.min_delta",
             f"found {stopping.min_delta:g}, but {config.model.kind} stop by patience alone; leave "

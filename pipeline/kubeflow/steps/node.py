@@ -12,7 +12,7 @@ from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
-from pipeline.kubeflow.compiled import Found, StepReport
+from pipeline.kubeflow.compiled import ComponentResult, StepReport
 from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.compiling.nodes import make_concrete
 from pipeline.kubeflow.kubeflow_rules import TASKS
@@ -87,7 +87,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     if state is State.FAILED:
         raise ComponentFailedError(name)
     seconds = time.monotonic() - started
-    detail, found = "", Found()
+    detail, found = "", ComponentResult()
     if not node.is_system:
         state, detail, found = _summarize(results, summary, name, state, execution)
         console.finished(name, state, seconds, detail)
@@ -124,11 +124,11 @@ def _summarize(
     name: str,
     state: State,
     execution: int | None,
-) -> tuple[State, str, Found]:
+) -> tuple[State, str, ComponentResult]:
     """The state of a component, what it found in one line, and all of it."""
     state, detail = results.read(name, state, execution, summary)
     filled = summary.model_dump(mode="json", exclude_defaults=True)
-    found = Found(
+    found = ComponentResult(
         summary={key: value for key, value in filled.items() if value != ""},
         examples=results.examples_uri() if name == ComponentId.EXAMPLE_GEN else None,
         model=results.model_uri() if name == ComponentId.TRAINER else None,

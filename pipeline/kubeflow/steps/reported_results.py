@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.component_ids import ComponentId
-from pipeline.kubeflow.compiled import Found, StepReport
+from pipeline.kubeflow.compiled import ComponentResult, StepReport
 from pipeline.records.summary import RunSummary, State
 from pipeline.runs.results.run_results import PushedVersion
 
@@ -47,5 +47,5 @@ class ReportedResults:
         """The version that Pusher made; None if it pushed nothing."""
         return self._found(ComponentId.PUSHER).pushed
 
-    def _found(self, component: str) -> Found:
-        return self._reports[component].found if component in self._reports else Found()
+    def _found(self, component: str) -> ComponentResult:
+        return self._reports[component].found if component in self._reports else ComponentResult()

@@ -20,7 +20,7 @@ from components.example_gen.notes import read_notes
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
-from components.optimizer.report import Report
+from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from components.schema_reader import read_schema_artifact
@@ -195,7 +195,7 @@ class ArtifactReader:
         artifacts = self.outputs(ComponentId.OPTIMIZER, "variants")
         return str(artifacts[0].uri) if artifacts else None
 
-    def variants(self) -> Report | None:
+    def variants(self) -> OptimizerReport | None:
         """What Optimizer found; None if it did not come to that."""
         uri = self.variants_uri()
         return None if uri is None else read_report(uri)

@@ -27,7 +27,7 @@ AT_ONCE = 32
 
 
 @dataclass(frozen=True)
-class Asked:
+class GoldenRequest:
     """A model, and what it is asked."""
 
     model: Model
@@ -38,7 +38,7 @@ class Asked:
     """The rows as `serving_raw` takes them."""
 
     @classmethod
-    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> Asked:
+    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenRequest:
         """Takes the examples apart."""
         columns = _read_columns(rows, model.interface)
         return cls(
@@ -69,7 +69,7 @@ def join(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def ask_examples(asked: Asked) -> Arrays:
+def ask_examples(asked: GoldenRequest) -> Arrays:
     """By the signature of serialised tf.Examples."""
     examples = asked.examples
     return join(
@@ -77,7 +77,7 @@ def ask_examples(asked: Asked) -> Arrays:
     )
 
 
-def ask_raw(asked: Asked) -> Arrays:
+def ask_raw(asked: GoldenRequest) -> Arrays:
     """By the signature of a tensor per column."""
     parts = ({n: tensor[part] for n, tensor in asked.tensors.items()} for part in asked.slices)
     return join([asked.model.predict(part) for part in parts])

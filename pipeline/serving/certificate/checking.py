@@ -7,7 +7,7 @@ from pathlib import Path
 
 from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.pusher.versions import EXTRA_FOLDER
-from pipeline.serving.certificate.asking import Asked, ask_examples, ask_raw
+from pipeline.serving.certificate.asking import GoldenRequest, ask_examples, ask_raw
 from pipeline.serving.certificate.comparing import compare
 from pipeline.serving.certificate.record import digest_file, read_certificate, read_golden
 from pipeline.serving.model import Model, load_model
@@ -63,7 +63,7 @@ def check_answers(model: Model) -> None:
     if certificate is None:
         return
     rows, expected = read_golden(folder)
-    asked = Asked.of(model, rows)
+    asked = GoldenRequest.of(model, rows)
     for ask in (ask_raw, ask_examples):
         apart = compare(expected, ask(asked), rows)
         if apart.largest_difference > certificate.tolerance:

@@ -30,7 +30,7 @@ from pipeline.serving.server.metrics import CONTENT_TYPE, Metrics
 from pipeline.serving.server.middleware import Keyed, Measured
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.repository import Repository
-from pipeline.serving.server.workers import Place
+from pipeline.serving.server.workers import WorkerPlace
 from trainer_module.errors import DataError
 
 _V1 = re.compile(
@@ -43,7 +43,7 @@ _TELL_SECONDS = 0.5
 
 
 def make_app(
-    options: ServeOptions, repository: Repository, place: Place | None = None
+    options: ServeOptions, repository: Repository, place: WorkerPlace | None = None
 ) -> Starlette:
     """The application for a model.
 
@@ -93,7 +93,9 @@ def _methods(path: str) -> list[str]:
 class _Server:
     """The endpoints, and what they share."""
 
-    def __init__(self, options: ServeOptions, repository: Repository, place: Place | None) -> None:
+    def __init__(
+        self, options: ServeOptions, repository: Repository, place: WorkerPlace | None
+    ) -> None:
         self._options, self._repository, self._place = options, repository, place
         self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self.metrics = Metrics(
@@ -120,7 +122,7 @@ class _Server:
         if self._log is not None:
             self._log.close()
 
-    async def _tell(self, place: Place) -> None:
+    async def _tell(self, place: WorkerPlace) -> None:
         """Lets the other workers know how things are here, again and again."""
         while True:
             place.tell(self._repository.number)

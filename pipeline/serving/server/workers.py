@@ -42,7 +42,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """One worker's place among all."""
 
     workers: Workers

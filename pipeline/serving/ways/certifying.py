@@ -14,7 +14,7 @@ from components.infra_validator.rows import GoldenRow
 from pipeline.serving.batch.answers import SCORE
 from pipeline.serving.batch.job import PredictionJob, predict
 from pipeline.serving.batch.reading import Input
-from pipeline.serving.certificate.asking import AT_ONCE, Asked, ask_examples, ask_raw
+from pipeline.serving.certificate.asking import AT_ONCE, GoldenRequest, ask_examples, ask_raw
 from pipeline.serving.certificate.comparing import compare
 from pipeline.serving.certificate.record import Certificate, digest_files
 from pipeline.serving.model import EXAMPLES, RAW, Arrays, load_model
@@ -25,7 +25,7 @@ KERAS = "transform_and_keras"
 """The way of the training itself, which the others are compared with."""
 
 
-def ask_batch(asked: Asked, address: str) -> Arrays:
+def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
     """By `predict`, of a Parquet file of the columns."""
     del address
     with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
@@ -40,7 +40,7 @@ def ask_batch(asked: Asked, address: str) -> Arrays:
     return _from_columns(columns, asked.model.outputs)
 
 
-def _write_pictures(asked: Asked, folder: Path) -> tuple[list[str], pa.Table]:
+def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
     """The columns that hold paths of pictures, and the rows with paths in them."""
     table = asked.table()
     names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
@@ -79,7 +79,7 @@ def _numbered(name: str, columns: Arrays) -> list[str]:
     return [f"{name}_{place}" for place in range(1, count + 1)]
 
 
-WAYS: dict[str, Callable[[Asked, str], Arrays]] = {
+WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
     EXAMPLES: lambda asked, address: ask_examples(asked),
     RAW: lambda asked, address: ask_raw(asked),
     "rest": ask_rest,
@@ -116,7 +116,7 @@ def certify(
     answers = reference
     files = digest_files(folder)
     try:
-        asked = Asked.of(load_model(folder), rows)
+        asked = GoldenRequest.of(load_model(folder), rows)
     except ScopelineError as error:
         failures.append(str(error))
     else:

@@ -18,7 +18,7 @@ import orjson
 import requests
 import uvicorn
 
-from pipeline.serving.certificate.asking import Asked, join
+from pipeline.serving.certificate.asking import GoldenRequest, join
 from pipeline.serving.model import RAW, Arrays, Model
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.open_inference import HEADER_LENGTH, from_tensors, to_tensors
@@ -55,14 +55,14 @@ def served(model: Model) -> Iterator[str]:
             thread.join()
 
 
-def ask_rest(asked: Asked, address: str) -> Arrays:
+def ask_rest(asked: GoldenRequest, address: str) -> Arrays:
     """By TF Serving's REST API, an object a row."""
     url = f"{address}/v1/models/{_NAME}:predict"
     with _session() as session:
         return join([_predict(session, url, asked, part) for part in asked.slices])
 
 
-def _predict(session: requests.Session, url: str, asked: Asked, part: slice) -> Arrays:
+def _predict(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
     values = {name: tensor[part].tolist() for name, tensor in asked.tensors.items()}
     names = list(values)
     rows = [
@@ -97,14 +97,14 @@ def _from_json(values: list[Any], dtype: str) -> np.ndarray:
     return np.array(flat, object).reshape(texts.shape)
 
 
-def ask_open_inference(asked: Asked, address: str) -> Arrays:
+def ask_open_inference(asked: GoldenRequest, address: str) -> Arrays:
     """By the Open Inference Protocol v2, tensors as bytes."""
     url = f"{address}/v2/models/{_NAME}/infer"
     with _session() as session:
         return join([_infer(session, url, asked, part) for part in asked.slices])
 
 
-def _infer(session: requests.Session, url: str, asked: Asked, part: slice) -> Arrays:
+def _infer(session: requests.Session, url: str, asked: GoldenRequest, part: slice) -> Arrays:
     inputs, tail = to_tensors({n: tensor[part] for n, tensor in asked.tensors.items()})
     head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
     headers = {HEADER_LENGTH: str(len(head)), "Content-Type": "application/octet-stream"}

@@ -16,7 +16,7 @@ from components.column_types.facts import look_at
 from components.example_gen.checks.dates import check_dates, find_dates, merge_tallies, tally_dates
 from components.example_gen.columns.encoded import Cell, single_values
 from components.example_gen.formats import ExampleGenSettings
-from components.example_gen.notes import Notes, read_notes
+from components.example_gen.notes import DataNotes, read_notes
 from components.schema_gen.files import keep_schema
 
 SETTINGS = ExampleGenSettings(format="csv", label="label", task="binary")
@@ -30,7 +30,7 @@ def write(folder: Path, whens: Sequence[str], name: str = "a.csv") -> Path:
     return folder / name
 
 
-def choose(notes: Notes, whens: Sequence[str]) -> Choice:
+def choose(notes: DataNotes, whens: Sequence[str]) -> Choice:
     """What the column is taken for by a sample of it and what was found in all rows."""
     sample = pa.array([when.encode() for when in whens[:1000]], pa.binary())
     sizes = pa.array([i % 7 + 0.5 for i in range(1000)], pa.float32())

@@ -14,7 +14,7 @@ from exported_models import build, export, make_problem, make_sample
 
 from components.optimizer.converting import parent
 from components.optimizer.converting.conversion import convert
-from components.optimizer.converting.parent import Limits, convert_in_child
+from components.optimizer.converting.parent import ConversionLimits, convert_in_child
 from trainer_module.errors import TrainingError
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.variants.manifest import VARIANT_FILE
@@ -103,12 +103,16 @@ def test_model_of_another_release(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trouble", "limits", "message"),
     [
-        ("crash", Limits(), r"the conversion to float was killed by SIGABRT"),
-        ("kill", Limits(), r"the conversion to float was killed by SIGKILL \(out of memory\?\)"),
-        ("hang", Limits(seconds=3), r"the conversion to float took longer than 3"),
+        ("crash", ConversionLimits(), r"the conversion to float was killed by SIGABRT"),
+        (
+            "kill",
+            ConversionLimits(),
+            r"the conversion to float was killed by SIGKILL \(out of memory\?\)",
+        ),
+        ("hang", ConversionLimits(seconds=3), r"the conversion to float took longer than 3"),
         (
             "",
-            Limits(memory=2_000_000_000),
+            ConversionLimits(memory=2_000_000_000),
             r"float was killed by SIG\w+: it may take no more than 2\.0 GB of memory",
         ),
     ],
@@ -118,7 +122,7 @@ def test_process_that_ends_badly(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     trouble: str,
-    limits: Limits,
+    limits: ConversionLimits,
     message: str,
 ) -> None:
     """The last one really runs out of memory."""

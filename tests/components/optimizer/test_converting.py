@@ -24,7 +24,7 @@ from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.optimize import VariantName
 from trainer_module.trees.columns import columns_of, split_columns
-from trainer_module.trees.growing import Examples, grow
+from trainer_module.trees.growing import TreeExamples, grow
 from trainer_module.trees.model import build_model as build_trees
 from trainer_module.variants.manifest import VARIANT_FILE, read_variant
 from trainer_module.variants.measuring import measure_in_process, save_sample
@@ -118,7 +118,7 @@ def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
         {"label": "y", "task": "multiclass", "model": {"kind": "trees", "trees": 9}}
     )
     tensors = {name: tf.constant(values) for name, values in sample.items()}
-    examples = Examples(columns, split_columns(tensors, columns), labels, None)
+    examples = TreeExamples(columns, split_columns(tensors, columns), labels, None)
     parts = np.arange(300) % 10
     forest = grow(examples, problem, settings, parts, 1, lambda done, detail: None).forest
     assert len(forest.words)

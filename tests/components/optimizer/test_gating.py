@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from components.optimizer.gating import Evaluated, Figures, Made, decide, unmet
+from components.optimizer.gating import Evaluated, Figures, MadeVariant, decide, unmet
 from components.optimizer.plan import DecidingMetric, OptimizerPlan
-from components.optimizer.report import Report, VariantReport
+from components.optimizer.report import OptimizerReport, VariantReport
 from trainer_module.settings.optimize import OptimizeSettings
 
 MODEL = Evaluated(
@@ -27,13 +27,13 @@ def plan_of(metric: str = "accuracy", better: bool | None = True, **settings: An
 
 def made(
     size: int = 1_000, latency: float | None = 0.5, gold: float = 0.9, **metrics: float
-) -> Made:
+) -> MadeVariant:
     values = {**MODEL.metrics, **metrics}
     slices = {"plan=gold": {"accuracy": gold}, "plan=free": {"accuracy": math.nan}}
-    return Made("int8", evaluated=Evaluated(values, slices), figures=Figures(size, latency))
+    return MadeVariant("int8", evaluated=Evaluated(values, slices), figures=Figures(size, latency))
 
 
-def judged(made: Made, plan: OptimizerPlan | None = None) -> VariantReport:
+def judged(made: MadeVariant, plan: OptimizerPlan | None = None) -> VariantReport:
     return decide(plan or plan_of(), made, MODEL, TAKEN)
 
 
@@ -78,11 +78,15 @@ def test_a_variant_that_loses_no_more_than_it_may_is_accepted() -> None:
             {"accept": {"max_latency_ratio": 1}},
             "its time was not measured, which optimize.accept.max_latency_ratio asks for",
         ),
-        (Made("int8", "LiteRT has no operation for Erf"), {}, "LiteRT has no operation for Erf"),
+        (
+            MadeVariant("int8", "LiteRT has no operation for Erf"),
+            {},
+            "LiteRT has no operation for Erf",
+        ),
     ],
 )
 def test_a_variant_is_refused_with_the_reason(
-    found: Made, settings: dict[str, Any], reason: str
+    found: MadeVariant, settings: dict[str, Any], reason: str
 ) -> None:
     report = judged(found, plan_of(**settings))
     assert not report.accepted
@@ -110,12 +114,12 @@ def test_required_variants_that_are_refused_are_named() -> None:
 
 
 def test_a_report_and_a_plan_are_read_as_they_were_written() -> None:
-    report = Report(
+    report = OptimizerReport(
         metric="accuracy",
         variants=[judged(made(accuracy=math.nan)), judged(made())],
         measured={"p50_ms_batch_1": 1.0},
     )
-    again = Report.model_validate_json(report.model_dump_json())
+    again = OptimizerReport.model_validate_json(report.model_dump_json())
     assert again.accepted == ["int8"]
     assert math.isnan(again.variants[0].metrics["accuracy"])
     assert again.variants[1] == report.variants[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.optimizer.making import make_variants, take_over
-from components.optimizer.report import Report
+from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import write_report
 from trainer_module.errors import TrainingError
 from trainer_module.variants.manifest import Variant, describe_file, write_variant
@@ -62,7 +62,7 @@ def test_variants_of_the_same_model_are_taken_over(tmp_path: Path) -> None:
     for folder in (earlier, output, kept):
         folder.mkdir()
     make_variants(["int8", "float"], earlier, Converter())
-    write_report(str(earlier), Report(metric="accuracy", made_from="abc"))
+    write_report(str(earlier), OptimizerReport(metric="accuracy", made_from="abc"))
     take_over(["int8", "onnx"], kept, str(output), "abd")
     assert list(kept.iterdir()) == []
     take_over(["int8", "onnx"], kept, str(output), "abc")

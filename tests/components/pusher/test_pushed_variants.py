@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.optimizer.report import REPORT_FILE, Report, VariantReport
+from components.optimizer.report import REPORT_FILE, OptimizerReport, VariantReport
 from components.pusher.variants import accepted_variants, find_variant, read_manifest
 from components.pusher.versions import list_versions, push_new_version
 from trainer_module.errors import ConfigError, DataError
@@ -46,7 +46,7 @@ def artifact(tmp_path: Path) -> Path:
             metrics={"accuracy": 0.9},
         )
         write_variant(variant, folder / name)
-    report = Report(
+    report = OptimizerReport(
         metric="accuracy",
         variants=[
             VariantReport(name="int8", accepted=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.kubeflow.compiled import Found, StepReport
+from pipeline.kubeflow.compiled import ComponentResult, StepReport
 from pipeline.kubeflow.steps.reported_results import ReportedResults
 from pipeline.records.summary import RunSummary, State
 
@@ -10,7 +10,11 @@ from pipeline.records.summary import RunSummary, State
 def report(**summary: object) -> StepReport:
     """Of a step that has ended."""
     return StepReport(
-        step="a step", state=State.RAN, seconds=1, detail="done", found=Found(summary=summary)
+        step="a step",
+        state=State.RAN,
+        seconds=1,
+        detail="done",
+        found=ComponentResult(summary=summary),
     )
 
 

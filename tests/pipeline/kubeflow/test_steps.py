@@ -19,7 +19,13 @@ import pytest
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow import step
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root
-from pipeline.kubeflow.compiled import SUMMARY_MARK, Found, StepReport, read_report, read_summary
+from pipeline.kubeflow.compiled import (
+    SUMMARY_MARK,
+    ComponentResult,
+    StepReport,
+    read_report,
+    read_summary,
+)
 from pipeline.kubeflow.compiling.codec import pack, unpack
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.steps.concurrent_runs import is_alone
@@ -291,13 +297,21 @@ def test_the_end_of_a_run_is_told_from_reports_alone(tmp_path: Path, capfd: Any)
     record = json.loads(pod.record.read_text())
     folder = RunFolder(run_root(pod.layout), RUN)
     found = {
-        "Trainer": Found(summary={"strategy": "mirrored", "training": {"epochs": 2}}, model="m"),
-        "Evaluator": Found(summary={"blessed": False, "reason": "accuracy is 0.5", "metrics": NAN}),
+        "Trainer": ComponentResult(
+            summary={"strategy": "mirrored", "training": {"epochs": 2}}, model="m"
+        ),
+        "Evaluator": ComponentResult(
+            summary={"blessed": False, "reason": "accuracy is 0.5", "metrics": NAN}
+        ),
     }
     for node in record["nodes"]:
         shown = node in record["shown"]
         report = StepReport(
-            step=node, state=State.RAN, seconds=1, is_shown=shown, found=found.get(node, Found())
+            step=node,
+            state=State.RAN,
+            seconds=1,
+            is_shown=shown,
+            found=found.get(node, ComponentResult()),
         )
         folder.write_report(report)
     pod.layout.metadata.unlink(missing_ok=True)
@@ -318,8 +332,8 @@ def test_a_model_that_waits_is_written_down_by_the_last_step(tmp_path: Path, cap
     waiting = {"version": 7, "status": "waits", "reason": "`approve 7` pushes it"}
     waiting |= {"model": "/m", "model_id": 1, "model_created": 2, "exported": "m/Format-Serving"}
     found = {
-        "Evaluator": Found(summary={"blessed": True, "reason": "good"}),
-        "Pusher": Found(summary={"waiting": waiting}),
+        "Evaluator": ComponentResult(summary={"blessed": True, "reason": "good"}),
+        "Pusher": ComponentResult(summary={"waiting": waiting}),
     }
     for node in record["nodes"]:
         shown, held = node in record["shown"], node == "Pusher"
@@ -329,7 +343,7 @@ def test_a_model_that_waits_is_written_down_by_the_last_step(tmp_path: Path, cap
                 state=State.SKIPPED if held else State.RAN,
                 seconds=1,
                 is_shown=shown,
-                found=found.get(node, Found()),
+                found=found.get(node, ComponentResult()),
             )
         )
     summary = pod.conclude()

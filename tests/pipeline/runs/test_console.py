@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from components.optimizer.report import Report, VariantReport
+from components.optimizer.report import OptimizerReport, VariantReport
 from pipeline.records.summary import RunSummary, Status
 from pipeline.runs.console import RunConsole
 
@@ -30,7 +30,7 @@ def test_folds_are_a_table_with_mean_and_deviation() -> None:
 
 
 def test_variants_are_a_table_and_those_that_are_refused_have_a_line() -> None:
-    report = Report(
+    report = OptimizerReport(
         metric="auc",
         variants=[
             VariantReport(

@@ -18,7 +18,7 @@ import pytest
 from served_trips import ROOT, Pushed, expected
 from trainer_data import to_example, write_examples
 
-from pipeline.cli.serving.predict import Asked, asked_model, write_predictions
+from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
 from pipeline.serving.batch import parts
 from pipeline.serving.batch.job import PredictionJob, predict
 from pipeline.serving.batch.reading import Input, find_files
@@ -186,7 +186,7 @@ def test_files_that_cannot_be_are_refused(
     (tmp_path / "in.xlsx").write_text("x")
     given, output = (tmp_path / name for name in arguments)
     with pytest.raises((ConfigError, DataError), match=message):
-        write_predictions(Asked(tmp_path), str(given), output, "", 64, False)
+        write_predictions(ChosenModel(tmp_path), str(given), output, "", 64, False)
 
 
 def test_column_that_is_not_there_or_an_answer_is_refused(

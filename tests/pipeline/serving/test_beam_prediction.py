@@ -12,7 +12,7 @@ import pytest
 from served_trips import Pushed
 
 from pipeline.beam_options import DEFAULT_BEAM_ARGS, beam_args
-from pipeline.cli.serving.predict import Asked, write_predictions, write_predictions_on_beam
+from pipeline.cli.serving.predict import ChosenModel, write_predictions, write_predictions_on_beam
 from trainer_module.errors import ConfigError, DataError, InternalError
 
 Rows = list[dict[str, Any]]
@@ -33,7 +33,9 @@ def trips(rows: Rows, tmp_path: Path) -> str:
 def on_beam(
     pushed: Pushed, given: str, output: Path, args: tuple[str, ...] = DEFAULT_BEAM_ARGS
 ) -> None:
-    write_predictions_on_beam(Asked(pushed.version), given, output, "trip id", 32, False, args)
+    write_predictions_on_beam(
+        ChosenModel(pushed.version), given, output, "trip id", 32, False, args
+    )
 
 
 def part(output: Path, number: int) -> Path:
@@ -48,7 +50,9 @@ def test_each_file_is_answered_as_without_beam(
     assert "200 rows, version" in capfd.readouterr().out
     names = sorted(path.name for path in output.iterdir())
     assert names == [part(output, number).name for number in range(FILES)]
-    write_predictions(Asked(pushed.version), trips, tmp_path / "all.parquet", "trip id", 32, False)
+    write_predictions(
+        ChosenModel(pushed.version), trips, tmp_path / "all.parquet", "trip id", 32, False
+    )
     found = pa.concat_tables([pq.read_table(part(output, number)) for number in range(FILES)])
     assert found.equals(pq.read_table(tmp_path / "all.parquet"))
 

@@ -16,7 +16,7 @@ from trainer_data import make_image, to_example
 
 from components.infra_validator.executor import run_process
 from components.infra_validator.golden import EVAL_ROWS, choose_golden_rows
-from components.infra_validator.limits import Limits
+from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER, GoldenRow
 from components.infra_validator.task import ask_keras
 from components.pusher.versions import push_new_version
@@ -238,7 +238,7 @@ def test_either_of_two_classes_that_are_as_good_as_equal_may_be_named() -> None:
 
 def test_process_that_takes_too_long_says_so() -> None:
     with pytest.raises(TrainingError, match=r"within 0.05 s.*certificate.timeout allows more"):
-        run_process({"limits": {}}, Limits(TOLERANCE, 0.05, 8))
+        run_process({"limits": {}}, CertificateLimits(TOLERANCE, 0.05, 8))
 
 
 def test_rows_without_a_finite_answer_are_left_out_and_said(

@@ -19,7 +19,7 @@ from trainer_module.settings import AugmentSettings
 
 
 @dataclass(frozen=True)
-class Place:
+class BatchPlace:
     """Where a batch stands in training."""
 
     step: tf.Tensor
@@ -44,7 +44,7 @@ class Augmentation:
         """Whether each example is mixed with another one."""
         return bool(self.settings.mixup)
 
-    def change(self, batch: Examples, others: Examples | None, place: Place) -> Examples:
+    def change(self, batch: Examples, others: Examples | None, place: BatchPlace) -> Examples:
         """Changes the pictures of a batch, and mixes it with others where that is wanted."""
         features = self._changed(batch[0], place, 0)
         if others is None:
@@ -55,7 +55,7 @@ class Augmentation:
         return mix((features, *batch[1:]), (mixed_with, *others[1:]), shares)
 
     def _changed(
-        self, features: Mapping[str, tf.Tensor], place: Place, part: int
+        self, features: Mapping[str, tf.Tensor], place: BatchPlace, part: int
     ) -> dict[str, tf.Tensor]:
         """The features with other pixels; both parts of a mixture have changes of their own."""
         changed = dict(features)
@@ -66,13 +66,13 @@ class Augmentation:
             changed[name] = change_pictures(features[name], self.settings, drawn)
         return changed
 
-    def _seeds(self, place: Place, number: int, part: int) -> tf.Tensor:
+    def _seeds(self, place: BatchPlace, number: int, part: int) -> tf.Tensor:
         """Of one kind of draws in one step: [2] int64."""
         count = 2 * (len(self.pictures) + 1)
         return tf.stack([tf.constant(self.seed, tf.int64), place.step * count + 2 * number + part])
 
 
-def _own(drawn: tf.Tensor, place: Place, batch: tf.Tensor) -> tf.Tensor:
+def _own(drawn: tf.Tensor, place: BatchPlace, batch: tf.Tensor) -> tf.Tensor:
     """What is drawn for the examples of a batch, of what is drawn for those of all replicas."""
     first = tf.cast(place.first, tf.int32)
     return drawn[first : first + tf.shape(batch)[0]]

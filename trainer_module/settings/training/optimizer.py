@@ -11,7 +11,7 @@ from trainer_module.errors import enumerate_names
 from trainer_module.sections import Settings
 
 
-class Optimizer(StrEnum):
+class OptimizerName(StrEnum):
     """The optimizers by name; the learning rate is `train.learning_rate`."""
 
     ADAM = "adam"
@@ -22,8 +22,8 @@ class Optimizer(StrEnum):
 
 
 READERS = {
-    "momentum": (Optimizer.SGD, Optimizer.RMSPROP),
-    "nesterov": (Optimizer.SGD,),
+    "momentum": (OptimizerName.SGD, OptimizerName.RMSPROP),
+    "nesterov": (OptimizerName.SGD,),
 }
 """The optimizers that read a key which not all of them do."""
 
@@ -31,7 +31,7 @@ READERS = {
 class OptimizerSettings(Settings):
     """An optimizer with its options."""
 
-    kind: Optimizer = Optimizer.ADAM
+    kind: OptimizerName = OptimizerName.ADAM
     momentum: float = Field(default=0.0, ge=0, lt=1)
     """sgd, rmsprop: the share of the last step that the next one goes on with."""
     nesterov: bool = False
@@ -63,5 +63,5 @@ def as_kind(value: Any) -> Any:
 
 AnyOptimizer = Annotated[
     OptimizerSettings,
-    BeforeValidator(as_kind, json_schema_input_type=Optimizer | OptimizerSettings),
+    BeforeValidator(as_kind, json_schema_input_type=OptimizerName | OptimizerSettings),
 ]

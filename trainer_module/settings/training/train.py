@@ -47,7 +47,7 @@ class Precision(StrEnum):
     MIXED_BFLOAT16 = "mixed_bfloat16"
 
 
-class EarlyStopping(Settings):
+class EarlyStoppingSettings(Settings):
     """Stop when the evaluation loss has not improved for some epochs."""
 
     patience: PositiveInt = 3
@@ -157,7 +157,7 @@ class TrainSettings(Settings):
     section are for it to read then. Default: the one that does what they say."""
     seed: int = 42
     """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
-    early_stopping: EarlyStopping | Literal["auto"] | bool | None = AUTO
+    early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
     """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
     the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, shown
-from components.example_gen.columns.seen import Column, encode_text, parse_numbers, survey_text
+from components.example_gen.columns.seen import SeenColumn, encode_text, parse_numbers, survey_text
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import reason_of, unreadable_error
@@ -59,7 +59,7 @@ class CsvSource(Source):
         """The columns of one file, their types from all of its rows."""
         table = self._look_at(files[0])
         row, trimmed, missing = table.header.first_row, Counter[str](), set[str]()
-        columns = {name: Column() for name in table.header.names}
+        columns = {name: SeenColumn() for name in table.header.names}
         unread = table.settings.missing_values
         for batch in _parse(table):
             for name, raw in zip(columns, batch.columns, strict=True):
@@ -120,7 +120,7 @@ def _encode(
         ) from None
 
 
-def _notes(table: _Table, columns: dict[str, Column], trimmed: Counter[str]) -> Iterator[str]:
+def _notes(table: _Table, columns: dict[str, SeenColumn], trimmed: Counter[str]) -> Iterator[str]:
     """What was found that not every CSV has, and what changed other values than numbers."""
     if note := table.dialect.note(table.settings):
         yield note

@@ -17,7 +17,7 @@ from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
 from pipeline.serving.server.repository import Repository
-from pipeline.serving.server.workers import Place
+from pipeline.serving.server.workers import WorkerPlace
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def answer(
     options: ServeOptions,
     repository: Repository,
     bound: socket.socket,
-    place: Place | None = None,
+    place: WorkerPlace | None = None,
 ) -> None:
     """Answers until a signal comes.
 

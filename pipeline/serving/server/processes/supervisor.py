@@ -18,7 +18,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
 from pipeline.serving.server.processes.worker import work
-from pipeline.serving.server.workers import SPAWN, Place, Workers
+from pipeline.serving.server.workers import SPAWN, WorkerPlace, Workers
 from trainer_module.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class _Supervisor:
 
     def _start(self, number: int) -> _Worker:
         receiver, sender = SPAWN.Pipe(duplex=False)
-        arguments = (self._options, self._bound, Place(self._workers, number), sender)
+        arguments = (self._options, self._bound, WorkerPlace(self._workers, number), sender)
         process = SPAWN.Process(target=work, args=arguments, name=f"worker {number}")
         # Ctrl-C reaches every process of a terminal; workers end when their parent tells them.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -14,11 +14,13 @@ from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.serving.imports import import_tensorflow
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.processes.logs import log_as_json
-from pipeline.serving.server.workers import Place
+from pipeline.serving.server.workers import WorkerPlace
 from trainer_module.errors import ScopelineError
 
 
-def work(options: ServeOptions, bound: socket.socket, place: Place, failed: Connection) -> None:
+def work(
+    options: ServeOptions, bound: socket.socket, place: WorkerPlace, failed: Connection
+) -> None:
     """Answers until a signal comes, or the parent process is gone.
 
     Args:
