@@ -1,6 +1,6 @@
 """What a pipeline costs that has retrained every night for years: its commands, and its disk.
 
-A thousand nights are simulated (`tools/simulate_days.py`), all of which are kept, and each command
+A thousand nights are simulated (`tools/simulated_days`), all of which are kept, and each command
 is timed without the imports; then the same after retention has kept what it keeps by default.
 """
 
@@ -28,7 +28,7 @@ from pipeline.metadata.store import connection_config
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 from pipeline.versions.retention import apply_retention
-from tools.simulate_days import Nights
+from tools.simulated_days.nights import Nights
 
 KEEP_ALL = {"versions": "all", "runs": "all"}
 

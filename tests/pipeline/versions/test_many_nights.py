@@ -22,7 +22,7 @@ from pipeline.runs.planning.plan import PlannedComponent, make_plan
 from pipeline.versions import retention
 from pipeline.versions.catalog import read_catalog
 from pipeline.versions.retention import apply_retention, finish_deletion
-from tools.simulate_days import WINDOW, Nights
+from tools.simulated_days.nights import WINDOW, Nights
 
 NIGHTS = 30
 KEPT_VERSIONS, KEPT_RUNS = 4, 3

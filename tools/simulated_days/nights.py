@@ -1,8 +1,7 @@
 """Nights of retraining as they are recorded, without training: ledger, metadata, versions.
 
 The first nights go through TFX's own launcher, with executors that make their output folders and no
-more. Each later night is the last of these again, a day on: the same executions, artifacts and
-contexts, written by ML Metadata's own client.
+more. Each later night is the last of these again, a day on.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from pipeline.runs.local import compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans
 from pipeline.schedule.check import record_decision
 from pipeline.schedule.decisions.decision import Due, decide
+from tools.simulated_days.recording import RecordedNight
 
 FIRST_DAY = date(2024, 1, 1)
 ARRIVAL, CHECK = time(1, tzinfo=UTC), time(3, 10, tzinfo=UTC)
@@ -84,15 +83,6 @@ class _OutputFolders(base_executor_operator.BaseExecutorOperator):
         return execution_result_pb2.ExecutorOutput()
 
 
-@dataclass(frozen=True)
-class _Role:
-    """What an artifact is to a night: of which node, and of how many nights before."""
-
-    node: str
-    key: str
-    nights_ago: int
-
-
 class Nights:
     """A pipeline whose nights have been."""
 
@@ -109,7 +99,7 @@ class Nights:
         self.layout.root.mkdir(parents=True)
         self.event_log = EventLog(self.layout.event_log)
         self.nights = 0
-        self._last = _Recorded({}, {})
+        self._last = RecordedNight({}, {})
 
     @property
     def now(self) -> datetime:
@@ -152,9 +142,9 @@ class Nights:
         events.started()
         if launched:
             self._launch(context, run)
-            self._last = _Recorded.of(store, run, self._last)
+            self._last = RecordedNight.of(store, run, self._last)
         else:
-            self._last = self._last.again(store, run)
+            self._last = self._last.again(store, run, WINDOW + 2)
         newest, examples = context.data[-1], self._last.made["ExampleGen", "examples"].uri
         events.ingested(newest, {"train": 11, "eval": 1}, "settings", examples)
         model = self._last.made["Trainer", "model"]
@@ -201,116 +191,3 @@ class Nights:
             reason="auc is 0.9, and 0.89 in service",
             pushed=str(version),
         )
-
-
-@dataclass
-class _Recorded:
-    """The executions of a night, and what they made."""
-
-    executions: dict[str, tuple[pb.Execution, list[tuple[_Role, pb.Event]], list[pb.Context]]]
-    """By node, in their order, with what they took and gave."""
-    made: dict[tuple[str, str], pb.Artifact]
-    """By node and key."""
-    before: _Recorded | None = None
-
-    @classmethod
-    def of(cls, store: MetadataStore, run: str, before: _Recorded) -> _Recorded:
-        """What the launcher has recorded of a run."""
-        context = store.get_context_by_type_and_name("pipeline_run", f"{run}")
-        found = cls({}, {}, before)
-        for execution in sorted(
-            store.get_executions_by_context(context.id), key=lambda execution: execution.id
-        ):
-            contexts = store.get_contexts_by_execution(execution.id)
-            node = next(c.name.partition(".")[2] for c in contexts if c.type == "node")
-            events = store.get_events_by_execution_ids([execution.id])
-            artifacts = {
-                a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])
-            }
-            for event in events:
-                if event.type == pb.Event.OUTPUT:
-                    key = event.path.steps[0].key
-                    found.made[node, key] = artifacts[event.artifact_id]
-            told = [(found.role_of(event.artifact_id), event) for event in events]
-            found.executions[node] = execution, told, contexts
-        return found
-
-    def nights(self) -> Iterator[_Recorded]:
-        """This night and those before it."""
-        night: _Recorded | None = self
-        while night is not None:
-            yield night
-            night = night.before
-
-    def role_of(self, artifact: int) -> _Role:
-        """What an artifact is to this night."""
-        for ago, night in enumerate(self.nights()):
-            for (node, key), made in night.made.items():
-                if made.id == artifact:
-                    return _Role(node, key, ago)
-        raise LookupError(artifact)
-
-    def again(self, store: MetadataStore, run: str) -> _Recorded:
-        """Records the same a day on."""
-        new = _Recorded({}, {}, self)
-        history = [*new.nights()][: WINDOW + 2]
-        history[-1].before = None  # So that a thousand nights do not hang on each other.
-        for node, (execution, told, contexts) in self.executions.items():
-            copy = pb.Execution()
-            copy.CopyFrom(execution)
-            for field in ("id", "name", "create_time_since_epoch", "last_update_time_since_epoch"):
-                copy.ClearField(field)
-            pairs = [(_artifact(role, history, node, run), _event(event)) for role, event in told]
-            done, ids, _ = store.put_execution(
-                copy,
-                pairs,
-                [_context(context, run) for context in contexts],
-                reuse_context_if_already_exist=True,
-            )
-            copy.id = done
-            for (role, event), (_, _), number in zip(told, pairs, ids, strict=True):
-                if event.type == pb.Event.OUTPUT and role.nights_ago == 0:
-                    (new.made[node, role.key],) = store.get_artifacts_by_id([number])
-            new.executions[node] = copy, told, contexts
-        for key, artifact in self.made.items():
-            new.made.setdefault(key, artifact)  # From the cache.
-        return new
-
-
-def _artifact(role: _Role, nights: list[_Recorded], node: str, run: str) -> pb.Artifact:
-    """What stands for an artifact a day later: one that was made, or is made now."""
-    night = nights[role.nights_ago]
-    if (role.node, role.key) in night.made:
-        return night.made[role.node, role.key]
-    before = nights[role.nights_ago + 1].made[role.node, role.key]
-    made = pb.Artifact()
-    made.CopyFrom(before)
-    for field in ("id", "name", "create_time_since_epoch", "last_update_time_since_epoch"):
-        made.ClearField(field)
-    folder = Path(before.uri).with_name(run)
-    folder.mkdir(parents=True)
-    (folder / "content").write_bytes(b"content")
-    made.uri = str(folder)
-    if "span" in made.custom_properties:
-        made.custom_properties["span"].int_value += 1
-    if constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY in made.custom_properties:
-        model = nights[0].made["Trainer", "model"].id
-        made.custom_properties[constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY].int_value = model
-    return made
-
-
-def _event(event: pb.Event) -> pb.Event:
-    copy = pb.Event(type=event.type)
-    copy.path.CopyFrom(event.path)
-    return copy
-
-
-def _context(context: pb.Context, run: str) -> pb.Context:
-    """The pipeline's or the node's own; of a run and a cache key, new ones."""
-    if context.type in ("pipeline", "node"):
-        return context
-    copy = pb.Context(type_id=context.type_id)
-    copy.name = run if context.type == "pipeline_run" else f"{context.name[:32]}{run}"
-    for name, value in context.custom_properties.items():
-        copy.custom_properties[name].CopyFrom(value)
-    return copy

@@ -1,0 +1,1 @@
+"""Days of retraining that are recorded without training."""
