@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from tfx import types
-from tfx.components.example_gen import utils, write_split
+from tfx.components.example_gen import write_split
 from tfx.components.example_gen.base_example_gen_executor import BaseExampleGenExecutor
 from tfx.components.util import examples_utils
 from tfx.dsl.io import fileio
@@ -32,12 +31,11 @@ from components.example_gen.columns.known_kinds import with_known_dates
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, write_notes
 from components.example_gen.origin import note_origin
-from components.example_gen.paths import is_hidden, no_file_error
+from components.example_gen.planning import Chunk, Plan, make_plan, plan_chunks
 from components.example_gen.shards import ShardWriter, shard_name
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import (
     Batch,
-    Files,
     Source,
     Survey,
     gather_notes,
@@ -49,58 +47,18 @@ from components.example_gen.sources.pictures.named import cut, read_pictures
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
 
-# Input bytes per shard of one large file, so that readers of the examples can work in parallel.
-_SHARD_BYTES = 128 << 20
-# The same of a table that names pictures: about as many rows as a shard of pictures in folders has.
-_NAMING_BYTES = 32 << 10
 _FOUND = "found.json"
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """A unit of work: files that are read together, and the shards they go to."""
-
-    files: Files
-    input_split: int
-    first_shard: int
-    shards: int
-    all_shards: int
-    """Of all chunks that go to the same splits."""
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What a worker needs to know."""
-
-    settings: ExampleGenSettings
-    split_names: list[str]
-    split_folders: list[str]
-    hash_buckets: list[int]
-    """By split; empty where each input split is an output split."""
-    partition_feature: str | None
-    temporary_folder: str
-
-    @property
-    def is_ranked(self) -> bool:
-        """Whether a row's split depends on the other rows."""
-        return self.settings.stratify or bool(self.settings.order_by)
-
-    @property
-    def could_stratify(self) -> bool:
-        """Whether the config might ask for it."""
-        by_record = self.partition_feature is None and not self.is_ranked
-        return bool(self.hash_buckets) and by_record
 
 
 class _WriteChunk(beam.DoFn):
     """Reads a chunk and writes its examples to the splits; yields its ChunkReport."""
 
-    def __init__(self, plan: _Plan, source: Source) -> None:
+    def __init__(self, plan: Plan, source: Source) -> None:
         self._plan = plan
         self._source = source
 
     def process(
-        self, chunk: _Chunk, kinds: dict[str, ColumnKind], cuts: Cuts | None
+        self, chunk: Chunk, kinds: dict[str, ColumnKind], cuts: Cuts | None
     ) -> Iterator[ChunkReport]:
         plan, report, encoder = self._plan, ChunkReport(), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
@@ -121,7 +79,7 @@ class _WriteChunk(beam.DoFn):
                     writer.write(path, examples[splits == split])
         yield report
 
-    def _assign(self, chunk: _Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
+    def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
         """The index of each row's split, [rows]; -1 for one that is left out."""
         plan = self._plan
         kept = is_kept(batch.rows, plan.settings)
@@ -162,7 +120,7 @@ class Executor(BaseExampleGenExecutor):
         proto_utils.json_to_proto(exec_properties[specs.INPUT_CONFIG_KEY], input_config)
         proto_utils.json_to_proto(exec_properties[specs.OUTPUT_CONFIG_KEY], output_config)
         examples = artifact_utils.get_single_instance(output_dict[specs.EXAMPLES_KEY])
-        plan = _make_plan(
+        plan = make_plan(
             examples,
             input_config,
             output_config,
@@ -170,7 +128,7 @@ class Executor(BaseExampleGenExecutor):
         )
         source = make_source(plan.settings)
         base = exec_properties[specs.INPUT_BASE_KEY]
-        chunks, notes = _plan_chunks(source, base, input_config, plan.settings)
+        chunks, notes = plan_chunks(source, base, input_config, plan.settings)
         for folder in (*plan.split_folders, plan.temporary_folder):
             fileio.makedirs(folder)
         self._run(plan, source, chunks)
@@ -182,7 +140,7 @@ class Executor(BaseExampleGenExecutor):
         note_origin(examples, plan.settings, patterns)
         logging.getLogger(__name__).info("Examples generated.")
 
-    def _run(self, plan: _Plan, source: Source, chunks: list[_Chunk]) -> None:
+    def _run(self, plan: Plan, source: Source, chunks: list[Chunk]) -> None:
         settings = plan.settings
         with self._make_beam_pipeline() as pipeline:
             planned = pipeline | "Plan" >> beam.Create(chunks) | "Redistribute" >> beam.Reshuffle()
@@ -216,19 +174,19 @@ class Executor(BaseExampleGenExecutor):
 
 
 def _rank_chunk(
-    chunk: _Chunk, kinds: dict[str, ColumnKind], source: Source, settings: ExampleGenSettings
+    chunk: Chunk, kinds: dict[str, ColumnKind], source: Source, settings: ExampleGenSettings
 ) -> Iterator[Ranks]:
     for batch in source.read(chunk.files, kinds):
         yield rank_rows(batch.rows, batch.first, settings).only(is_kept(batch.rows, settings))
 
 
-def _cut(ranks: list[Ranks], plan: _Plan) -> Cuts:
+def _cut(ranks: list[Ranks], plan: Plan) -> Cuts:
     return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
 
 
 def _write_found(
     found: DataNotes,
-    plan: _Plan,
+    plan: Plan,
     surveys: list[Survey],
     kinds: dict[str, ColumnKind],
     cuts: Cuts | None,
@@ -244,63 +202,9 @@ def _write_found(
         file.write(DataNotes(notes, found.dates).to_json())
 
 
-def _read_found(plan: _Plan) -> DataNotes:
+def _read_found(plan: Plan) -> DataNotes:
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "r") as file:
         return DataNotes.from_json(file.read())
-
-
-def _make_plan(
-    examples: types.Artifact,
-    input_config: example_gen_pb2.Input,
-    output_config: example_gen_pb2.Output,
-    settings: ExampleGenSettings,
-) -> _Plan:
-    """Names the artifact's splits and says how rows come to them."""
-    names = utils.generate_output_split_names(input_config, output_config)
-    examples.split_names = artifact_utils.encode_split_names(names)
-    split_config = output_config.split_config
-    by_feature = split_config.HasField("partition_feature_name")
-    return _Plan(
-        settings=settings,
-        split_names=names,
-        split_folders=[artifact_utils.get_split_uri([examples], name) for name in names],
-        hash_buckets=[split.hash_buckets for split in split_config.splits],
-        partition_feature=split_config.partition_feature_name if by_feature else None,
-        temporary_folder=posixpath.join(examples.uri, ".incomplete"),
-    )
-
-
-def _plan_chunks(
-    source: Source,
-    input_base: str,
-    input_config: example_gen_pb2.Input,
-    settings: ExampleGenSettings,
-) -> tuple[list[_Chunk], list[str]]:
-    """The chunks of all input splits, and notes on files that are in none.
-
-    Shards are numbered per input split.
-    """
-    chunks, notes = [], []
-    shard_bytes = _NAMING_BYTES if settings.pictures else _SHARD_BYTES
-    for index, split in enumerate(input_config.splits):
-        pattern = posixpath.join(input_base, split.pattern)
-        files = [file for file in sorted(fileio.glob(pattern)) if not is_hidden(file)]
-        groups = source.plan(files)
-        if not groups:
-            raise no_file_error(pattern)
-        notes += source.look_over(pattern, files)
-        sizes = [_count_shards(files, shard_bytes) for files in groups]
-        firsts = np.cumsum(sizes) - sizes
-        chunks += [
-            _Chunk(files, index, int(first), size, sum(sizes))
-            for files, first, size in zip(groups, firsts, sizes, strict=True)
-        ]
-    return chunks, notes
-
-
-def _count_shards(files: Sequence[str], shard_bytes: int) -> int:
-    # Groups of many files are small by design, and asking for their sizes takes long.
-    return 1 if len(files) > 1 else 1 + fileio.stat(files[0]).length // shard_bytes
 
 
 def _set_formats(examples: types.Artifact, exec_properties: dict[str, Any]) -> None:
