@@ -104,15 +104,19 @@ def run(
     because: Annotated[
         str, typer.Option(metavar="TEXT", help="Why there is a run, for its history.")
     ] = BY_HAND,
+    force: Annotated[
+        bool, flag("--force", "Run even if nothing has changed since the last run.")
+    ] = False,
 ) -> None:
     """Run a pipeline: data in, a blessed model pushed.
 
-    Components with nothing new to do are taken from the cache. Where the data comes in spans, only
+    If nothing at all has changed since the last run, that is said, with its exit code. Components
+    with nothing new to do are taken from the cache. Where the data comes in spans, only
     new ones are read. Exit code: 0 a model was pushed, 1 a component failed, 2 the config or the
     data is unusable, 3 the model was not blessed, 4 it was, and is held back or waits for approval,
     75 try again later: another run is under way, or the metadata server is away.
     """
-    request = RunRequest(because, through, validate_only)
+    request = RunRequest(because, through, validate_only, force=force)
     raise typer.Exit(run_pipeline(load_here(config, overrides), output, verbose, request))
 
 

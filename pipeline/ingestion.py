@@ -6,16 +6,18 @@ import hashlib
 
 from tfx.proto import example_gen_pb2, range_config_pb2
 
-from components.example_gen.checks.named_pictures import folder_revision
 from components.example_gen.component import ArrowExampleGen
-from components.example_gen.paths import is_remote
 from components.schema_gen.files import schema_revision
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import code_fingerprint
 from pipeline.config.settings import DataSettings, PipelineConfig
-from pipeline.config.span_patterns import has_spans
-from pipeline.data.ingestion import Ingestion, curated_schema, reading_settings
-from pipeline.data.location import DataLocation, locate_data
+from pipeline.data.ingestion import (
+    Ingestion,
+    curated_schema,
+    pictures_revision,
+    reading_settings,
+)
+from pipeline.data.location import DataLocation
 from pipeline.data.span_files import label_files, revision_of
 from pipeline.layout import Layout
 from pipeline.own_modules import ROOT
@@ -44,7 +46,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
             "schema_revision": (
                 "" if layout.is_elsewhere else schema_revision(curated, layout.kept_schema)
             ),
-            "pictures_revision": "" if layout.is_elsewhere else _pictures_revision(config, layout),
+            "pictures_revision": "" if layout.is_elsewhere else pictures_revision(config, layout),
             "labels_revision": (
                 "" if layout.is_elsewhere else revision_of(label_files(config.data))
             ),
@@ -53,17 +55,6 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
     )
     text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"
     return Ingestion(settings, curated, hashlib.sha256(text.encode()).hexdigest()[:16])
-
-
-def _pictures_revision(config: PipelineConfig, layout: Layout) -> str:
-    """Changes with local pictures that a table names; those of a span are taken to stay."""
-    if has_spans(config.data):
-        return ""
-    base = locate_data(config.data, layout).base
-    named = [folder or base for folder in reading_settings(config, layout).pictures.values()]
-    local = sorted({folder for folder in named if not is_remote(folder)})
-    written = {str(layout.output), layout.serving}
-    return folder_revision(local, written) if local else ""
 
 
 def make_example_gen(

@@ -103,6 +103,11 @@ class Layout:
         return self.root / "ledger.db"
 
     @property
+    def last_run(self) -> Path:
+        """What the last run rested on, and what it came to: a run that would repeat it does not."""
+        return self.root / ".last_run.json"
+
+    @property
     def deletion(self) -> Path:
         """What a deletion has begun to delete, until it has ended."""
         return self.root / ".deleting.json"

@@ -31,8 +31,18 @@ class RunRequest:
     """Whether to read and check the newest span, and go no further."""
     search_only: bool = False
     """Whether to search for better values, and train nothing with them."""
+    force: bool = False
+    """Whether to run although nothing has changed since the last run."""
     through_name: str = "--through"
     """What `through` was given as, for messages."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether all that is asked for is what a run came to whose like was there before.
+
+        A run with a reason of its own, such as a schedule's, is one for the history.
+        """
+        return self == RunRequest()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.label_settings import LabelsSettings
 from components.example_gen.paths import is_remote
 from pipeline.config.settings import DataSettings, PipelineConfig
+from pipeline.config.span_patterns import has_spans
+from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from trainer_module.settings import ImageFeature, NumericFeature
 
@@ -80,6 +82,22 @@ def _picture_folders(config: PipelineConfig, layout: Layout) -> dict[str, str]:
         name: str(Path(folder).absolute()) if folder and not is_remote(folder) else folder
         for name, folder in folders.items()
     }
+
+
+def pictures_revision(config: PipelineConfig, layout: Layout) -> str:
+    """Changes with local pictures that a table names; those of a span are taken to stay."""
+    if has_spans(config.data):
+        return ""
+    base = locate_data(config.data, layout).base
+    named = [folder or base for folder in reading_settings(config, layout).pictures.values()]
+    local = sorted({folder for folder in named if not is_remote(folder)})
+    written = {str(layout.output), layout.serving}
+    if not local:
+        return ""
+    # It imports Arrow, which data without pictures does without.
+    from components.example_gen.checks.named_pictures import folder_revision
+
+    return folder_revision(local, written)
 
 
 def curated_schema(config: PipelineConfig, layout: Layout) -> str | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-
-from tfx.dsl.components.base import base_node
+from typing import TYPE_CHECKING
 
 from pipeline.config.fingerprint import CODE_KEY, FILES_KEY, code_fingerprint
 from pipeline.config.settings import PipelineConfig
@@ -14,6 +13,9 @@ from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.models import ZOO
 from trainer_module.settings import SETTINGS_KEY, ModelSettings, TextFeature, TrainerSettings
 from trainer_module.settings.tune import TUNE_KEY
+
+if TYPE_CHECKING:
+    from tfx.dsl.components.base import base_node
 
 _CODE = (
     "trainer_module",
@@ -49,6 +51,12 @@ def trainer_config(config: PipelineConfig) -> dict[str, object]:
     told = _custom_config(settings, settings.own_code.values(), _weights(settings))
     # What the search finds is put in where it was left out.
     return told if config.tune is None else {**told, SETTINGS_KEY: config.given_settings}
+
+
+def files_read(config: PipelineConfig) -> list[Path]:
+    """The vocabularies and weights on this machine that Transform, Tuner and Trainer read."""
+    settings = config.trainer_settings
+    return sorted({*_vocabularies(settings), *_weights(settings)})
 
 
 def certificate_config(config: PipelineConfig) -> dict[str, object]:

@@ -23,7 +23,9 @@ from pipeline.run_context import RunContext, RunRequest
 from pipeline.runs.console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
+from pipeline.runs.planning.plan import make_plan
 from pipeline.runs.push_gate import PushGate
+from pipeline.runs.reruns.record import Reruns
 from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from pipeline.runs.watching.observer import RunObserver
@@ -37,6 +39,7 @@ def execute(
     request: RunRequest,
     files: RunLayout,
     console: RunConsole,
+    reruns: Reruns,
 ) -> int:
     """Runs the components, keeps `summary.json` current, and shows the outcome.
 
@@ -45,6 +48,7 @@ def execute(
       request: what the run is asked to do.
       files: of the run.
       console: where people look.
+      reruns: is told what the run has left, for the next.
 
     Returns:
       The exit code.
@@ -78,6 +82,8 @@ def execute(
     if told_by_signal is None:
         observer.note(delete_expired(config, layout, event_log, context.connection))
     console.conclude(observer.summary, _hints(observer.summary, layout, files))
+    if told_by_signal is None:
+        reruns.keep(observer.summary, lambda: any(c.runs for c in make_plan(config, layout)))
     return observer.summary.status.exit_code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from components.trainer.cluster.local.fork_server import serving
@@ -15,6 +16,7 @@ from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.imports import kept_imports
 from pipeline.runs.planning.first_look import look_at_new_data, refuse, stop
+from pipeline.runs.reruns.record import Reruns
 from pipeline.runs.watching.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.tf_config import read_tf_config
@@ -29,15 +31,18 @@ def run_pipeline(
 ) -> int:
     """Runs a pipeline and shows it on the screen.
 
+    Where it would only repeat the last run, it says so instead, without importing TFX.
+
     Args:
       config: a checked config.
       output: the output folder.
       verbose: whether everything that components say is shown as well.
-      request: why, up to which span, and how far.
+      request: why, up to which span, how far, and whether in any case.
 
     Returns:
       The exit code: 0 pushed (or validated, if that was asked for), 1 a component failed, 2 the
-      data is unusable, 3 not blessed, 130 it was stopped.
+      data is unusable, 3 not blessed, 130 it was stopped; that of the last run where this one
+      would repeat it.
 
     Raises:
       TryLaterError: another run of the pipeline is under way, or the metadata server is away.
@@ -56,10 +61,15 @@ def run_pipeline(
     with one_at_a_time(layout):
         check_store(config, layout)
         context = resolve_run(config, layout, request)
+        reruns = Reruns(context)
+        if request.may_repeat and (last := reruns.repeated()) is not None:
+            RunConsole(sys.stdout).write(f"{config.name}: {last}")
+            return last.exit_code
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
         broken = "The run could not be executed"
         with captured(files.log, verbose) as stream, told_briefly(broken, files.log):
+            reruns.forget()
             console = RunConsole(stream, verbose)
             title = f"{config.name}, run {files.root.name}"
             console.begin(title if context.window is None else f"{title}, {context.window}")
@@ -78,7 +88,7 @@ def run_pipeline(
                 console.stop()  # Its thread would not survive a fork.
                 with serving():
                     console.started("starting TFX")
-                    return execute(context, request, files, console)
+                    return execute(context, request, files, console, reruns)
             except KeyboardInterrupt:
                 return stop(context, request, files, console)
             finally:

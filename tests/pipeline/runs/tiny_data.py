@@ -18,6 +18,7 @@ from pipeline.records.event_log import EventLog, LoggedEvent
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
 from pipeline.runs.execution import execute
+from pipeline.runs.reruns.record import Reruns
 
 HEADER = "size,side,label\n"
 ROWS = HEADER + "".join(f"{n}.5,{('north', 'south')[n % 2]},{n // 2 % 2}\n" for n in range(12))
@@ -79,6 +80,6 @@ class TinyPipeline:
         files.root.mkdir(parents=True)
         stream = io.StringIO()
         context = resolve_run(config, self.layout, request)
-        code = execute(context, request, files, RunConsole(stream))
+        code = execute(context, request, files, RunConsole(stream), Reruns(context))
         events = EventLog(self.layout.event_log).events(run=files.root.name)
         return Checked(code, files, stream.getvalue(), events)

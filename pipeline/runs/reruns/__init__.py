@@ -1,0 +1,1 @@
+"""Whether a run would repeat the last one, found out before TFX is imported."""
