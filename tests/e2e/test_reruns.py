@@ -7,14 +7,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from e2e.conftest import RUNNER, Project, snapshot
-from e2e.test_windows import write_span
+from e2e.scheduling.test_windows import write_span
 
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
@@ -191,7 +191,7 @@ CHANGES: dict[str, Change] = {
     "an epoch more": override("train.epochs=2"),
     "a threshold": override("evaluate.thresholds={accuracy: {min: 0.02}}"),
     "a default is written out": override("train.batch_size=64"),
-    "folds": override("evaluate.cross_validation={folds: 2}"),
+    "folds": override("evaluate.folds=2"),
     "a search": override("tune=auto"),
     "variants": override("optimize.variants=[int8]"),
     "no warm start": override("schedule.warm_start=false"),
@@ -201,8 +201,6 @@ CHANGES: dict[str, Change] = {
     ),
     "a server for the metadata": override("metadata=grpc://localhost:8080"),
     "the user's code": lambda p: (p.project.folder / "own_model.py").write_text(BUILDER + "# \n"),
-    "an artifact is deleted": lambda p: shutil.rmtree(p.newest("pipeline_root/*/examples/*")),
-    "an artifact is edited": lambda p: edit(p.newest("pipeline_root/Trainer/model/*/**/*.pb")),
     "what serves is deleted": lambda p: shutil.rmtree(p.newest("serving/spans/*")),
     "what serves is edited": lambda p: edit(p.newest("serving/spans/*/saved_model.pb")),
     "another version": lambda p: (p.layout.root / "serving/spans/9999999999").mkdir(),
@@ -232,19 +230,33 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.fixture
-def restored(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
-    """Whatever is changed is a copy's, at the place where the pipeline was."""
-    folder, aside = pipeline.project.folder, tmp_path / "aside"
-    shutil.copytree(folder, aside, symlinks=True)
+def restored(pipeline: Pipeline, tmp_path: Path) -> Iterator[Pipeline]:
+    """Everything but the artifacts, which are many, is put back as it was."""
+    folder, artifacts = pipeline.project.folder, pipeline.layout.pipeline_root
+    shutil.copytree(folder, tmp_path / "before", ignore=shutil.ignore_patterns(artifacts.name))
     yield pipeline
+    artifacts.rename(tmp_path / artifacts.name)
     shutil.rmtree(folder)
-    aside.rename(folder)
+    (tmp_path / "before").rename(folder)
+    (tmp_path / artifacts.name).rename(artifacts)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_makes_it_run(restored: Pipeline, change: str) -> None:
     CHANGES[change](restored)
     assert not restored.is_repeated()
+
+
+def test_an_artifact_that_is_edited_or_deleted_makes_it_run(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    examples = pipeline.newest("pipeline_root/ExampleGen/examples/*")
+    examples.rename(tmp_path / "aside")
+    assert not pipeline.is_repeated()
+    (tmp_path / "aside").rename(examples)
+    assert pipeline.is_repeated()
+    touch(pipeline.newest("pipeline_root/Trainer/model/*/**/saved_model.pb"))
+    assert not pipeline.is_repeated()
 
 
 @pytest.mark.parametrize("kind", [EventKind.SKIPPED, EventKind.SKEW, EventKind.STALE])
@@ -330,12 +342,12 @@ def test_a_schedule_sees_nothing_of_a_repetition(
     project: Project, first: subprocess.CompletedProcess[str]
 ) -> None:
     """What it started, or finds, is told in its history as ever."""
-    before = EventLog(Layout(project.output, NAME).event_log).last(EventKind.FINISHED)
     assert project.scopeline(*RUN).returncode == 0
+    event_log = EventLog(Layout(project.output, NAME).event_log)
+    before = event_log.last(EventKind.FINISHED)
+    assert "nothing has changed since run" in project.scopeline(*RUN).stdout
     looked = project.scopeline("schedule", "--config", "spans.yaml", "--once")
     assert looked.returncode == 0, looked.stdout + looked.stderr
     assert "nothing new" in looked.stdout
     assert "nothing has changed since run" in project.scopeline(*RUN).stdout
-    after = EventLog(Layout(project.output, NAME).event_log).last(EventKind.FINISHED)
-    assert before is not None
-    assert after is not None
+    assert event_log.last(EventKind.FINISHED) == before
