@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,11 @@ from components.trainer.cluster.local.environment import module_path
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
 """Objects until the youngest are looked through, and how often until the next older ones are."""
+
+
+def is_in_tfx_command_line() -> bool:
+    """Whether TFX's own command line runs this: it takes the pipeline, and runs nothing."""
+    return "tfx.tools.cli" in sys.modules
 
 
 @contextmanager

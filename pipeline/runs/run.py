@@ -14,7 +14,7 @@ from pipeline.metadata.store import check_store
 from pipeline.records.notify import check_secrets, deliveries
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console import RunConsole
-from pipeline.runs.imports import kept_imports
+from pipeline.runs.imports import is_in_tfx_command_line, kept_imports
 from pipeline.runs.planning.first_look import look_at_new_data, refuse, stop
 from pipeline.runs.reruns.record import Reruns
 from pipeline.runs.watching.logs import captured, told_briefly
@@ -62,7 +62,8 @@ def run_pipeline(
         check_store(config, layout)
         context = resolve_run(config, layout, request)
         reruns = Reruns(context)
-        if request.may_repeat and (last := reruns.repeated()) is not None:
+        is_asked = request.may_repeat and not is_in_tfx_command_line()
+        if is_asked and (last := reruns.repeated()) is not None:
             RunConsole(sys.stdout).write(f"{config.name}: {last}")
             return last.exit_code
         files = layout.run(new_run_id())
