@@ -24,6 +24,7 @@ from pipeline.own_modules import ROOT
 
 _CODE = (
     "components/example_gen",
+    "components/tfrecords",
     "components/column_types/choice.py",
     "components/column_types/dates.py",
     "trainer_module/features/image.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import posixpath
 import uuid
 from collections.abc import Iterable
@@ -12,8 +11,7 @@ import tensorflow as tf
 from tfx.components.example_gen.write_split import DEFAULT_TF_RECORD_FILE_NAME
 from tfx.dsl.io import fileio
 
-# The fastest level: the files are read once or twice, and level 6 takes three times as long.
-_OPTIONS = tf.io.TFRecordOptions(compression_type="GZIP", compression_level=1)
+from components.tfrecords.writing import open_writer, write_all
 
 
 def shard_name(shard: int, shards: int) -> str:
@@ -35,9 +33,8 @@ class ShardWriter:
         """Appends serialized examples to the shard that will be `path`."""
         if path not in self._writers:
             temporary = posixpath.join(self._temporary_folder, uuid.uuid4().hex)
-            self._writers[path] = temporary, tf.io.TFRecordWriter(temporary, _OPTIONS)
-        # A deque without room drives the calls from C.
-        collections.deque(map(self._writers[path][1].write, examples), maxlen=0)
+            self._writers[path] = temporary, open_writer(temporary)
+        write_all(self._writers[path][1], examples)
 
     def __enter__(self) -> ShardWriter:
         return self

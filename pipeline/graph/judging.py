@@ -53,6 +53,7 @@ def create_evaluator(
     code = (
         "components/evaluator",
         "components/examples_reader.py",
+        "components/tfrecords",
         "pipeline/graph/evaluation.py",
         "trainer_module/export",
     )
@@ -87,6 +88,7 @@ def create_optimizer(
     code = (
         "components/optimizer",
         "components/evaluator",
+        "components/tfrecords",
         "trainer_module/variants",
         "trainer_module/export",
     )

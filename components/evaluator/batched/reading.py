@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,10 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.evaluator.batched.rows import ModelRows
 from components.evaluator.variants import answer_by_variant
+from components.tfrecords.reading import read_batches
 from trainer_module.errors import DataError
 from trainer_module.exported import load_exported
 
-MOST_ROWS = 1024
-"""Of a batch: more is no faster, and the layers of a network for pictures take memory by rows."""
-MOST_BYTES = 4 << 20
-"""Of the examples of a batch, as they are stored: of large pictures there are fewer."""
-LOOKED_AT = 64
-"""Examples by which their size is judged."""
 UNREADABLE = "Fail to call signature func"
 """What TFMA, too, says of a model that cannot parse an example."""
 
@@ -72,7 +68,7 @@ class Asker:
           DataError: a row has no weight.
           RuntimeError: a model cannot read the examples; begins with UNREADABLE.
         """
-        for records in _batches(files):
+        for records in chain.from_iterable(map(read_batches, files)):
             columns = self._decoder.DecodeBatch(records.tolist())
             weights = self._weights(columns, len(records))
             examples = tf.constant(records)
@@ -117,13 +113,3 @@ def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:
     (name,) = named or [spec.name for spec in positional]
     answers: dict[str, tf.Tensor] = signature(**{name: examples})
     return answers
-
-
-def _batches(files: Sequence[str]) -> Iterator[np.ndarray]:
-    """Serialized examples, [rows] object."""
-    for file in files:
-        records = tf.data.TFRecordDataset(file, "GZIP")
-        sizes = [len(record) for record in records.take(LOOKED_AT).as_numpy_iterator()]
-        if sizes:
-            rows = MOST_BYTES * len(sizes) // max(sum(sizes), 1)
-            yield from records.batch(min(max(rows, 1), MOST_ROWS)).prefetch(1).as_numpy_iterator()

@@ -1,0 +1,128 @@
+"""TFX's reader of examples, by whole batches.
+
+Beam reads TFRecords in Python, record by record, each of which then passes through every step as an
+element of its own until they are put together to batches: most of the time of StatisticsGen, and a
+good part of Transform's. Here the elements are files, then batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from tfx.components.util import tfxio_utils
+from tfx.dsl.io import fileio
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+from tfx_bsl.tfxio.record_based_tfxio import AppendRawRecordColumn
+from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
+
+from components.tfrecords.ahead import work_ahead
+from components.tfrecords.reading import read_batches
+from trainer_module.errors import DataError
+
+
+def read_by_batches() -> None:
+    """Lets TFX's components of this process read so; calling it again changes nothing."""
+    module: Any = tfxio_utils
+    make = module.make_tfxio
+    if hasattr(make, "__wrapped__"):
+        return
+
+    @wraps(make)
+    def make_tfxio(*arguments: Any, **options: Any) -> Any:
+        return by_batches(make(*arguments, **options))
+
+    module.make_tfxio = make_tfxio
+
+
+def by_batches(tfxio: Any) -> Any:
+    """Another reader of the same examples, where there is one."""
+    return BatchedExamples.of(tfxio) if type(tfxio) is TFExampleRecord else tfxio
+
+
+class BatchedExamples(TFExampleRecord):
+    """tf.Examples in gzipped TFRecords, whose Beam elements are batches from the start."""
+
+    @classmethod
+    def of(cls, tfxio: TFExampleRecord) -> BatchedExamples:
+        """Reads what another one does."""
+        return cls(
+            file_pattern=tfxio._file_pattern,
+            schema=tfxio._schema,
+            raw_record_column_name=tfxio.raw_record_column_name,
+            telemetry_descriptors=tfxio.telemetry_descriptors,
+        )
+
+    def BeamSource(self, batch_size: int | None = None) -> beam.PTransform:  # noqa: N802 - its name
+        """A source of record batches.
+
+        Args:
+          batch_size: of all batches but the last of a file; by default by the size of the examples.
+        """
+        schema = self._GetSchemaForDecoding()
+        read = _ReadFile(
+            None if schema is None else schema.SerializeToString(),
+            self.raw_record_column_name,
+            batch_size,
+        )
+        return _ReadFiles(self._file_pattern, read)
+
+    def _ProjectImpl(self, tensor_names: list[str]) -> BatchedExamples:  # noqa: N802 - its name
+        return self.of(super()._ProjectImpl(tensor_names))
+
+
+class _ReadFiles(beam.PTransform):
+    """From patterns of files to record batches."""
+
+    def __init__(self, patterns: list[str], read: _ReadFile) -> None:
+        super().__init__()
+        self._patterns = patterns
+        self._read = read
+
+    def expand(self, pipeline: Any) -> beam.PCollection:
+        """Spreads the files over the workers."""
+        return (
+            pipeline
+            | "Patterns" >> beam.Create(self._patterns)
+            | "Files" >> beam.FlatMap(_files).with_output_types(str)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(self._read)
+        )
+
+
+def _files(pattern: str) -> list[str]:
+    found = sorted(fileio.glob(pattern))
+    if not found:
+        raise DataError(
+            f"{pattern}: there are no examples; remove the folder of the step that wrote them, so"
+            " that the next run makes them anew."
+        )
+    return found
+
+
+@beam.typehints.with_input_types(str)
+@beam.typehints.with_output_types(pa.RecordBatch)
+class _ReadFile(beam.DoFn):
+    """From a file to its record batches."""
+
+    def __init__(self, schema: bytes | None, raw_column: str | None, rows: int | None) -> None:
+        self._schema = schema
+        self._raw_column = raw_column
+        self._rows = rows
+
+    def process(self, file: str) -> Iterator[pa.RecordBatch]:
+        """Decodes ahead: it needs no lock of Python's while the next steps work."""
+        yield from work_ahead(self._decode(file))
+
+    def _decode(self, file: str) -> Iterator[pa.RecordBatch]:
+        # Of its own, since a decoder serves one thread.
+        decoder = ExamplesToRecordBatchDecoder(*(() if self._schema is None else (self._schema,)))
+        for examples in read_batches(file, self._rows):
+            records = examples.tolist()
+            batch = decoder.DecodeBatch(records)
+            if self._raw_column is not None:
+                batch = AppendRawRecordColumn(batch, self._raw_column, records)
+            yield batch

@@ -1,0 +1,1 @@
+"""Files of TFRecords: read and written in batches, by TensorFlow's C++."""

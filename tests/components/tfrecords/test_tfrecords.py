@@ -1,0 +1,86 @@
+"""Files of examples, read and written in batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import tensorflow as tf
+
+from components.tfrecords.ahead import work_ahead
+from components.tfrecords.reading import MOST_ROWS, read_batches
+from components.tfrecords.writing import open_writer, write_all
+from trainer_module.errors import DataError
+
+
+def write(path, records: list[bytes]) -> str:
+    with open_writer(str(path)) as writer:
+        write_all(writer, records)
+    return str(path)
+
+
+def test_batches_keep_the_order_and_a_size(tmp_path):
+    records = [b"%d" % number for number in range(2 * MOST_ROWS + 3)]
+    batches = [list(batch) for batch in read_batches(write(tmp_path / "a.gz", records))]
+    assert [len(batch) for batch in batches] == [MOST_ROWS, MOST_ROWS, 3]
+    assert [record for batch in batches for record in batch] == records
+    assert [len(batch) for batch in read_batches(str(tmp_path / "a.gz"), rows=1000)] == [
+        1000,
+        1000,
+        51,
+    ]
+    # TensorFlow's own reader agrees.
+    assert list(tf.data.TFRecordDataset(str(tmp_path / "a.gz"), "GZIP").as_numpy_iterator()) == (
+        records
+    )
+
+
+def test_large_examples_come_in_small_batches(tmp_path):
+    path = write(tmp_path / "a.gz", [bytes(3 << 20)] * 3)
+    assert [len(batch) for batch in read_batches(path)] == [1, 1, 1]
+
+
+def test_no_examples(tmp_path):
+    assert list(read_batches(write(tmp_path / "a.gz", []))) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_damaged_file_is_named(tmp_path, damage):
+    path = tmp_path / "a.gz"
+    write(path, [b"%d" % number for number in range(5000)])
+    data = path.read_bytes()
+    middle = len(data) // 2
+    path.write_bytes(data[:middle] + (b"" if damage == "cut" else b"x" * 50 + data[middle + 50 :]))
+    with pytest.raises(DataError, match=f"{path}: the file of examples is damaged") as caught:
+        list(read_batches(str(path)))
+    assert "the next run makes it anew" in str(caught.value)
+
+
+def count(taken: list[int]) -> Iterator[int]:
+    for number in range(10_000):
+        taken.append(number)
+        yield number
+
+
+def test_work_is_done_ahead_and_ends_with_its_consumer():
+    taken: list[int] = []
+    ahead = work_ahead(count(taken))
+    assert [next(ahead) for _ in range(3)] == [0, 1, 2]
+    threads = [thread for thread in threading.enumerate() if thread.name == "work-ahead"]
+    assert len(threads) == 1
+    ahead.close()
+    assert not threads[0].is_alive()
+    assert len(taken) < 10
+    assert list(work_ahead(iter("abc"))) == ["a", "b", "c"]
+
+
+def test_what_fails_ahead_fails_where_it_is_consumed():
+    def fail() -> Iterator[int]:
+        yield 1
+        raise DataError("no more")
+
+    ahead = work_ahead(fail())
+    assert next(ahead) == 1
+    with pytest.raises(DataError, match="no more"):
+        next(ahead)

@@ -1,0 +1,133 @@
+"""Transform and StatisticsGen by batches leave what TFX's own way leaves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_data_validation as tfdv
+from tfx.components.statistics_gen.executor import Executor as StatisticsExecutor
+from tfx.components.transform.executor import TransformProcessor
+from tfx.components.util import tfxio_utils
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.types import standard_artifacts
+from trainer_data import Transformed, make_image, run_transform, to_example, write_examples
+
+from components.speed import examples_sink
+from components.speed.batches import batch_by_bytes
+from components.speed.beam_lookups import remember_lookups
+from components.speed.examples_sink import write_by_batches
+from components.speed.examples_source import read_by_batches
+from components.speed.histograms import vectorise_histograms
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
+from trainer_module.settings import TrainerSettings
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "number": None if row % 5 == 0 else row / 7,
+        "category": ["a", "b", "", None, "\u00e9"][row % 5],
+        "tags": [f"tag{tag}" for tag in range(row % 4)] or None,
+        "picture": make_image(row % 256),
+        "label": row % 2,
+    }
+    for row in range(90)
+]
+SETTINGS = {
+    "task": "binary",
+    "label": "label",
+    "features": {
+        "number": {"type": "numeric"},
+        "category": {"type": "categorical"},
+        "tags": {"type": "categorical", "many": True},
+        "picture": {"type": "image", "height": 4, "width": 4, "channels": 1},
+    },
+}
+
+
+@pytest.fixture
+def switch(monkeypatch) -> Callable[[bool], None]:
+    """Lets TFX's components work by batches, or in TFX's own way."""
+
+    def to(batches: bool) -> None:
+        # Sums of floats depend on the batches, of which TFX's source makes what it has time for.
+        batch_by_bytes()
+        monkeypatch.setattr(tfxio_utils, "make_tfxio", inspect.unwrap(tfxio_utils.make_tfxio))
+        stock = staticmethod(examples_sink._stock_encode_and_write)
+        monkeypatch.setattr(TransformProcessor, "_EncodeAndWrite", stock)
+        if batches:
+            read_by_batches()
+            write_by_batches()
+
+    return to
+
+
+def transform(root: Path, evaluation: list[dict[str, Any]]) -> Transformed:
+    root.mkdir()
+    settings = TrainerSettings.model_validate(SETTINGS)
+    return run_transform(root, ROWS, evaluation, settings)
+
+
+def read(transformed: Transformed, split: str) -> list[dict[str, np.ndarray]]:
+    files = sorted((transformed.root / "transformed" / f"Split-{split}").iterdir())
+    assert [file.name for file in files] == ["transformed_examples-00000-of-00001.gz"]
+    spec = transformed.tft_output.transformed_feature_spec()
+    records = tf.data.TFRecordDataset([str(file) for file in files], "GZIP")
+    parsed = records.map(lambda record: tf.io.parse_single_example(record, spec))
+    return list(parsed.as_numpy_iterator())
+
+
+def test_the_same_transformed_examples(tmp_path, switch):
+    switch(False)
+    stock = transform(tmp_path / "stock", ROWS[:10])
+    switch(True)
+    ours = transform(tmp_path / "ours", ROWS[:10])
+    for split, count in (("train", 90), ("eval", 10)):
+        expected, found = read(stock, split), read(ours, split)
+        assert len(found) == count
+        for one, other in zip(expected, found, strict=True):
+            assert one.keys() == other.keys()
+            for name, value in one.items():
+                np.testing.assert_array_equal(other[name], value)
+
+
+def test_a_split_without_rows(tmp_path, switch):
+    switch(True)
+    assert read(transform(tmp_path / "ours", []), "eval") == []
+
+
+def statistics(root: Path, raw: Path) -> dict[str, Any]:
+    remember_lookups()
+    vectorise_histograms()
+    examples, found = standard_artifacts.Examples(), standard_artifacts.ExampleStatistics()
+    examples.uri, found.uri = str(raw), str(root)
+    examples.split_names = '["train", "eval"]'
+    context = BaseBeamExecutor.Context(
+        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
+    )
+    StatisticsExecutor(context).Do({"examples": [examples]}, {"statistics": [found]}, {})
+    return {
+        split: tfdv.load_stats_binary(str(root / f"Split-{split}" / "FeatureStats.pb"))
+        for split in ("train", "eval")
+    }
+
+
+def test_the_same_statistics(tmp_path, switch):
+    # Of one shard with all rows, one with some, and a split without any.
+    for split, shard, rows in (
+        ("train", 0, ROWS),
+        ("train", 1, ROWS[7:20]),
+        ("eval", 0, []),
+    ):
+        path = tmp_path / "raw" / f"Split-{split}" / f"data_tfrecord-0000{shard}-of-00002.gz"
+        write_examples(path, map(to_example, rows))
+    switch(False)
+    expected = statistics(tmp_path / "stock", tmp_path / "raw")
+    switch(True)
+    found = statistics(tmp_path / "ours", tmp_path / "raw")
+    assert found["train"].datasets[0].num_examples == 103
+    assert found == expected

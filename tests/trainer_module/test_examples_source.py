@@ -1,0 +1,146 @@
+"""Examples read by batches are those that TFX's own source gives."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.util import tfxio_utils
+from tfx.proto import example_gen_pb2
+from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
+from trainer_data import make_image, to_example, write_examples
+
+from components.speed.examples_source import BatchedExamples, by_batches, read_by_batches
+from components.user_errors import find_user_error
+from pipeline.beam_options import DEFAULT_BEAM_ARGS
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "number": None if row % 3 == 0 else row / 7,
+        "count": row,
+        "tags": [f"tag{tag}" for tag in range(row % 4)] or None,
+        "odd": [None, "", "\u00e9,\n\"'", "x" * 5000][row % 4],
+        "picture": make_image(row % 256),
+        "empty": [],
+    }
+    for row in range(60)
+]
+COLUMNS = {
+    "number": schema_pb2.FLOAT,
+    "count": schema_pb2.INT,
+    "tags": schema_pb2.BYTES,
+    "odd": schema_pb2.BYTES,
+    "picture": schema_pb2.BYTES,
+    "missing": schema_pb2.FLOAT,
+}
+SCHEMA = schema_pb2.Schema(
+    feature=[schema_pb2.Feature(name=name, type=kind) for name, kind in COLUMNS.items()]
+)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of three sizes, one of them without any example."""
+    folder = tmp_path_factory.mktemp("shards")
+    examples = [to_example(row) for row in ROWS]
+    for number, part in enumerate([examples[:10], [], examples[10:]]):
+        write_examples(folder / f"data_tfrecord-0000{number}-of-00003.gz", part)
+    return folder
+
+
+Batches = list[tuple[pa.Schema, list[dict[str, Any]]]]
+
+
+def run(tfxio: TFExampleRecord, folder: Path, batch_size: int | None = None) -> Batches:
+    """The batches of a source."""
+    found = folder / "found"
+    with beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))) as pipeline:
+        (
+            pipeline
+            | tfxio.BeamSource(batch_size)
+            | beam.Map(lambda batch: (batch.schema, batch.to_pylist()))
+            | beam.combiners.ToList()
+            | beam.Map(lambda batches: found.write_bytes(pickle.dumps(batches)))
+        )
+    batches: Batches = pickle.loads(found.read_bytes())  # noqa: S301 - written above
+    return batches
+
+
+def columns(batches: Batches) -> set[tuple[str, str]]:
+    return {(field.name, str(field.type)) for schema, _ in batches for field in schema}
+
+
+def rows(batches: Batches) -> list[dict[str, Any]]:
+    """In the order of their numbers; a column that a row lacks may be null or left out."""
+    found = [row for _, part in batches for row in part]
+    found = [{name: value for name, value in row.items() if value is not None} for row in found]
+    return sorted(found, key=lambda row: row["count"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"schema": SCHEMA},
+        {"schema": SCHEMA, "raw_record_column_name": "raw"},
+        {"raw_record_column_name": "raw"},
+    ],
+)
+def test_the_same_examples(shards, tmp_path, options):
+    stock = TFExampleRecord(str(shards / "*"), telemetry_descriptors=["test"], **options)
+    expected, found = run(stock, tmp_path), run(by_batches(stock), tmp_path)
+    assert columns(found) == columns(expected)
+    assert rows(found) == rows(expected)
+    assert len(rows(found)) == 60
+    # Of the file without examples there is none.
+    assert sorted(len(part) for _, part in found) == [10, 50]
+
+
+def test_some_columns_of_several_patterns(shards, tmp_path):
+    patterns = [str(shards / f"*-0000{number}-*") for number in range(3)]
+    stock = TFExampleRecord(patterns, schema=SCHEMA, telemetry_descriptors=["test"])
+    wanted = ["count", "tags"]
+    ours = by_batches(stock).Project(wanted)
+    assert ours.ArrowSchema().equals(stock.Project(wanted).ArrowSchema())
+    expected, found = run(stock.Project(wanted), tmp_path), run(ours, tmp_path)
+    assert columns(found) == columns(expected)
+    assert rows(found) == rows(expected)
+
+
+def test_a_size_of_batches_that_is_asked_for(shards, tmp_path):
+    ours = by_batches(TFExampleRecord(str(shards / "*"), schema=SCHEMA))
+    sizes = [len(part) for _, part in run(ours, tmp_path, 1)]
+    assert sizes == [1] * 60
+
+
+def test_what_tfx_makes_in_this_process(monkeypatch, shards):
+    stock = inspect.unwrap(tfxio_utils.make_tfxio)
+    monkeypatch.setattr(tfxio_utils, "make_tfxio", stock)
+    given = {
+        "file_pattern": str(shards / "*"),
+        "telemetry_descriptors": ["test"],
+        "payload_format": example_gen_pb2.FORMAT_TF_EXAMPLE,
+    }
+    assert type(tfxio_utils.make_tfxio(**given)) is TFExampleRecord
+    read_by_batches()
+    read_by_batches()
+    assert type(tfxio_utils.make_tfxio(**given)) is BatchedExamples
+    given["payload_format"] = example_gen_pb2.FORMAT_PROTO
+    raw = tfxio_utils.make_tfxio(**given, read_as_raw_records=True, raw_record_column_name="raw")
+    assert by_batches(raw) is raw
+
+
+def test_no_file(tmp_path):
+    ours = by_batches(TFExampleRecord(str(tmp_path / "Split-eval" / "*"), schema=SCHEMA))
+    with pytest.raises(Exception, match="Split-eval") as caught:
+        run(ours, tmp_path)
+    error = find_user_error(caught.value)
+    assert "Split-eval/*: there are no examples" in str(error)
+    assert "the next run makes them anew" in str(error)
