@@ -152,6 +152,19 @@ class PinballLoss(MeanMetric):
         return np.maximum(self._levels * error, (self._levels - 1) * error).mean(1)
 
 
+class SymmetricPercentageError(MeanMetric):
+    """The error in percent of the mean of label and prediction: from 0 to 200."""
+
+    def of_rows(
+        self, truth: np.ndarray, predicted: np.ndarray, quantiles: np.ndarray
+    ) -> np.ndarray:
+        """0 where both are 0."""
+        del quantiles
+        said = predicted.astype(np.float64)[:, 0]
+        size = np.abs(truth) + np.abs(said)
+        return 200 * np.divide(np.abs(truth - said), size, out=np.zeros(len(size)), where=size != 0)
+
+
 class PoissonDeviance(MeanMetric):
     """Twice what a count's likelihood lacks of that of a perfect prediction."""
 

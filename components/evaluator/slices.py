@@ -12,7 +12,9 @@ BASELINE = "baseline"
 
 
 def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Slice -> model -> metric -> value; the whole split is the slice with an empty name.
+    """Slice -> model -> metric -> value, of those that are a number.
+
+    The whole split is the slice with an empty name.
 
     Args:
       uri: the folder that TFMA wrote to.
@@ -23,7 +25,8 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
             f"{key.column}={slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
         )
         for item in of_slice.metric_keys_and_values:
-            if not item.key.is_diff:
+            is_number = item.value.WhichOneof("type") == "double_value"
+            if is_number and not item.key.is_diff:
                 model = item.key.model_name or CANDIDATE
                 metrics = values.setdefault(name, {}).setdefault(model, {})
                 metrics[item.key.name] = item.value.double_value.value

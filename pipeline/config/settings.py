@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
 from components.example_gen.label_settings import LabelsSettings
-from pipeline.config.metrics import is_own
+from pipeline.config.metrics import MetricSettings, is_own
 from pipeline.config.sections.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
@@ -109,9 +109,9 @@ ColumnNames = Annotated[
 class EvaluateSettings(CrossValidation):
     """What the model is measured by, and what it must reach to be pushed."""
 
-    metrics: list[str] = []
-    """Names of metrics, or import paths of TFMA's or Keras's metric classes; empty: the usual ones
-    of the task. docs/config.md lists the names."""
+    metrics: list[str | MetricSettings] = []
+    """Names of metrics, import paths of TFMA's or Keras's metric classes, or `tfma.MetricConfig`s;
+    where none is named the usual ones of the task. docs/config.md lists the names."""
     thresholds: dict[str, Threshold] = {}
     """Bounds by metric; besides them a model is never worse than the one in service. Without any,
     it has to be better than a constant prediction (the most frequent class, the mean)."""
@@ -119,9 +119,24 @@ class EvaluateSettings(CrossValidation):
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
 
     @property
+    def named(self) -> list[str]:
+        """Those of the metrics that stand there by name or import path."""
+        return [metric for metric in self.metrics if isinstance(metric, str)]
+
+    @property
+    def configured(self) -> dict[str, MetricSettings]:
+        """The others, by what they are called."""
+        return {metric.name: metric for metric in self.metrics if not isinstance(metric, str)}
+
+    @property
     def own_code(self) -> dict[str, str]:
         """Import paths of the user's metrics, by the key that names each."""
-        named = {f"evaluate.metrics.{i}": name for i, name in enumerate(self.metrics)}
+        named = {
+            f"evaluate.metrics.{i}": metric
+            if isinstance(metric, str)
+            else ".".join(filter(None, [metric.module, metric.class_name]))
+            for i, metric in enumerate(self.metrics)
+        }
         named |= {f"evaluate.thresholds.{name}": name for name in self.thresholds}
         return {key: name for key, name in named.items() if is_own(name)}
 

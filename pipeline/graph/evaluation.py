@@ -6,13 +6,15 @@ import json
 import sys
 
 import tensorflow_model_analysis as tfma
+import tf_keras
 from tensorflow_model_analysis.constants import TF_GENERIC
-from tensorflow_model_analysis.metrics import metric_types
+from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
 from components.optimizer.plan import DecidingMetric
-from pipeline.config.metrics import find_metric
+from pipeline.config.issues import near_match
+from pipeline.config.metrics import NAME, find_metric
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
@@ -21,9 +23,19 @@ from trainer_module.tasks.base import BaseTask, Metric
 
 
 def metric_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
-    """The metrics to compute: those named, or the task's usual ones, and those with thresholds."""
-    named = evaluate.metrics or task.usual_metrics()
-    return list(dict.fromkeys([*named, *evaluate.thresholds]))
+    """The numbers to compute: those named, or the task's usual ones, and those with thresholds.
+
+    Of what is given as TFMA's config only a threshold makes a metric decide.
+    """
+    named = [name for name in evaluate.named if find_metric(task, evaluate, name).is_number]
+    named = named or [*task.usual_metrics()]
+    return list(dict.fromkeys([*named, *evaluate.configured, *evaluate.thresholds]))
+
+
+def plot_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
+    """The curves and matrices that are named, of which TFMA keeps files of their own."""
+    named = dict.fromkeys(evaluate.named)
+    return [name for name in named if not find_metric(task, evaluate, name).is_number]
 
 
 def constant_metric(config: PipelineConfig) -> str | None:
@@ -63,26 +75,23 @@ def deciding_metric(config: PipelineConfig) -> DecidingMetric:
     """The metric by which variants of a model are compared with it: the first that decides."""
     names = metric_names(config.evaluate, config.target)
     name = next(name for name in names if name in (config.evaluate.thresholds or names))
-    metric = find_metric(config.target, name, _has_maximum(config.evaluate.thresholds.get(name)))
+    metric = find_metric(config.target, config.evaluate, name)
     direction = metric.higher_is_better if metric.is_compared else None
     return DecidingMetric(name=name, higher_is_better=direction)
 
 
-def _has_maximum(threshold: Threshold | None) -> bool:
-    return threshold is not None and threshold.max is not None
-
-
-def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
+def make_eval_config(config: PipelineConfig) -> config_pb2.EvalConfig:
     """The TFMA configuration of a pipeline."""
     task, evaluate = config.target, config.evaluate
+    _check_configured(evaluate)
     thresholds = effective_thresholds(evaluate, task)
     metrics = [
-        _metric_config(name, _find(task, name, thresholds.get(name)), thresholds.get(name))
-        for name in metric_names(evaluate, task)
+        _metric_config(name, _find(task, evaluate, name), thresholds.get(name))
+        for name in [*metric_names(evaluate, task), *plot_names(evaluate, task)]
     ]
-    return tfma.EvalConfig(
+    return config_pb2.EvalConfig(
         model_specs=[
-            tfma.ModelSpec(
+            config_pb2.ModelSpec(
                 # Its signatures are all that is asked; a Keras model would be loaded twice as well.
                 model_type=TF_GENERIC,
                 signature_name=EVAL_SIGNATURE,
@@ -94,13 +103,13 @@ def make_eval_config(config: PipelineConfig) -> tfma.EvalConfig:
         metrics_specs=_with_example_count(metrics, is_weighted=config.data.weight is not None),
         options=config_pb2.Options(include_default_metrics={"value": False}),
         slicing_specs=[
-            tfma.SlicingSpec(),
-            *(tfma.SlicingSpec(feature_keys=keys) for keys in evaluate.slices),
+            config_pb2.SlicingSpec(),
+            *(config_pb2.SlicingSpec(feature_keys=keys) for keys in evaluate.slices),
         ],
     )
 
 
-def make_measuring_config(config: PipelineConfig) -> tfma.EvalConfig:
+def make_measuring_config(config: PipelineConfig) -> config_pb2.EvalConfig:
     """The same without thresholds, which are for Evaluator, that knows of a model in service."""
     eval_config = make_eval_config(config)
     for metric in (metric for spec in eval_config.metrics_specs for metric in spec.metrics):
@@ -109,21 +118,42 @@ def make_measuring_config(config: PipelineConfig) -> tfma.EvalConfig:
 
 
 def _with_example_count(
-    metrics: list[tfma.MetricConfig], is_weighted: bool
-) -> list[tfma.MetricsSpec]:
+    metrics: list[config_pb2.MetricConfig], is_weighted: bool
+) -> list[config_pb2.MetricsSpec]:
     """The metrics, and the number of examples, which their weights must not change."""
-    count = tfma.MetricConfig(class_name="ExampleCount")
+    count = config_pb2.MetricConfig(class_name="ExampleCount")
     if not is_weighted:
-        return [tfma.MetricsSpec(metrics=[count, *metrics])]
+        return [config_pb2.MetricsSpec(metrics=[count, *metrics])]
     unweighted = config_pb2.ExampleWeightOptions(unweighted=True)
     return [
-        tfma.MetricsSpec(metrics=[count], example_weights=unweighted),
-        tfma.MetricsSpec(metrics=metrics),
+        config_pb2.MetricsSpec(metrics=[count], example_weights=unweighted),
+        config_pb2.MetricsSpec(metrics=metrics),
     ]
 
 
-def _find(task: BaseTask, name: str, threshold: Threshold | None) -> Metric:
-    metric = find_metric(task, name, _has_maximum(threshold))
+def _check_configured(evaluate: EvaluateSettings) -> None:
+    """Raises ConfigError for a class that is not there, or does not take its arguments."""
+    for place, given in enumerate(evaluate.metrics):
+        if isinstance(given, str):
+            continue
+        options = json.dumps({NAME: given.name, **given.config})
+        config = config_pb2.MetricConfig(
+            class_name=given.class_name, module=given.module, config=options
+        )
+        try:
+            metric_specs.metric_instance(config)
+        except Exception as error:  # A class of the user's raises what it likes.
+            known = {*metric_types.registered_metrics(), *dir(tf_keras.metrics)}
+            is_unknown = not given.module and given.class_name not in known
+            hint = f"; {near_match(given.class_name, known)}" if is_unknown else ""
+            raise ConfigError(
+                f"evaluate.metrics.{place}: {given.class_name} cannot be made of "
+                f"{json.dumps(given.config)}: {type(error).__name__}: {error}{hint}"
+            ) from error
+
+
+def _find(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric:
+    metric = find_metric(task, evaluate, name)
     # TFMA looks among its own first, whatever module is named beside the class.
     taken = metric_types.registered_metrics().get(metric.class_name)
     if taken and metric.module and not metric.module.startswith(tfma.__name__):
@@ -134,27 +164,32 @@ def _find(task: BaseTask, name: str, threshold: Threshold | None) -> Metric:
     return metric
 
 
-def _metric_config(name: str, metric: Metric, threshold: Threshold | None) -> tfma.MetricConfig:
-    options = json.dumps({"name": name, **metric.options})
-    config = tfma.MetricConfig(
-        class_name=metric.class_name, module=metric.module, config=options.strip("{}")
+def _metric_config(
+    name: str, metric: Metric, threshold: Threshold | None
+) -> config_pb2.MetricConfig:
+    # TFMA's views find plots by the names that TFMA gives them.
+    options = json.dumps({**({NAME: name} if metric.is_number else {}), **metric.options})
+    config = config_pb2.MetricConfig(
+        class_name=metric.class_name, module=metric.module, config=options[1:-1]
     )
     if threshold is None:
         return config
     # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
     largest = sys.float_info.max
-    bounds = tfma.GenericValueThreshold(
+    bounds = config_pb2.GenericValueThreshold(
         lower_bound={"value": -largest if threshold.min is None else threshold.min},
         upper_bound={"value": largest if threshold.max is None else threshold.max},
     )
     if metric.higher_is_better:
-        direction, worst = tfma.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance
+        direction, worst = config_pb2.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance
     else:
-        direction, worst = tfma.MetricDirection.LOWER_IS_BETTER, threshold.tolerance
-    threshold_of = tfma.MetricThreshold(value_threshold=bounds)
+        direction, worst = config_pb2.MetricDirection.LOWER_IS_BETTER, threshold.tolerance
+    threshold_of = config_pb2.MetricThreshold(value_threshold=bounds)
     if metric.is_compared:
-        change = tfma.GenericChangeThreshold(direction=direction, absolute={"value": worst})
+        change = config_pb2.GenericChangeThreshold(direction=direction, absolute={"value": worst})
         threshold_of.change_threshold.CopyFrom(change)
     # Of the whole split: a threshold without a slice would hold for every slice.
-    config.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()], threshold=threshold_of)
+    config.per_slice_thresholds.add(
+        slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold_of
+    )
     return config

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
 
 from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
 from pipeline.graph.evaluation import (
@@ -22,6 +24,8 @@ from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, E
 from trainer_module.tasks import TASKS, as_task, task_class
 
 LARGEST = sys.float_info.max
+USERS = Path(__file__).parents[1] / "components" / "evaluator"
+"""The folder of a module as users write them."""
 
 
 def make_config(task: Any = "binary", **sections: Any) -> PipelineConfig:
@@ -72,8 +76,15 @@ def test_usual_metrics_of_a_task_after_the_count(task: str, classes: list[str]) 
 def test_every_metric_has_the_class_and_name_of_the_task(task: str) -> None:
     options = {"order": ["low", "mid", "high"]} if task == "ordinal" else {}
     known = task_class(task)(kind=task, **options).metrics()
-    metrics = metrics_of(eval_config({"kind": task, **options}, metrics=list(known)))
-    for name, metric in known.items():
+    config = eval_config({"kind": task, **options}, metrics=list(known))
+    numbers = {name: metric for name, metric in known.items() if metric.is_number}
+    plots = [metric for metric in known.values() if not metric.is_number]
+    measured = config.metrics_specs[0].metrics[1 + len(numbers) :]
+    assert [(one.class_name, one.module) for one in measured] == [
+        (metric.class_name, metric.module) for metric in plots
+    ]
+    metrics = metrics_of(config)
+    for name, metric in numbers.items():
         assert metrics[name].class_name == metric.class_name
         assert metrics[name].module == metric.module
 
@@ -139,7 +150,7 @@ def test_a_threshold_is_of_the_whole_split_alone() -> None:
     config = eval_config(thresholds={"auc": {"min": 0.8}}, slices=["plan"])
     metrics = metrics_of(config)
     (per_slice,) = metrics["auc"].per_slice_thresholds
-    assert list(per_slice.slicing_specs) == [tfma.SlicingSpec()]
+    assert list(per_slice.slicing_specs) == [config_pb2.SlicingSpec()]
     assert not metrics["auc"].HasField("threshold")
     for name in ("accuracy", "log_loss"):
         assert not metrics[name].per_slice_thresholds
@@ -158,7 +169,7 @@ def test_examples_count_by_the_weights_of_the_data() -> None:
 
 
 def test_slices_come_after_the_whole_split() -> None:
-    assert list(eval_config().slicing_specs) == [tfma.SlicingSpec()]
+    assert list(eval_config().slicing_specs) == [config_pb2.SlicingSpec()]
     config = eval_config(slices=["plan", ["plan", "zone"]])
     keys = [list(spec.feature_keys) for spec in config.slicing_specs]
     assert keys == [[], ["plan"], ["plan", "zone"]]
@@ -226,3 +237,63 @@ def test_a_metric_of_the_users_is_not_mistaken_for_one_of_tfmas() -> None:
         eval_config(metrics=["my_metrics.Precision"])
     named = "tensorflow_model_analysis.metrics.confusion_matrix_metrics.Specificity"
     assert metrics_of(eval_config(metrics=[named]))[named].class_name == "Specificity"
+
+
+SPECIFICITY = {"class_name": "Specificity", "config": {"thresholds": [0.3]}}
+OWN = {"class_name": "Bias", "module": "evaluated_by_users", "config": {"name": "bias"}}
+
+
+def test_a_metric_of_tfmas_config_has_its_arguments_and_a_threshold_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(USERS)
+    thresholds = {"specificity": {"min": 0.7, "tolerance": 0.1}, "bias": {"max": 2.0}}
+    config = eval_config(metrics=["auc", SPECIFICITY, OWN], thresholds=thresholds)
+    found = metrics_of(config)
+    assert list(found) == [None, "auc", "specificity", "bias"]
+    assert (found["specificity"].class_name, found["specificity"].module) == ("Specificity", "")
+    settings = json.loads(f"{{{found['specificity'].config}}}")
+    assert settings == {"name": "specificity", "thresholds": [0.3]}
+    assert (found["bias"].class_name, found["bias"].module) == ("Bias", "evaluated_by_users")
+    threshold = threshold_of(config, "specificity")
+    assert keeps(0.7, threshold)
+    assert not keeps(0.69, threshold)
+    assert threshold.change_threshold.direction == tfma.MetricDirection.HIGHER_IS_BETTER
+    change = threshold_of(config, "bias").change_threshold
+    assert change.direction == tfma.MetricDirection.LOWER_IS_BETTER
+
+
+def test_a_metric_of_tfmas_config_decides_by_a_threshold_alone() -> None:
+    settings = EvaluateSettings.model_validate({"metrics": [SPECIFICITY]})
+    task = as_task("binary")
+    assert metric_names(settings, task) == ["auc", "accuracy", "log_loss", "specificity"]
+    assert effective_thresholds(settings, task) == {"auc": Threshold()}
+
+
+def test_a_curve_neither_decides_nor_is_it_a_number() -> None:
+    settings = EvaluateSettings(metrics=["confusion_matrix", "f1", "calibration_curve"])
+    task = as_task("binary")
+    assert metric_names(settings, task) == ["f1"]
+    assert effective_thresholds(settings, task) == {"f1": Threshold()}
+    alone = EvaluateSettings(metrics=["confusion_matrix"])
+    assert metric_names(alone, task) == ["auc", "accuracy", "log_loss"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ({"class_name": "Specifity"}, r"metrics\.0: Specifity .* did you mean `Specificity`"),
+        (
+            {"class_name": "Specificity", "config": {"threshold": 0.3}},
+            r"metrics\.0: Specificity cannot be made of .*threshold.* TypeError: .*unexpected",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_made_is_said(metric: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        eval_config(metrics=[metric])
+
+
+def test_code_of_tfmas_config_counts_as_the_users() -> None:
+    settings = EvaluateSettings.model_validate({"metrics": ["auc", SPECIFICITY, OWN]})
+    assert settings.own_code == {"evaluate.metrics.2": "evaluated_by_users.Bias"}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OWN_METRICS = "components.evaluator.metrics"
 NUMBER_METRICS = "components.evaluator.number_metrics"
+CALIBRATION_METRICS = "components.evaluator.calibration"
+ERROR_METRICS = "components.evaluator.error_quantiles"
 """The modules of those metrics that neither TFMA nor Keras has."""
 
 
@@ -52,6 +54,9 @@ class Metric:
     is_compared: bool = True
     """Whether a threshold holds against the model in service too; not where a value may be too
     small as well as too large, or another model need not have any."""
+    is_number: bool = True
+    """Whether it comes to one; a matrix or a curve goes to TFMA's plots, by the name that TFMA's
+    views look for, and has no thresholds."""
 
 
 class BaseTask(Settings):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from trainer_module.errors import TrainingError
-from trainer_module.tasks.base import OWN_METRICS, Metric, Task
+from trainer_module.tasks.base import CALIBRATION_METRICS, OWN_METRICS, Metric, Task
 from trainer_module.tasks.classes import ClassTask, found_classes
 
 if TYPE_CHECKING:
@@ -36,6 +36,15 @@ class BinaryTask(ClassTask):
             "recall": Metric("Recall"),
             "f1": Metric("F1Score"),
             "log_loss": Metric("BinaryCrossEntropy", higher_is_better=False),
+            "calibration_error": Metric(
+                "CalibrationError", higher_is_better=False, module=CALIBRATION_METRICS
+            ),
+            "calibration_curve": Metric(
+                "CalibrationPlot", options={"num_buckets": 10}, is_number=False
+            ),
+            "confusion_matrix": Metric(
+                "ConfusionMatrixPlot", options={"num_thresholds": 100}, is_number=False
+            ),
         }
 
     def usual_metrics(self) -> tuple[str, ...]:

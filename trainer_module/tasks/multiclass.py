@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from trainer_module.tasks.base import OWN_METRICS, Metric
+from trainer_module.tasks.base import CALIBRATION_METRICS, OWN_METRICS, Metric
 from trainer_module.tasks.classes import ManyClassTask
 
 if TYPE_CHECKING:
@@ -24,6 +24,18 @@ METRICS = {
     "macro_recall": Metric("MacroRecall", module=OWN_METRICS),
     "macro_f1": Metric("MacroF1", module=OWN_METRICS),
     "log_loss": Metric("SparseCategoricalCrossentropy", higher_is_better=False),
+    "calibration_error": Metric(
+        "TopLabelCalibrationError", higher_is_better=False, module=CALIBRATION_METRICS
+    ),
+    "calibration_curve": Metric(
+        "TopLabelCalibrationPlot", module=CALIBRATION_METRICS, is_number=False
+    ),
+    # By this name TFMA's results and views have it beside the curve; by its own, in its place.
+    "confusion_matrix": Metric(
+        "MultiClassConfusionMatrixPlot",
+        options={"name": "confusion_matrix_plot"},
+        is_number=False,
+    ),
 }
 """Of the most probable class, and of the probabilities."""
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from trainer_module.errors import DataError
-from trainer_module.tasks.base import OWN_METRICS, BaseTask, Metric, Task
+from trainer_module.tasks.base import (
+    ERROR_METRICS,
+    NUMBER_METRICS,
+    OWN_METRICS,
+    BaseTask,
+    Metric,
+    Task,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -16,11 +23,21 @@ if TYPE_CHECKING:
     from trainer_module.features.raw_columns import AnyTensor
     from trainer_module.problem import Problem
 
+
+def _error_quantile(level: float) -> Metric:
+    options = {"level": level}
+    return Metric("AbsoluteErrorQuantile", False, module=ERROR_METRICS, options=options)
+
+
 ERRORS = {
     "mse": Metric("MeanSquaredError", higher_is_better=False),
     "mae": Metric("MeanAbsoluteError", higher_is_better=False),
     "rmse": Metric("RootMeanSquaredError", higher_is_better=False),
     "r2": Metric("CoefficientOfDetermination", module=OWN_METRICS),
+    "smape": Metric("SymmetricPercentageError", higher_is_better=False, module=NUMBER_METRICS),
+    "median_absolute_error": _error_quantile(0.5),
+    "p90_absolute_error": _error_quantile(0.9),
+    "p99_absolute_error": _error_quantile(0.99),
 }
 """Metrics of every number."""
 

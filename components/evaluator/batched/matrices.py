@@ -22,8 +22,10 @@ _NAME = re.compile(
 
 def find_matrices(
     twin: Twin, number: int, derived: Sequence[metric_types.DerivedMetricComputation]
-) -> dict[Any, Any] | None:
-    """The matrices that are derived from a histogram of a slice; None of another twin.
+) -> dict[Any, Any]:
+    """The matrices that are derived from a histogram of a slice; none of another twin.
+
+    Matrices at thresholds of other kinds, such as those of plots, are TFMA's to derive.
 
     Args:
       twin: whose sums they are of.
@@ -31,21 +33,17 @@ def find_matrices(
       derived: what is computed from what twins give.
     """
     if not isinstance(twin, Histogram):
-        return None
+        return {}
     (own,) = twin.combiner.extract_output({})
     wanted = [key for computation in derived for key in computation.keys]
     matches = [(key, _NAME.fullmatch(key.name)) for key in wanted if _are_of_one(key, own)]
-    if not matches or not all(match for _, match in matches):
-        return None
     return {key: _matrices(twin, number, int(match[1])) for key, match in matches if match}
 
 
 def _are_of_one(key: metric_types.MetricKey, own: metric_types.MetricKey) -> bool:
-    """Whether what is derived, by that key, is private and of the same model and weights."""
+    """Whether what is derived, by that key, is of the same model and weights."""
     parts = ("model_name", "output_name", "sub_key", "example_weighted")
-    is_same = all(getattr(key, part) == getattr(own, part) for part in parts)
-    name = binary_confusion_matrices.BINARY_CONFUSION_MATRICES_NAME
-    return is_same and key.name.startswith(name) and ":thresholds" not in key.name
+    return all(getattr(key, part) == getattr(own, part) for part in parts)
 
 
 def _matrices(twin: Histogram, number: int, count: int) -> Any:

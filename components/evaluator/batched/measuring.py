@@ -14,7 +14,7 @@ from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tensorflow_model_analysis.utils import model_util
 
 # Registers the twins.
-from components.evaluator.batched import counts, keras, means  # noqa: F401
+from components.evaluator.batched import bins, counts, keras, means  # noqa: F401
 from components.evaluator.batched.matrices import find_matrices
 from components.evaluator.batched.rows import Members, ModelRows
 from components.evaluator.batched.slices import SliceKey, Slicer
@@ -49,6 +49,12 @@ class Computations:
         spec = model_util.get_baseline_model_spec(config)
         return cls(base, derived, spec.name if spec else None)
 
+    @property
+    def have_plots(self) -> bool:
+        """Whether some of the results are curves or matrices, which TFMA keeps beside metrics."""
+        keys = [key for computation in self.derived for key in computation.keys]
+        return any(is_plot(key) and not _is_private(key) for key in keys)
+
     def start(self, columns: list[tuple[str, ...]]) -> Measurement:
         """A measurement of no rows, with slices by some columns."""
         twins = [twin for one in self.base if (twin := _twin(one)) is not None]
@@ -66,12 +72,12 @@ class Computations:
         return measurement
 
     def results(self, measurement: Measurement) -> Iterator[tuple[SliceKey, Metrics]]:
-        """The metrics of each slice, with the differences to the model in service."""
+        """The metrics and plots of each slice, with the differences to the model in service."""
         for number, key in enumerate(measurement.slicer.keys):
             found: Metrics = {}
             matrices: Metrics = {}
             for twin in measurement.twins:
-                matrices |= find_matrices(twin, number, self.derived) or {}
+                matrices |= find_matrices(twin, number, self.derived)
                 found |= twin.output(number)
             for computation in self.derived:
                 is_known = all(key in matrices for key in computation.keys)
@@ -144,6 +150,11 @@ def _twin(computation: metric_types.MetricComputation) -> Twin | None:
 
 def _is_private(key: metric_types.MetricKey) -> bool:
     return key.name.startswith("_") and not key.name.startswith("__")
+
+
+def is_plot(key: metric_types.MetricKey) -> bool:
+    """Whether TFMA keeps what has this key beside the metrics."""
+    return isinstance(key, metric_types.PlotKey)
 
 
 def _is_number(value: Any) -> bool:

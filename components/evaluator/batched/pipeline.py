@@ -10,9 +10,10 @@ import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.evaluators import metrics_validator
 
-from components.evaluator.batched.measuring import Computations, Found
+from components.evaluator.batched.measuring import Computations, Found, Metrics, is_plot
 from components.evaluator.batched.reading import Asker, Question
 from components.evaluator.batched.rows import NotByBatches
+from components.evaluator.batched.slices import SliceKey
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,14 @@ def _computations(config: tfma.EvalConfig) -> Computations:
     return found
 
 
+def _metrics(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
+    return slice_key, {key: value for key, value in found.items() if not is_plot(key)}
+
+
+def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
+    return slice_key, {key: value for key, value in found.items() if is_plot(key)}
+
+
 def evaluate(
     pipeline: beam.Pipeline,
     files: Sequence[str],
@@ -100,19 +109,20 @@ def evaluate(
       output: the folder for TFMA's files.
     """
 
-    def results(total: Found | None) -> Iterator[tuple[Any, Any]]:
+    def results_of(total: Found | None) -> Iterator[tuple[Any, Any]]:
         if total is not None and total.rows:
             computations = _computations(config)
             yield from computations.results(computations.resume(total))
 
-    metrics = (
+    results = (
         pipeline
         | "Files" >> beam.Create(list(files))
         | "SpreadFiles" >> beam.Reshuffle()
         | "Measure" >> beam.ParDo(MeasureFiles(config, question, columns))
         | "AddUp" >> beam.CombineGlobally(AddUp(config))
-        | "Results" >> beam.FlatMap(results)
+        | "Results" >> beam.FlatMap(results_of)
     )
+    metrics = results | "Metrics" >> beam.MapTuple(_metrics)
     validations = metrics | "Validate" >> beam.Map(metrics_validator.validate_metrics, config)
     models = [
         tfma.default_eval_shared_model(path, model_name=name, eval_config=config)
@@ -120,6 +130,8 @@ def evaluate(
     ]
     writers = tfma.default_writers(output, models, config)
     evaluation = {tfma.METRICS_KEY: metrics, tfma.VALIDATIONS_KEY: validations}
+    if _computations(config).have_plots:
+        evaluation[tfma.PLOTS_KEY] = results | "Plots" >> beam.MapTuple(_plots)
     _ = evaluation | "Write" >> tfma.WriteResults(writers)
 
 

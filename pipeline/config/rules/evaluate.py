@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
-from pipeline.config.metrics import is_own
+from pipeline.config.metrics import COUNT, is_own
 from pipeline.config.settings import (
     Approve,
     PipelineConfig,
@@ -16,15 +16,47 @@ from pipeline.config.settings import (
 
 def metrics_fit_the_task(config: PipelineConfig) -> Iterator[Issue]:
     """Every metric that is named has to be one of the task's."""
-    known = config.target.metrics()
-    named = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
-    named |= {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
-    for path, metric in named.items():
+    known, configured = config.target.metrics(), config.evaluate.configured
+    places = {f"evaluate.metrics.{i}": m for i, m in enumerate(config.evaluate.metrics)}
+    named = {path: metric for path, metric in places.items() if isinstance(metric, str)}
+    thresholds = {f"evaluate.thresholds.{m}": m for m in config.evaluate.thresholds}
+    thresholds = {path: m for path, m in thresholds.items() if m not in configured}
+    for path, metric in (named | thresholds).items():
         if metric not in known and not is_own(metric):
+            candidates = {*known, *configured} if path in thresholds else known
             yield Issue(
                 path,
-                f"{metric!r} is no metric for {config.target.kind}; {near_match(metric, known)} "
+                f"{metric!r} is no metric for {config.target.kind}; "
+                f"{near_match(metric, candidates)} "
                 "A metric of yours is an import path, such as my_metrics.Cost",
+            )
+
+
+def metrics_have_names_of_their_own(config: PipelineConfig) -> Iterator[Issue]:
+    """What TFMA's config adds is called as no other metric, so that thresholds know which."""
+    taken = {**config.target.metrics(), COUNT: None}
+    for i, metric in enumerate(config.evaluate.metrics):
+        if isinstance(metric, str):
+            continue
+        if metric.name in taken:
+            yield Issue(
+                f"evaluate.metrics.{i}",
+                f"found {metric.name!r} a second time, or as the name of another metric; give "
+                "config: {name: ...} one of its own",
+            )
+        taken[metric.name] = None
+
+
+def thresholds_are_of_numbers(config: PipelineConfig) -> Iterator[Issue]:
+    """A curve or a matrix is neither large nor small."""
+    known = config.target.metrics()
+    numbers = [name for name, metric in known.items() if metric.is_number]
+    for name in config.evaluate.thresholds:
+        if name in known and not known[name].is_number:
+            yield Issue(
+                f"evaluate.thresholds.{name}",
+                f"{name} is no number; put it into evaluate.metrics, and bound one of "
+                f"{', '.join(numbers)}",
             )
 
 
@@ -83,6 +115,8 @@ def metadata_names_a_database(config: PipelineConfig) -> Iterator[Issue]:
 
 EVALUATE_RULES = (
     metrics_fit_the_task,
+    metrics_have_names_of_their_own,
+    thresholds_are_of_numbers,
     thresholds_leave_room,
     tolerances_are_of_what_is_compared,
     folds_are_dealt_at_random,

@@ -27,6 +27,7 @@ from components.schema_reader import read_schema_artifact
 from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
+from pipeline.runs.results.confusion import describe_mistakes
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
 from pipeline.runs.results.run_results import PushedVersion
 from trainer_module.record import RECORD_FILE
@@ -173,6 +174,12 @@ class ArtifactReader:
         if not evaluations or not blessings:
             return None
         return read_evaluation(evaluations[0].uri, self._config, _is_blessed(blessings[0]))
+
+    def mistakes(self) -> str:
+        """Which classes the model takes for which, in a sentence; empty if not measured."""
+        for evaluation in self.outputs(ComponentId.EVALUATOR, "evaluation"):
+            return describe_mistakes(evaluation.uri, self.model_uri())
+        return ""
 
     def certificate(self) -> dict[str, Any]:
         """How far all ways of asking the model agree; empty if it was not asked."""

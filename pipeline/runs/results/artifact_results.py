@@ -178,6 +178,8 @@ class SummaryBuilder:
             for m in evaluation.metrics
         }
         self._summary.slices = evaluation.slices
+        if mistakes := self._reader.mistakes():
+            self._summary.notes.append(mistakes)
         return "blessed" if evaluation.blessed else "not blessed"
 
     def _read_certificate(self) -> str:

@@ -83,7 +83,7 @@ def _in_service(
 
 def _is_compared(name: str, config: PipelineConfig) -> bool:
     """Whether a threshold of a metric holds against the model in service too."""
-    return find_metric(config.target, name, has_maximum=False).is_compared
+    return find_metric(config.target, config.evaluate, name).is_compared
 
 
 def _failed_metrics(uri: str) -> set[str]:

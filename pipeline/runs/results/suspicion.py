@@ -120,9 +120,7 @@ class DataSuspicion:
     def _has_collapsed(
         self, result: MetricResult, had: float | None, constant: ConstantPrediction | None
     ) -> bool:
-        threshold = self._config.evaluate.thresholds.get(result.name)
-        has_maximum = threshold is not None and threshold.max is not None
-        metric = find_metric(self._config.target, result.name, has_maximum)
+        metric = find_metric(self._config.target, self._config.evaluate, result.name)
         is_known = constant is not None and constant.metric == result.name
         return has_collapsed(result, had, constant if is_known else None, metric.higher_is_better)
 

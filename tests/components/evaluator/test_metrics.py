@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
+from components.evaluator.error_quantiles import ACCURACY
 from components.evaluator.number_metrics import PoissonDeviance
 from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
@@ -60,8 +61,8 @@ def make_data(task: str) -> Data:
     return Data(truth, output / output.sum(1, keepdims=True), weights)
 
 
-def evaluate(task: str, data: Data, folder: Path) -> dict[str, float]:
-    """All metrics of a task in one evaluation, and one of the user's."""
+def evaluate(task: str, data: Data, folder: Path) -> dict[str, Any]:
+    """All metrics and plots of a task in one evaluation, and one of the user's."""
     options = {"order": list("abcdef")} if task == "ordinal" else {}
     named = list(EXPECTED[task])
     config = make_eval_config(
@@ -91,8 +92,44 @@ def evaluate(task: str, data: Data, folder: Path) -> dict[str, float]:
             | beam.Create([pa.RecordBatch.from_pydict(columns)])
             | tfma.ExtractEvaluateAndWriteResults(eval_config=config, output_path=str(folder))
         )
-    found = tfma.load_eval_result(str(folder)).get_metrics_for_slice()
-    return {name: value["doubleValue"] for name, value in found.items() if "doubleValue" in value}
+    result = tfma.load_eval_result(str(folder))
+    found = result.get_metrics_for_slice()
+    numbers = {
+        name: value["doubleValue"] for name, value in found.items() if "doubleValue" in value
+    }
+    plots = {key: value for _, by_output in result.plots for key, value in plots_in(by_output)}
+    return {**numbers, **plots}
+
+
+def plots_in(found: dict[str, Any] | None) -> Iterator[tuple[str, Any]]:
+    """TFMA's plots by what the config calls them."""
+    for by_sub_key in (found or {}).values():
+        for plots in by_sub_key.values():
+            for key, value in plots.items():
+                if key == "calibrationHistogramBuckets":
+                    yield "calibration_curve", as_curve(value["buckets"])
+                elif key.endswith("onfusionMatrixAtThresholds"):
+                    yield "confusion_matrix", as_matrix(value["matrices"])
+
+
+def as_curve(buckets: list[dict[str, Any]]) -> np.ndarray:
+    """Of the bins that hold something: what came true, what was said, and the weight."""
+    names = ("totalWeightedLabel", "totalWeightedRefinedPrediction", "numWeightedExamples")
+    rows = np.array([[float(bucket.get(name) or 0) for name in names] for bucket in buckets])
+    return rows[rows[:, 2] > 0]
+
+
+def as_matrix(matrices: list[dict[str, Any]]) -> np.ndarray:
+    """[true, said]; of two classes by the threshold of 0.5."""
+    if len(matrices) > 1:
+        (one,) = (matrix for matrix in matrices if matrix.get("threshold") == 0.5)
+        names = ("trueNegatives", "falsePositives", "falseNegatives", "truePositives")
+        return np.array([float(one.get(name) or 0) for name in names]).reshape(2, 2)
+    matrix = np.zeros((6, 6))
+    for entry in matrices[0]["entries"]:
+        place = int(entry.get("actualClassId", 0)), int(entry.get("predictedClassId", 0))
+        matrix[place] = entry["numWeightedExamples"]
+    return matrix
 
 
 def top(k: int) -> Callable[[Data], float]:
@@ -120,7 +157,49 @@ def squared_correlation(data: Data) -> float:
     return float(covariance[0, 1] ** 2 / (covariance[0, 0] * covariance[1, 1]))
 
 
+def calibration_bins(data: Data) -> np.ndarray:
+    """By the probability of the positive class, or of the most probable one."""
+    is_binary = data.output.ndim == 1
+    said = data.output if is_binary else data.output.max(1)
+    true = data.truth if is_binary else data.truth == data.classes
+    # As a prediction comes to TFMA.
+    bins = np.digitize(said.astype(np.float32), np.linspace(0, 1, 11)[1:-1])
+    parts = np.stack([true * data.weights, said * data.weights, data.weights], 1)
+    sums = np.array([parts[bins == place].sum(0) for place in range(10)])
+    return sums[sums[:, 2] > 0]
+
+
+def calibration_error(data: Data) -> float:
+    bins = calibration_bins(data)
+    return float(np.abs(bins[:, 0] - bins[:, 1]).sum() / bins[:, 2].sum())
+
+
+def confusion_matrix(data: Data) -> np.ndarray:
+    classes = range(int(data.truth.max()) + 1)
+    return sk.confusion_matrix(data.truth, data.classes, labels=classes, sample_weight=data.weights)
+
+
+def error_quantile(level: float) -> Callable[[Data], float]:
+    return lambda d: np.quantile(
+        np.abs(d.truth - d.output), level, weights=d.weights, method="inverted_cdf"
+    )
+
+
+CALIBRATION: dict[str, Callable[[Data], Any]] = {
+    "calibration_error": calibration_error,
+    "calibration_curve": calibration_bins,
+    "confusion_matrix": confusion_matrix,
+}
 ERRORS = {
+    "smape": lambda d: float(
+        np.average(
+            200 * np.abs(d.truth - d.output) / (np.abs(d.truth) + np.abs(d.output)),
+            weights=d.weights,
+        )
+    ),
+    "median_absolute_error": error_quantile(0.5),
+    "p90_absolute_error": error_quantile(0.9),
+    "p99_absolute_error": error_quantile(0.99),
     "mse": by_output(sk.mean_squared_error),
     "mae": by_output(sk.mean_absolute_error),
     "rmse": lambda d: by_output(sk.mean_squared_error)(d) ** 0.5,
@@ -137,8 +216,9 @@ CLASSES: dict[str, Callable[[Data], float]] = {
     "macro_recall": by_class(sk.recall_score, **MACRO),
     "macro_f1": by_class(sk.f1_score, **MACRO),
     "log_loss": by_output(sk.log_loss),
+    **CALIBRATION,
 }
-EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
+EXPECTED: dict[str, dict[str, Callable[[Data], Any]]] = {
     Task.BINARY: {
         "accuracy": by_class(sk.accuracy_score),
         "balanced_accuracy": by_class(sk.balanced_accuracy_score),
@@ -149,6 +229,7 @@ EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
         "recall": by_class(sk.recall_score),
         "f1": by_class(sk.f1_score),
         "log_loss": by_output(sk.log_loss),
+        **CALIBRATION,
     },
     Task.MULTICLASS: CLASSES,
     "ordinal": {**CLASSES, "rank_error": by_class(sk.mean_absolute_error)},
@@ -159,6 +240,11 @@ EXPECTED: dict[str, dict[str, Callable[[Data], float]]] = {
         OWN: lambda d: float(np.average(d.output - d.truth, weights=d.weights)),
     },
     "count": {**ERRORS, "poisson_deviance": by_output(sk.mean_poisson_deviance)},
+}
+
+
+TOLERANCES = {"auc_precision_recall": 5e-3} | {
+    f"{which}_absolute_error": ACCURACY for which in ("median", "p90", "p99")
 }
 
 
@@ -175,5 +261,5 @@ def test_metrics_are_what_they_are_called(task: str, tmp_path: Path) -> None:
     data = make_data(task)
     found = evaluate(task, data, tmp_path)
     for name, expected in EXPECTED[task].items():
-        tolerance = 5e-3 if name == "auc_precision_recall" else 1e-4
+        tolerance = TOLERANCES.get(name, 1e-4)
         assert found[name] == pytest.approx(expected(data), rel=tolerance), name

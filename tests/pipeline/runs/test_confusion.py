@@ -1,0 +1,89 @@
+"""Curves and matrices of a whole evaluation, what is said of them, and metrics of TFMA's config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+from evaluation_artifacts import HALF, ROWS, SURE, Measured, config_of, measure, write_examples
+from evaluation_artifacts import write_model as write
+
+from pipeline.runs.results.confusion import describe_mistakes, read_mistakes
+from pipeline.runs.results.evaluation_report import read_evaluation
+from trainer_module.interface import INTERFACE_FILE, ModelInterface
+
+OF_FIRST, OF_SECOND = 0.6, 0.7
+"""What the new model says of its choice, by the class that a row is of."""
+
+
+def scores(rows: dict[int, int], confidence: list[float]) -> list[list[float]]:
+    """Probabilities of three classes: right, but for some rows."""
+    said = np.array([rows.get(row, int(row >= HALF)) for row in range(ROWS)])
+    rest = (1 - np.array(confidence)) / 2
+    return np.where(np.eye(3)[said] == 1, np.array(confidence)[:, np.newaxis], rest[:, np.newaxis])
+
+
+@pytest.fixture(scope="module")
+def mistaken(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Of the first class three rows are taken for the third, of the second one for the first."""
+    folder = tmp_path_factory.mktemp("mistaken")
+    confidence = [OF_FIRST] * HALF + [OF_SECOND] * HALF
+    new = scores({0: 2, 1: 2, 2: 2, HALF: 0}, confidence).T
+    old = scores(dict.fromkeys(range(ROWS), 1), confidence).T
+    columns = {f"new{i}": values.tolist() for i, values in enumerate(new)}
+    columns |= {f"old{i}": values.tolist() for i, values in enumerate(old)}
+    examples = write_examples(folder, **columns)
+    models = [write(folder, f"{n}0", f"{n}1", f"{n}2", task="multiclass") for n in ("new", "old")]
+    metrics = ["accuracy", "confusion_matrix", "calibration_curve", "calibration_error"]
+    config = config_of({"metrics": metrics, "slices": ["plan"]}, task="multiclass")
+    return measure(folder / "measured", config, examples, *models)
+
+
+def test_the_worst_pairs_are_those_of_the_new_model(mistaken: Measured, tmp_path: Path) -> None:
+    assert [(one.true, one.said, one.rows, one.of) for one in read_mistakes(mistaken.uri)] == [
+        (0, 2, 3, HALF),
+        (1, 0, 1, HALF),
+    ]
+    said = describe_mistakes(mistaken.uri, None)
+    assert said == "most often mistaken: class 0 as class 2 (3 of 12), class 1 as class 0 (1 of 12)"
+    path = tmp_path / "Format-Serving" / INTERFACE_FILE
+    path.parent.mkdir(parents=True)
+    interface = ModelInterface((), "label", "string", "multiclass", classes=("cat", "dog", "fox"))
+    path.write_text(interface.to_json())
+    said = describe_mistakes(mistaken.uri, str(tmp_path))
+    assert said == "most often mistaken: cat as fox (3 of 12), dog as cat (1 of 12)"
+
+
+def test_numbers_are_beside_the_curves(mistaken: Measured) -> None:
+    report = read_evaluation(mistaken.uri, mistaken.config, mistaken.blessed)
+    values = {result.name: result.value for result in report.metrics}
+    assert set(values) == {"accuracy", "calibration_error"}
+    assert values["accuracy"] == pytest.approx(20 / 24)
+    # By what it says: of the first half 9 are right, of the second 11.
+    expected = (abs(9 - HALF * OF_FIRST) + abs(11 - HALF * OF_SECOND)) / ROWS
+    assert values["calibration_error"] == pytest.approx(expected, rel=1e-6)
+    assert set(report.slices["plan=gold"]) == {"accuracy", "calibration_error", "example_count"}
+
+
+def test_tfmas_own_way_of_reading_has_both_plots(mistaken: Measured) -> None:
+    plots = tfma.load_eval_result(mistaken.uri, model_name="candidate").plots
+    assert {key for key, _ in plots} == {(), *((("plan", p),) for p in ("gold", "free", "café"))}
+    (whole,) = (by_output for key, by_output in plots if not key)
+    assert set(whole[""][""]) == {
+        "calibrationHistogramBuckets",
+        "multiClassConfusionMatrixAtThresholds",
+    }
+
+
+def test_nothing_is_said_where_no_matrix_was_measured(tmp_path: Path) -> None:
+    """And a metric of TFMA's config decides by the name that it has."""
+    examples = write_examples(tmp_path, good=SURE)
+    metric = {"class_name": "Specificity", "config": {"thresholds": [0.95], "name": "strict"}}
+    config = config_of({"metrics": [metric], "thresholds": {"strict": {"max": 0.5}}})
+    measured = measure(tmp_path / "one", config, examples, write(tmp_path, "good"))
+    assert describe_mistakes(measured.uri, None) == ""
+    report = read_evaluation(measured.uri, config, measured.blessed)
+    assert not report.blessed
+    assert report.reason == "strict is 1, above the threshold of 0.5"
