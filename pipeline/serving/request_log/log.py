@@ -87,7 +87,9 @@ class RequestLog:
         name = request_id.get()
         if not is_sampled(name, self._options.sample):
             return
-        one = Answered(name, time.time(), model, signature, columns, answers)
+        # Copied, as they may be a few of the many rows that were asked together.
+        asked, answered = ({n: v.copy() for n, v in of.items()} for of in (columns, answers))
+        one = Answered(name, time.time(), model, signature, asked, answered)
         size, waiting = one.size, self._bytes_put - self._bytes_taken
         if waiting + size > QUEUE_BYTES or self._queue.qsize() >= QUEUE_REQUESTS:
             self._rows.labels("queue_full").inc(one.rows)

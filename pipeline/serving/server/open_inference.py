@@ -179,7 +179,7 @@ def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) ->
     if len(rows) > 1:
         raise RequestError(f"the inputs have different numbers of rows: {sorted(rows)}.")
     if tensors.keys() != known.keys():
-        return from_columns({name: [] for name in tensors}, interface)  # Says which are missing.
+        from_columns({name: [] for name in tensors}, interface)  # Says which are missing.
     return {name: _as_column(tensors[name], column) for name, column in known.items()}
 
 

@@ -16,6 +16,7 @@ import uvicorn
 from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
+from pipeline.serving.server.processes.connection import Connection
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.workers import WorkerPlace
 from trainer_module.errors import ConfigError
@@ -74,13 +75,14 @@ def answer(
     """
     config = uvicorn.Config(
         make_app(options, repository, place),
-        http="httptools",
+        http=Connection,
         loop="uvloop",
         log_config=None,
         access_log=False,
         backlog=_BACKLOG,
         lifespan="on",
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
