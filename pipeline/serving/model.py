@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from components.pusher.variants import find_variant
-from pipeline.serving.signatures import Arrays, Signatures
+from pipeline.serving.servable import Arrays
+from pipeline.serving.signatures import Signatures
 from trainer_module.errors import DataError
 from trainer_module.interface import ModelInterface, read_interface
 from trainer_module.variants.running import RunnableVariant, open_variant
@@ -43,6 +44,16 @@ class Model:
     _signatures: Signatures
     variant: RunnableVariant | None = None
     """Answers in place of the network, for what the transform graph makes of the columns."""
+
+    @property
+    def platform(self) -> str:
+        """What it runs on, as Triton calls it."""
+        return "tensorflow_savedmodel"
+
+    @property
+    def takes_examples(self) -> bool:
+        """It has a signature for them."""
+        return True
 
     @property
     def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.serving.servable import Arrays
 from trainer_module.exported import with_operations
-
-Arrays = dict[str, np.ndarray]
 
 _TAGS = ["serve"]
 _IN_CALLER = -1

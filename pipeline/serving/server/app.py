@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from pipeline.serving.model import Model
+from pipeline.serving.servable import Servable
 from pipeline.serving.server import open_inference, rest
 from pipeline.serving.server.direct import Direct
 from pipeline.serving.server.errors import RequestError
@@ -152,7 +152,7 @@ class _Server:
         number, _ = self._named(request.path_params)
         return _json({"name": self._options.name, "version": str(number), "ready": True})
 
-    def _named(self, path: dict[str, str]) -> tuple[int, Model]:
+    def _named(self, path: dict[str, str]) -> tuple[int, Servable]:
         return self._predictions.named(path["name"], path.get("version"), path.get("label"))
 
     async def tf_serving(self, request: Request) -> Response:

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
+from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError, unknown_name
 from pipeline.serving.server.values import to_array, type_of
 from trainer_module.interface import ModelInterface
 
-Arrays = dict[str, np.ndarray]
 Columns = dict[str, list[Any]]
 """Values of JSON by the names of requests, one a row, of which the types are not looked at yet."""
 

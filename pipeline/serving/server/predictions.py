@@ -11,8 +11,9 @@ from typing import Any
 
 import orjson
 
-from pipeline.serving.model import RAW, Model
+from pipeline.serving.model import RAW
 from pipeline.serving.request_log.log import RequestLog
+from pipeline.serving.servable import Servable
 from pipeline.serving.server import open_inference, rest
 from pipeline.serving.server.batching import Batcher
 from pipeline.serving.server.bodies import parse_json
@@ -20,7 +21,7 @@ from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import Metrics
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.repository import Repository
-from pipeline.serving.server.together import Answer, Asked, Question, row_count
+from pipeline.serving.server.together import RequestAnswer, RequestInputs, SignatureCall, row_count
 
 _JSON, _BYTES = b"application/json", b"application/octet-stream"
 _HEADER_LENGTH = open_inference.HEADER_LENGTH.encode()
@@ -36,7 +37,7 @@ class Reply:
 
 
 class Predictions:
-    """Answers by the versions of one model."""
+    """BatchAnswers by the versions of one model."""
 
     def __init__(self, options: ServeOptions, repository: Repository, is_shared: bool) -> None:
         """Args:
@@ -61,7 +62,7 @@ class Predictions:
 
     def named(
         self, name: str, version: str | None = None, label: str | None = None
-    ) -> tuple[int, Model]:
+    ) -> tuple[int, Servable]:
         """The version that a path names, and its number.
 
         Raises:
@@ -73,7 +74,7 @@ class Predictions:
             )
         return self._repository.find(version, label)
 
-    async def predict(self, verb: str, model: Model, body: bytes) -> Reply:
+    async def predict(self, verb: str, model: Servable, body: bytes) -> Reply:
         """What TF Serving answers.
 
         Args:
@@ -96,7 +97,7 @@ class Predictions:
         return Reply(orjson.dumps(of_verb(lists)))
 
     async def infer(
-        self, number: int, model: Model, headers: Mapping[bytes, bytes], body: bytes
+        self, number: int, model: Servable, headers: Mapping[bytes, bytes], body: bytes
     ) -> Reply:
         """What Open Inference v2 answers; raises as `predict` does."""
         length = headers.get(_HEADER_LENGTH)
@@ -112,14 +113,14 @@ class Predictions:
             return Reply(content)
         return Reply(content, _BYTES, ((_HEADER_LENGTH, str(head).encode()),))
 
-    async def _ask(self, model: Model, signature: str, columns: Asked) -> Answer:
-        question = Question(model, signature, self.metrics.count)
+    async def _ask(self, model: Servable, signature: str, columns: RequestInputs) -> RequestAnswer:
+        question = SignatureCall(model, signature, self.metrics.count)
         future = self._batcher.ask(question, columns, row_count(columns))
         # A timer and a future of its own cost a fifth of `asyncio.timeout`.
         seconds = self._options.answer_seconds
         timer = asyncio.get_running_loop().call_later(seconds, _give_up, future, seconds)
         try:
-            answer: Answer = await future
+            answer: RequestAnswer = await future
         finally:
             timer.cancel()
         if self.log is not None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW, Model
-from pipeline.serving.server.columns import Arrays, Columns, from_columns, from_rows
+from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
+from pipeline.serving.servable import Arrays, Servable
+from pipeline.serving.server.columns import Columns, from_columns, from_rows
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.values import decode_base64
 from trainer_module.interface import ModelInterface
@@ -194,7 +195,7 @@ _DTYPES = {
 }
 
 
-def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
+def to_metadata(name: str, number: int, model: Servable) -> dict[str, Any]:
     """The answer to a question for what the signatures take."""
     raw = {
         column.request: {
@@ -223,9 +224,10 @@ def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
         for output, (dtype, shape) in model.outputs.items()
     }
     method = "tensorflow/serving/predict"
+    asked = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
     signatures = {
         title: {"inputs": inputs, "outputs": outputs, "method_name": method}
-        for title, inputs in {RAW: raw, EXAMPLES: examples}.items()
+        for title, inputs in asked.items()
     }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(number)},

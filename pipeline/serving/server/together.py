@@ -10,17 +10,18 @@ from typing import Any, TypeGuard, cast
 
 import numpy as np
 
-from pipeline.serving.model import EXAMPLES, Model
+from pipeline.serving.model import EXAMPLES
 from pipeline.serving.requests import MISSING
-from pipeline.serving.server.columns import Arrays, Columns, to_arrays
+from pipeline.serving.servable import Arrays, Servable
+from pipeline.serving.server.columns import Columns, to_arrays
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.rest import Lists, to_lists
 
-Asked = Columns | Arrays
+RequestInputs = Columns | Arrays
 """What one request asks: values of JSON, or tensors."""
 
 
-class Answers:
+class BatchAnswers:
     """What the model answers to several requests; in either form it is made once for all."""
 
     def __init__(self, columns: Arrays, arrays: Arrays) -> None:
@@ -37,10 +38,10 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestAnswer:
     """The part of one request."""
 
-    of: Answers
+    of: BatchAnswers
     rows: slice
 
     @property
@@ -60,17 +61,17 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class SignatureCall:
     """A signature of a model, which several requests may ask together."""
 
-    model: Model
+    model: Servable
     signature: str
     told: Callable[[Arrays], None]
     """Is told what was answered."""
 
-    def __call__(self, requests: Sequence[Asked]) -> list[Answer | Exception]:
+    def __call__(self, requests: Sequence[RequestInputs]) -> list[RequestAnswer | Exception]:
         """An answer, or what it failed by, for each request."""
-        found: dict[int, Answer | Exception] = {}
+        found: dict[int, RequestAnswer | Exception] = {}
         parts = self._to_parts(requests, found)
         try:
             if parts:
@@ -83,7 +84,7 @@ class Question:
         return [found[place] for place in range(len(requests))]
 
     def _to_parts(
-        self, requests: Sequence[Asked], found: dict[int, Answer | Exception]
+        self, requests: Sequence[RequestInputs], found: dict[int, RequestAnswer | Exception]
     ) -> list[tuple[list[int], Arrays]]:
         """Tensors, and the places of the requests that they are of.
 
@@ -112,37 +113,37 @@ class Question:
         return to_arrays(together, self.model.interface)
 
     def _ask_together(
-        self, parts: Sequence[tuple[list[int], Arrays]], requests: Sequence[Asked]
-    ) -> dict[int, Answer | Exception]:
+        self, parts: Sequence[tuple[list[int], Arrays]], requests: Sequence[RequestInputs]
+    ) -> dict[int, RequestAnswer | Exception]:
         columns = {name: join([part[name] for _, part in parts]) for name in parts[0][1]}
-        found: dict[int, Answer | Exception] = {}
+        found: dict[int, RequestAnswer | Exception] = {}
         answers, end = self._answer(columns), 0
         for place in chain.from_iterable(places for places, _ in parts):
             start, end = end, end + row_count(requests[place])
-            found[place] = Answer(answers, slice(start, end))
+            found[place] = RequestAnswer(answers, slice(start, end))
         return found
 
-    def _ask_alone(self, one: Asked) -> Answer | Exception:
+    def _ask_alone(self, one: RequestInputs) -> RequestAnswer | Exception:
         try:
             tensors = one if _are_tensors(one) else self._to_tensors([cast(Columns, one)])
-            return Answer(self._answer(tensors), slice(0, row_count(one)))
+            return RequestAnswer(self._answer(tensors), slice(0, row_count(one)))
         except Exception as error:
             return error
 
-    def _answer(self, columns: Arrays) -> Answers:
+    def _answer(self, columns: Arrays) -> BatchAnswers:
         ask = self.model.predict_examples if self.signature == EXAMPLES else self.model.predict
-        answers = Answers(columns, ask(columns))
+        answers = BatchAnswers(columns, ask(columns))
         self.told(answers.arrays)
         return answers
 
 
-def row_count(asked: Asked) -> int:
+def row_count(asked: RequestInputs) -> int:
     """Rows of a request."""
     first: Any = next(iter(asked.values()))
     return len(first)
 
 
-def _are_tensors(asked: Asked) -> TypeGuard[Arrays]:
+def _are_tensors(asked: RequestInputs) -> TypeGuard[Arrays]:
     return isinstance(next(iter(asked.values())), np.ndarray)
 
 

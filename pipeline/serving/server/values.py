@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.serving.requests import MISSING, numpy_dtype
+from pipeline.serving.servable import FeatureColumn
 from pipeline.serving.server.errors import RequestError
 from trainer_module.interface import RawColumn
 
@@ -26,6 +27,8 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     Raises:
       RequestError: names the row that the model cannot take.
     """
+    if isinstance(column, FeatureColumn) and len(column.shape) > 1:
+        values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
     quick = _all_at_once(values, column) if column.width == 1 else _all_lists(values, column)
     if quick is not None:
         return quick
@@ -34,6 +37,17 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
         converted = [to_value(_only(v), column.request, i) for i, v in enumerate(values)]
         return np.array(converted, numpy_dtype(column.dtype))
     return _dense([_to_row(v, column, i, to_value) for i, v in enumerate(values)], column)
+
+
+def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int) -> list[Any]:
+    """The values of a row in one list."""
+    if not shape:
+        return [value]
+    if not isinstance(value, list) or len(value) != shape[0]:
+        raise RequestError(
+            f"{column.request!r} of row {place} is not of the shape {list(column.shape)}."
+        )
+    return [one for item in value for one in _flat(item, shape[1:], column, place)]
 
 
 def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:

@@ -12,7 +12,7 @@ import uvicorn
 
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.processes.connection import Connection
+from pipeline.serving.server.processes.connection import ClientConnection
 from pipeline.serving.server.repository import Repository
 
 
@@ -22,7 +22,9 @@ def running(options: ServeOptions) -> Iterator[str]:
     repository = Repository(options.folder)
     repository.look()
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(make_app(options, repository), http=Connection, log_config=None)
+        config = uvicorn.Config(
+            make_app(options, repository), http=ClientConnection, log_config=None
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

@@ -26,7 +26,7 @@ from pipeline.serving.server.columns import Arrays, from_rows, to_arrays
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions, check_options
 from pipeline.serving.server.repository import Repository
-from pipeline.serving.server.together import Asked, Question
+from pipeline.serving.server.together import RequestInputs, SignatureCall
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -108,9 +108,9 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
 
     Values of JSON and tensors, which are of another width, take turns.
     """
-    question = Question(cast(Model, gate), RAW, lambda answers: None)
+    question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
 
-    def request(place: int, value: Any) -> Asked:
+    def request(place: int, value: Any) -> RequestInputs:
         rows = from_rows([{"fare": value, **ROW}], gate.interface)
         return rows if place % 2 else to_arrays({**rows, "tags": [["t1"]]}, gate.interface)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """uvicorn's, which writes the head of an answer and its body one after the other."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
