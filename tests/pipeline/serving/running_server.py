@@ -12,15 +12,14 @@ import uvicorn
 
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.processes.answering import open_repository
 from pipeline.serving.server.processes.connection import ClientConnection
-from pipeline.serving.server.repository import Repository
 
 
 @contextmanager
 def running(options: ServeOptions) -> Iterator[str]:
     """A server in a thread; gives its address."""
-    repository = Repository(options.folder)
-    repository.look()
+    repository = open_repository(options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
             make_app(options, repository), http=ClientConnection, log_config=None
