@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from pipeline.serving.server.columns import from_rows
+from pipeline.serving.server.columns import from_rows, to_arrays
 
 _WARM_CALLS = 20
 
@@ -32,7 +32,7 @@ def main() -> None:
     found = {}
     for count in given.rows:
         rows = (instances * (count // len(instances) + 1))[:count]
-        columns = from_rows(rows, model.interface)
+        columns = to_arrays(from_rows(rows, model.interface), model.interface)
         for _ in range(_WARM_CALLS):
             model.predict(columns)
         calls, began = 0, time.perf_counter()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Loaded = TypeVar("_Loaded")
 
 
 def load_exported(path: str) -> Any:
@@ -16,12 +19,23 @@ def load_exported(path: str) -> Any:
     """
     import tensorflow as tf
 
+    return with_operations(lambda: tf.saved_model.load(path))
+
+
+def with_operations(load: Callable[[], _Loaded]) -> _Loaded:
+    """What `load` gives, which is called again with more operations if it lacks one.
+
+    Raises:
+      Exception: as `load` raises it.
+    """
+    import tensorflow as tf
+
     try:
-        return tf.saved_model.load(path)
+        return load()
     except (tf.errors.NotFoundError, FileNotFoundError) as error:
         if "Op type not registered" not in str(error):
             raise
         # Registers the operations by which BERT cuts words, which few models need.
         import tensorflow_text  # noqa: F401
 
-        return tf.saved_model.load(path)
+        return load()

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,6 +67,11 @@ class ModelInterface:
     """Their names by index; none of a number."""
     features: tuple[ModelInput, ...] = ()
     """What Transform makes of the columns; none in versions of releases that did not say."""
+
+    @cached_property
+    def by_request(self) -> dict[str, RawColumn]:
+        """The columns by what requests call them."""
+        return {column.request: column for column in self.columns}
 
     def column(self, name: str) -> RawColumn | None:
         """The column of a name, if the model asks for it."""

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import posixpath
-import tempfile
 import time
 from typing import Any
 
@@ -27,6 +26,7 @@ from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from trainer_module.errors import TrainingError
 from trainer_module.interface import INTERFACE_FILE
+from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class CertifyingExecutor(base_executor.BaseExecutor):
             logger.warning("%s does not say what it takes, and has no certificate", model)
             _mark(blessing, is_blessed=True)
             return
-        with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+        with ScratchFolder() as scratch:
             folder = os.path.join(scratch, CERTIFICATE_FOLDER)
             os.makedirs(folder)
             payload = _payload(input_dict, exec_properties, model, scratch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
 from components.user_errors import find_user_error
 from trainer_module.exported import load_exported
+from trainer_module.scratch import ScratchFolder
 
 LONGEST_REASON = 300
 """Characters of an error that are enough to see what is wrong with a variant."""
@@ -100,7 +100,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, Evaluated]:
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as output:
+    with ScratchFolder() as output:
         _measure(evaluation, variants, output)
         names = list(variants)
         return {n: _evaluated(output, n if len(names) > 1 else CANDIDATE) for n in names}

@@ -49,6 +49,7 @@ from components.schema_reader import read_schema_artifact
 from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
 from trainer_module.interface import read_interface
+from trainer_module.scratch import ScratchFolder
 from trainer_module.variants.manifest import Variant, write_variant
 from trainer_module.variants.running import Arrays
 
@@ -167,7 +168,7 @@ def _local_model(input_dict: Inputs) -> Iterator[Path]:
     if not is_remote(path):
         yield Path(path)
         return
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
+    with ScratchFolder() as folder:
         copy_folder(path, folder)
         yield Path(folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from components.optimizer.converting.exported import load_numeric
 from components.optimizer.gating import Figures
 from components.stopping import check_stop
 from trainer_module.errors import DataError
+from trainer_module.scratch import ScratchFolder
 from trainer_module.variants.manifest import Variant, write_variant
 from trainer_module.variants.measuring import measure, measure_in_process, save_sample
 
@@ -65,7 +65,7 @@ def measure_variants(
       sample: transformed examples, by feature.
     """
     found = dict(variants)
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
+    with ScratchFolder() as room:
         stored = Path(room, "sample.npz")
         save_sample(sample, stored)
         for name, variant in variants.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import posixpath
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from components.pusher.versions import (
     read_provenance,
 )
 from components.stopping import pass_last_chance
+from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class AtomicPushExecutor(executor.Executor):
 
     def _push_variants(self, variants: str, pushed: Artifact) -> None:
         """Copies them beside a model in an object store, the manifest last."""
-        with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+        with ScratchFolder() as scratch:
             taken, version = Path(scratch, "artifact"), Path(scratch, "version")
             copy_folder(variants, str(taken))
             version.mkdir()

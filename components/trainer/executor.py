@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +34,7 @@ from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
+from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.strategies import processes_of
 from trainer_module.strategies.automatic import choose_strategy
@@ -151,7 +151,7 @@ def _scratch(options: TrainerOptions) -> Iterator[str]:
 
         yield POD_SCRATCH
         return
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
+    with ScratchFolder() as folder:
         yield folder
 
 

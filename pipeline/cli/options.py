@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
 from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
+from trainer_module.scratch import ScratchFolder
 
 OUTPUT = Path("output")
 """The output folder, where no other is given."""
@@ -178,6 +178,6 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
     Args:
       verbose: whether what libraries print is shown as well.
     """
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:  # noqa: SIM117
+    with ScratchFolder() as folder:  # noqa: SIM117
         with captured(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)

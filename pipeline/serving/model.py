@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from components.pusher.variants import find_variant
+from pipeline.serving.servable import Arrays
+from pipeline.serving.signatures import Signatures
 from trainer_module.errors import DataError
-from trainer_module.exported import load_exported
 from trainer_module.interface import ModelInterface, read_interface
 from trainer_module.variants.running import RunnableVariant, open_variant
 
@@ -24,8 +24,6 @@ _PLACES = re.compile(
     r"|^\t? *\[\[.*\]\]|\{\{function_node [^}]*\}\}|\[Op:[^\]]*\]"
 )
 
-Arrays = dict[str, np.ndarray]
-
 RAW, EXAMPLES = "serving_raw", "serving_default"
 """The signatures that serve: of a tensor per column, and of serialised tf.Examples."""
 TRANSFORMS = {RAW: "serving_raw_transform", EXAMPLES: "serving_transform"}
@@ -34,7 +32,7 @@ EXAMPLES_INPUT = "examples"
 """The one input of the latter."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A version that answers; may be asked by several threads at once.
 
@@ -43,42 +41,45 @@ class Model:
 
     folder: Path
     interface: ModelInterface
-    _loaded: Any
-    """Holds the variables that the signatures use."""
+    _signatures: Signatures
     variant: RunnableVariant | None = None
     """Answers in place of the network, for what the transform graph makes of the columns."""
 
     @property
+    def platform(self) -> str:
+        """What it runs on, as Triton calls it."""
+        return "tensorflow_savedmodel"
+
+    @property
+    def takes_examples(self) -> bool:
+        """It has a signature for them."""
+        return True
+
+    @property
     def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:
         """The dtype and the shape of what it answers, by name."""
-        specs = self._loaded.signatures[RAW].structured_outputs
-        return {name: (spec.dtype.name, tuple(spec.shape)) for name, spec in specs.items()}
+        return self._signatures.outputs(RAW)
 
     def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """Answers by name for tensors by the names of requests, [batch, ...] each."""
-        import tensorflow as tf
-
-        return self._ask(RAW, {n: tf.constant(values) for n, values in columns.items()})
+        return self._ask(RAW, columns)
 
     def predict_examples(self, columns: Mapping[str, np.ndarray]) -> Arrays:
         """The same for serialised tf.Examples, which are the one column there is."""
-        import tensorflow as tf
+        return self._ask(EXAMPLES, columns)
 
-        return self._ask(EXAMPLES, {n: tf.constant(v, tf.string) for n, v in columns.items()})
-
-    def _ask(self, signature: str, tensors: Mapping[str, Any]) -> Arrays:
+    def _ask(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         import tensorflow as tf
 
         asked = signature if self.variant is None else TRANSFORMS[signature]
         try:
-            answers = self._loaded.signatures[asked](**tensors)
+            found = self._signatures.ask(asked, columns)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(f"the model cannot take the rows: {_reason(error.message)}") from error
         except UnicodeDecodeError as error:
             # Of TensorFlow's message, which quotes the bytes that it was given.
             said = error.object.decode(errors="backslashreplace")
             raise DataError(f"the model cannot take the rows: {_reason(said)}") from error
-        found = {name: tensor.numpy() for name, tensor in answers.items()}
         return found if self.variant is None else self.variant.answer(self.variant.predict(found))
 
 
@@ -106,8 +107,9 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
         runnable = open_variant(find_variant(folder, variant), os.cpu_count() or 1)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    has_pictures = any(column.picture for column in interface.columns)
     try:
-        return Model(folder, interface, load_exported(str(folder)), runnable)
+        return Model(folder, interface, Signatures(folder, has_pictures), runnable)
     except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
         said = " ".join(str(error).split())[:LONGEST_REASON]
         raise DataError(

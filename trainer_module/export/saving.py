@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 
 import tensorflow as tf
 import tensorflow_transform as tft
@@ -14,6 +13,7 @@ from trainer_module.export.raw_inputs import describe_inputs
 from trainer_module.export.signatures import build_signatures
 from trainer_module.interface import INTERFACE_FILE, ModelInterface
 from trainer_module.problem import Problem
+from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
 
@@ -72,7 +72,7 @@ def try_export(
     with tf.device("CPU:0"):
         here = tf.constant(0).device
     options = tf.saved_model.SaveOptions(experimental_io_device=here)
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+    with ScratchFolder() as scratch:
         try:
             export_model(model, tft_output, problem, settings, scratch, options)
         except Exception as error:  # Layers of the user's own raise what they like.

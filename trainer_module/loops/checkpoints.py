@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
+
+from trainer_module.scratch import ScratchFolder
 
 CHECKPOINTS_FOLDER = "checkpoints"
 """In the run of a model: the checkpoints that were kept."""
@@ -51,7 +52,7 @@ class Checkpoints:
         self._reading = tf.train.CheckpointManager(self._checkpoint, directory, max_to_keep=None)
         self._writing = self._reading
         if not writes:
-            self._scratch = tempfile.TemporaryDirectory(prefix="scopeline-")
+            self._scratch = ScratchFolder()
             self._writing = tf.train.CheckpointManager(
                 self._checkpoint, self._scratch.name, max_to_keep=1
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.cluster.local.task import LocalTask
 from trainer_module.errors import TrainingError
+from trainer_module.scratch import ScratchFolder
 from trainer_module.settings.durations import show_seconds
 from trainer_module.variants.manifest import Variant, read_variant
 from trainer_module.variants.measuring import save_sample
@@ -61,7 +61,7 @@ def convert_in_child(
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
-        with tempfile.TemporaryDirectory(prefix="scopeline-") as room:
+        with ScratchFolder() as room:
             stored = Path(room, "sample.npz")
             save_sample(sample, stored)
             payload = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from pipeline.cli.options import quiet_console
 from pipeline.cli.serving.predict import ChosenModel
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import DataError
+from trainer_module.scratch import ScratchFolder
 
 
 def show_metrics_of_rows(
@@ -34,7 +34,7 @@ def show_metrics_of_rows(
     from pipeline.serving.batch.reading import find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
-    with quiet_console(verbose) as console, tempfile.TemporaryDirectory() as folder:
+    with quiet_console(verbose) as console, ScratchFolder() as folder:
         examples = Path(folder) / "examples.gz"
         _write_examples(config, asked, files, data_format, examples)
         metrics = _measure(config, asked, examples, Path(folder) / "evaluation")

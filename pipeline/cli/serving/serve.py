@@ -44,6 +44,10 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Pushed versions, without any config.")
     ] = None,
     variant: VariantOption = None,
+    transformed: Annotated[
+        bool,
+        flag("--transformed", "Take what the variant itself takes: needs no TensorFlow."),
+    ] = False,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the model.")] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
@@ -92,6 +96,7 @@ def serve(
         private_key=private_key,
         waits=model is None,
         variant=variant,
+        transformed=transformed,
         workers=workers,
         log=log,
     )

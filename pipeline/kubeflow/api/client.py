@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from pipeline.kubeflow.api.errors import (
     shown_endpoint,
 )
 from trainer_module.errors import ConfigError, DataError, InternalError
+from trainer_module.scratch import ScratchFolder
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30
 """Limits of one attempt to connect and to read; urllib3 makes several attempts."""
@@ -120,7 +120,7 @@ class Kubeflow:
 
     def upload_version(self, pipeline: str, name: str, specification: str) -> str:
         """A new version of a pipeline."""
-        with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
+        with ScratchFolder() as folder:
             file = Path(folder) / f"{name}.yaml"
             file.write_text(specification)
             method = self._uploads.upload_pipeline_version_with_http_info

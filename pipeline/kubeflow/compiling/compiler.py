@@ -4,7 +4,6 @@ Each step runs its node with TFX's own launcher, against a metadata store of our
 caching, spans and warm starts are TFX's, not those of Kubeflow.
 """
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from pipeline.kubeflow.compiling.nodes import compile_graph, cut
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import default_parameters
 from pipeline.run_context import resolve_elsewhere
+from trainer_module.scratch import ScratchFolder
 
 COMMAND = ("python", "-P", "-m", "pipeline.kubeflow.step")
 """The command of every container. With -P, no module of the folder that it starts in is imported
@@ -197,7 +197,7 @@ def _allow_all_attempts(
 
 def _to_yaml(pipeline: dsl.base_component.BaseComponent) -> str:
     """The YAML of a pipeline, by way of a file: kfp writes nowhere else."""
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as folder:
+    with ScratchFolder() as folder:
         path = Path(folder) / "pipeline.yaml"
         compiler.Compiler().compile(pipeline, str(path))
         return path.read_text()

@@ -7,7 +7,6 @@ directed to a scratch folder and an executor that only says that it would have r
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from pipeline.records.summary import State
 from pipeline.run_context import RunContext, resolve_run
 from pipeline.runs.local import Node, compiled_nodes, launch
 from pipeline.runs.window_reader import make_spans, usable_spans
+from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import SETTINGS_KEY
 
 UNTELLING = {"constant", "declared", "input_config", "module_path", "span", "version"}
@@ -103,7 +103,7 @@ def make_plan(config: PipelineConfig, layout: Layout) -> Iterator[PlannedCompone
     Yields:
       The components in the order in which they would run.
     """
-    with tempfile.TemporaryDirectory(prefix="scopeline-plan-") as scratch:
+    with ScratchFolder() as scratch:
         copy = Path(scratch) / "metadata.db"
         copy_to_sqlite(config, layout, copy)
         context = resolve_run(config, layout)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
 from components.example_gen.columns.encoded import (
     ARROW_TYPES,
@@ -18,8 +17,9 @@ from components.example_gen.columns.encoded import (
     no_values,
 )
 from components.infra_validator.rows import GoldenRow
-from pipeline.serving.model import EXAMPLES_INPUT, Arrays, Model
+from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import kind_of_column, to_request
+from pipeline.serving.servable import Arrays
 from trainer_module.interface import ModelInterface, RawColumn
 
 AT_ONCE = 32
@@ -84,6 +84,8 @@ def ask_raw(asked: GoldenRequest) -> Arrays:
 
 
 def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:
+    import tensorflow as tf
+
     parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
     columns = [_read_column(parsed, column) for column in interface.columns]
     return pa.RecordBatch.from_arrays(columns, [column.name for column in interface.columns])

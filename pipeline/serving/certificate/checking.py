@@ -11,6 +11,7 @@ from pipeline.serving.certificate.asking import GoldenRequest, ask_examples, ask
 from pipeline.serving.certificate.comparing import compare
 from pipeline.serving.certificate.record import digest_file, read_certificate, read_golden
 from pipeline.serving.model import Model, load_model
+from pipeline.serving.transformed import TransformedModel, load_transformed
 from trainer_module.errors import DataError
 
 CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
@@ -33,6 +34,19 @@ def load_certified(version: Path, variant: str | None = None) -> Model:
     model = load_model(version, variant)
     check_answers(replace(model, variant=None))
     return model
+
+
+def load_certified_variant(version: Path, variant: str) -> TransformedModel:
+    """Loads a variant alone of a version whose files are those that were certified.
+
+    What the SavedModel answers is not asked, as that would take TensorFlow.
+
+    Raises:
+      ConfigError: the version has no such variant.
+      DataError: it has changed, or cannot be loaded.
+    """
+    check_files(version)
+    return load_transformed(version, variant)
 
 
 def check_files(version: Path) -> None:

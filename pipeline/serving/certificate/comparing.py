@@ -8,7 +8,7 @@ import numpy as np
 
 from components.infra_validator.rows import GoldenRow
 from pipeline.serving.certificate.record import Agreement
-from pipeline.serving.model import Arrays
+from pipeline.serving.servable import Arrays
 
 _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.infra_validator.rows import CERTIFICATE_FILE, GoldenRow
-from pipeline.serving.model import Arrays
+from pipeline.serving.servable import Arrays
 from trainer_module.errors import DataError
 
 GOLDEN_FILE = "golden.parquet"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-import uuid
+from collections.abc import Iterable
 from contextvars import ContextVar
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ID_HEADER = "X-Request-Id"
 _HEADER = ID_HEADER.lower().encode()
@@ -18,24 +17,16 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 """Of the request that is being answered."""
 
 
-class Identified:
-    """Gives each request its id, and says so in the answer."""
+def identify(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+    """Gives the request that is being answered its id.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Args:
+      headers: of the request.
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands a request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        chosen = given if _GOOD.fullmatch(given) else uuid.uuid4().hex.encode()
-        request_id.set(chosen.decode())
-
-        async def tell(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (_HEADER, chosen)]
-            await send(message)
-
-        await self._app(scope, receive, tell)
+    Returns:
+      The header that says so in the answer.
+    """
+    given = next((value for name, value in headers if name == _HEADER), b"")
+    chosen = given if _GOOD.fullmatch(given) else os.urandom(16).hex().encode()
+    request_id.set(chosen.decode())
+    return _HEADER, chosen

@@ -14,11 +14,11 @@ from itertools import groupby
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter
 
-from pipeline.serving.model import Arrays, Model
 from pipeline.serving.request_log.files import UnfinishedFile, finish_left, make_room, now_utc
 from pipeline.serving.request_log.ids import request_id
 from pipeline.serving.request_log.options import LogOptions
 from pipeline.serving.request_log.rows import Answered, to_rows
+from pipeline.serving.servable import Arrays, Servable
 
 QUEUE_BYTES = 64 << 20
 QUEUE_REQUESTS = 16_384
@@ -82,12 +82,14 @@ class RequestLog:
         self._stop.set()
         self._thread.join(_END_SECONDS)
 
-    def note(self, model: Model, signature: str, columns: Arrays, answers: Arrays) -> None:
+    def note(self, model: Servable, signature: str, columns: Arrays, answers: Arrays) -> None:
         """Has the request that is being answered written down, if it is of the sample."""
         name = request_id.get()
         if not is_sampled(name, self._options.sample):
             return
-        one = Answered(name, time.time(), model, signature, columns, answers)
+        # Copied, as they may be a few of the many rows that were asked together.
+        asked, answered = ({n: v.copy() for n, v in of.items()} for of in (columns, answers))
+        one = Answered(name, time.time(), model, signature, asked, answered)
         size, waiting = one.size, self._bytes_put - self._bytes_taken
         if waiting + size > QUEUE_BYTES or self._queue.qsize() >= QUEUE_REQUESTS:
             self._rows.labels("queue_full").inc(one.rows)

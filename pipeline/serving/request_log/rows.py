@@ -18,8 +18,9 @@ from components.example_gen.columns.served import (
     mark_own,
 )
 from pipeline.serving.batch.answers import text_column, to_columns
-from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, Arrays, Model
+from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT
 from pipeline.serving.requests import MISSING
+from pipeline.serving.servable import Arrays, Servable
 from trainer_module.interface import RawColumn
 
 
@@ -30,7 +31,7 @@ class Answered:
     request_id: str
     time: float
     """In seconds since 1970."""
-    model: Model
+    model: Servable
     signature: str
     columns: Arrays
     """What was asked: by the names of the signature, [rows, ...] each."""

@@ -7,15 +7,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-
-from pipeline.serving.requests import MISSING
 from pipeline.serving.server.errors import RequestError
 
-Arrays = dict[str, np.ndarray]
-Ask = Callable[[Arrays], Arrays]
+Ask = Callable[[Sequence[Any]], list[Any]]
+"""Gives an answer, or the exception that it failed by, for each of several requests."""
 
 BATCH_ROWS = 1024
 """Rows that are asked together, unless one request alone has more."""
@@ -28,9 +26,9 @@ class _Waiting:
     """A request that waits for its answer."""
 
     ask: Ask
-    columns: Arrays
+    request: Any
     rows: int
-    answer: asyncio.Future[Arrays] = field(repr=False)
+    answer: asyncio.Future[Any]
 
 
 class Batcher:
@@ -58,24 +56,27 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self.waiting_rows = 0
 
-    async def ask(self, ask: Ask, columns: Arrays) -> Arrays:
-        """Answers by name, [rows, ...] each.
+    def ask(self, ask: Ask, request: Any, rows: int) -> asyncio.Future[Any]:
+        """Has a request answered.
 
         Args:
-          ask: of one version, for one signature; equal for requests that can be asked together.
-          columns: tensors, [rows, ...] each.
+          ask: equal for requests that can be asked together.
+          request: what it is given.
+          rows: of the request.
+
+        Returns:
+          What will be the answer, or the exception that it failed by.
 
         Raises:
-          RequestError: too many rows wait, with status 503, or the model refuses these.
+          RequestError: too many rows wait, with status 503.
         """
-        rows = len(next(iter(columns.values())))
         if self._queue and self.waiting_rows + rows > self._queue_rows:
             raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
-        future: asyncio.Future[Arrays] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(ask, columns, rows, future))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(ask, request, rows, future))
         self.waiting_rows += rows
         self._start()
-        return await future
+        return future
 
     def _start(self) -> None:
         while self._free and self._queue:
@@ -98,9 +99,10 @@ class Batcher:
     async def _run(self, batch: Sequence[_Waiting]) -> None:
         self._told(sum(one.rows for one in batch))
         run = asyncio.get_running_loop().run_in_executor
+        requests = [one.request for one in batch]
         try:
             for one, answer in zip(
-                batch, await run(self._executor, _ask_together, batch), strict=True
+                batch, await run(self._executor, batch[0].ask, requests), strict=True
             ):
                 if one.answer.done():  # Whoever asked has gone.
                     continue
@@ -111,44 +113,3 @@ class Batcher:
         finally:
             self._free += 1
             self._start()
-
-
-def _ask_together(batch: Sequence[_Waiting]) -> list[Arrays | Exception]:
-    """An answer, or what it failed by, for each request."""
-    if len(batch) > 1:
-        try:
-            names = batch[0].columns
-            together = {n: _join([one.columns[n] for one in batch]) for n in names}
-            return _split(batch[0].ask(together), [one.rows for one in batch])
-        except Exception:  # noqa: S110 - some request is to blame: asked by itself, it will show
-            pass
-    return [_ask_alone(one) for one in batch]
-
-
-def _ask_alone(one: _Waiting) -> Arrays | Exception:
-    try:
-        return one.ask(one.columns)
-    except Exception as error:
-        return error
-
-
-def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of several requests; lists are as long as the longest."""
-    if parts[0].ndim == 1:
-        return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
-    fill = MISSING.get("string" if parts[0].dtype == object else parts[0].dtype.name, 0)
-    together = np.full((sum(map(len, parts)), width), fill, parts[0].dtype)
-    end = 0
-    for part in parts:
-        together[end : end + len(part), : part.shape[1]] = part
-        end += len(part)
-    return together
-
-
-def _split(answers: Arrays, rows: Sequence[int]) -> list[Arrays | Exception]:
-    ends = np.cumsum(rows)
-    return [
-        {name: values[end - count : end] for name, values in answers.items()}
-        for end, count in zip(ends, rows, strict=True)
-    ]

@@ -4,43 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions
 
 
-async def read_body(request: Request, options: ServeOptions) -> bytes:
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions
+) -> bytes:
     """All of a body.
+
+    Args:
+      headers: of the request.
+      receive: gives the parts of the body.
+      options: have the limits.
 
     Raises:
       RequestError: it is too large, too slow or encoded.
+      ClientDisconnect: it does not come any more.
     """
-    encoding = request.headers.get("content-encoding", "identity")
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
     if encoding != "identity":
         raise RequestError(f"a body in {encoding} is not taken: send it as it is.", 415)
-    too_large = RequestError(
-        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows at once.", 413
-    )
-    length = request.headers.get("content-length", "")
+    length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > options.max_bytes:
-        raise too_large
-    parts, size = [], 0
+        raise _too_large(options)
+    parts, size, is_whole = [], 0, False
     try:
         async with asyncio.timeout(options.body_seconds):
-            async for part in request.stream():
-                size += len(part)
+            while not is_whole:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
                 if size > options.max_bytes:
-                    raise too_large
-                parts.append(part)
+                    raise _too_large(options)
+                is_whole = not message.get("more_body", False)
     except TimeoutError:
         raise RequestError(
             f"the body did not come within {options.body_seconds:g} seconds.", 408
         ) from None
-    return b"".join(parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(options: ServeOptions) -> RequestError:
+    return RequestError(
+        f"the body is larger than {options.max_bytes:,} bytes: send fewer rows at once.", 413
+    )
 
 
 def parse_json(body: bytes) -> Any:

@@ -70,7 +70,7 @@ class Metrics:
         return Histogram(f"scopeline_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def count(self, answers: dict[str, np.ndarray]) -> None:
-        """Counts the predictions of a request, by class; of numbers all together."""
+        """Counts what was predicted, by class; of numbers all together."""
         classes = answers.get("class")
         if classes is None:
             self._predictions.labels("").inc(len(next(iter(answers.values()))))

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW, Model
-from pipeline.serving.server.columns import Arrays, from_columns
+from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
+from pipeline.serving.servable import Arrays, FeatureColumn, Servable
+from pipeline.serving.server.columns import from_columns
 from pipeline.serving.server.errors import RequestError, unknown_name
 from trainer_module.interface import ModelInterface, RawColumn
 
@@ -99,7 +100,7 @@ def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
     shape, datatype = given.get("shape"), given.get("datatype")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
-    if not shape or len(shape) > 2 or not shape[0]:
+    if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
     values = _from_bytes(name, datatype, data) if isinstance(data, bytes) else None
     if values is None:
@@ -179,11 +180,12 @@ def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) ->
     if len(rows) > 1:
         raise RequestError(f"the inputs have different numbers of rows: {sorted(rows)}.")
     if tensors.keys() != known.keys():
-        return from_columns({name: [] for name in tensors}, interface)  # Says which are missing.
+        from_columns({name: [] for name in tensors}, interface)  # Says which are missing.
     return {name: _as_column(tensors[name], column) for name, column in known.items()}
 
 
 def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
+    _check_shape(tensor.shape, column)
     is_text = tensor.dtype == object
     if is_text != (column.dtype == "string"):
         right = _OF_DTYPE[column.dtype]
@@ -192,13 +194,28 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
         raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
     if column.is_whole and not is_text and not _are_whole(tensor):
         raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
-    width = 1 if tensor.ndim == 1 else tensor.shape[1]
+    shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
+    return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
+
+
+def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
+    """Raises RequestError for a tensor that has not the column's values in each row."""
+    if len(shape) > 1 and isinstance(column, FeatureColumn):
+        if shape[1:] != column.shape:
+            raise RequestError(
+                f"`shape` of input {column.request!r} is {list(shape)}, expected"
+                f" {['rows', *column.shape]}."
+            )
+        return
+    if len(shape) > 2:
+        raise RequestError(
+            f"`shape` of input {column.request!r} is {list(shape)}, expected [rows] or [rows, n]."
+        )
+    width = shape[1] if len(shape) > 1 else 1
     if column.width is not None and width != column.width:
         raise RequestError(
             f"input {column.request!r} has {width} values a row, expected {column.width}."
         )
-    shape = [len(tensor)] if column.width == 1 else [len(tensor), width]
-    return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
 
 
 def _are_whole(tensor: np.ndarray) -> bool:
@@ -258,17 +275,17 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
     return output | {"parameters": {"binary_data_size": len(tail)}}, tail
 
 
-def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
+def to_metadata(name: str, number: int, model: Servable) -> dict[str, Any]:
     """The answer to a question for what a model takes."""
     return {
         "name": name,
         "versions": [str(number)],
-        "platform": "tensorflow_savedmodel",
+        "platform": model.platform,
         "inputs": [
             {
                 "name": column.request,
                 "datatype": _OF_DTYPE[column.dtype],
-                "shape": [-1] if column.width == 1 else [-1, column.width or -1],
+                "shape": _described_shape(column),
             }
             for column in model.interface.columns
         ],
@@ -281,3 +298,9 @@ def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
             for output, (dtype, shape) in model.outputs.items()
         ],
     }
+
+
+def _described_shape(column: RawColumn) -> list[int]:
+    if isinstance(column, FeatureColumn):
+        return [-1, *column.shape]
+    return [-1] if column.width == 1 else [-1, column.width or -1]

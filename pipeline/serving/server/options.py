@@ -35,6 +35,8 @@ class ServeOptions:
     """Whether the first version may yet have to be pushed."""
     variant: str | None = None
     """Of each version, that answers in its place."""
+    transformed: bool = False
+    """Whether requests bring what the variant itself takes, which needs no TensorFlow."""
     workers: int = 1
     """Processes that answer."""
     max_bytes: int = 64 << 20
@@ -65,5 +67,12 @@ def check_options(options: ServeOptions, is_insecure: bool) -> None:
             raise ConfigError(f"{option} {path}: there is no such file.")
     if (options.certificate is None) != (options.private_key is None):
         raise ConfigError("--tls-cert and --tls-key go together: give both.")
+    if options.transformed and options.variant is None:
+        raise ConfigError("--transformed is for what a variant takes: add --variant NAME.")
+    if options.transformed and options.log is not None:
+        raise ConfigError(
+            "--log-requests writes the columns of training data, which a server with --transformed"
+            " is not given: leave one of them out."
+        )
     if options.log is not None:
         check_log(options.log)

@@ -12,8 +12,8 @@ import numpy as np
 
 from components.pusher.versions import list_versions
 from pipeline.serving.certificate.checking import load_certified
-from pipeline.serving.model import Model
 from pipeline.serving.requests import MISSING
+from pipeline.serving.servable import Servable
 from pipeline.serving.server.errors import RequestError
 from trainer_module.errors import ScopelineError
 
@@ -37,7 +37,7 @@ class VersionState:
     """Why it does not answer."""
 
 
-Loader = Callable[[Path], Model]
+Loader = Callable[[Path], Servable]
 
 
 class Repository:
@@ -45,7 +45,7 @@ class Repository:
 
     def __init__(self, folder: Path, load: Loader = load_certified) -> None:
         self._folder, self._load = folder, load
-        self._current: tuple[int, Model] | None = None
+        self._current: tuple[int, Servable] | None = None
         self._states: dict[int, VersionState] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -65,7 +65,7 @@ class Repository:
         """Of the version that answers; None while there is none."""
         return self._current[0] if self._current else None
 
-    def find(self, number: str | None = None, label: str | None = None) -> tuple[int, Model]:
+    def find(self, number: str | None = None, label: str | None = None) -> tuple[int, Servable]:
         """A version that answers.
 
         Raises:
@@ -148,7 +148,7 @@ class Repository:
         return self._thread is not None and self._thread.is_alive()
 
 
-def _ask_once(model: Model) -> None:
+def _ask_once(model: Servable) -> None:
     """Asks for a row without any value, so that no client waits for the first answer.
 
     Of pictures there is none without a value.

@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW, Model
-from pipeline.serving.server.columns import Arrays, decode_base64, from_columns, from_rows
+from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
+from pipeline.serving.servable import Arrays, Servable
+from pipeline.serving.server.columns import Columns, from_columns, from_rows
 from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.values import decode_base64
 from trainer_module.interface import ModelInterface
+
+Lists = dict[str, list[Any]]
+"""Answers by name, one a row."""
 
 _ERROR = {"error_code": "OK", "error_message": ""}
 
 
-def to_request(body: Any, interface: ModelInterface) -> tuple[str, Arrays, bool]:
+def to_request(body: Any, interface: ModelInterface) -> tuple[str, Columns | Arrays, bool]:
     """What a request for `:predict` asks.
 
     A request that names no signature is for tf.Examples, as with TF Serving, or for columns if
@@ -30,7 +35,8 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Arrays, bool]
       interface: of the model.
 
     Returns:
-      The signature, its tensors, and whether rows were given, as objects, rather than columns.
+      The signature, its columns or its tensors, and whether rows were given, as objects, rather
+      than columns.
 
     Raises:
       RequestError: it is no such request.
@@ -58,10 +64,10 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Arrays, bool]
     return RAW, _with_rows(from_columns(columns, interface)), False
 
 
-def _with_rows(arrays: Arrays) -> Arrays:
-    if not len(next(iter(arrays.values()))):
+def _with_rows(columns: Columns) -> Columns:
+    if not next(iter(columns.values())):
         raise RequestError("`inputs` has no rows: give at least one.")
-    return arrays
+    return columns
 
 
 def _are_examples(rows: Sequence[Any]) -> bool:
@@ -90,17 +96,20 @@ def _examples(rows: Sequence[Any] | None, columns: Any) -> np.ndarray:
     return np.array(found, object)
 
 
-def to_predictions(answers: Arrays, are_rows: bool) -> dict[str, Any]:
+def to_lists(answers: Arrays) -> Lists:
+    """Answers as JSON has them, by name, one a row."""
+    return {name: _to_list(name, values) for name, values in answers.items()}
+
+
+def to_predictions(lists: Lists, are_rows: bool) -> dict[str, Any]:
     """The answer to `:predict`: by row, or by column; of one output it is not named."""
-    lists = {name: _to_list(name, values) for name, values in answers.items()}
     single = next(iter(lists.values())) if len(lists) == 1 else None
     if not are_rows:
         return {"outputs": lists if single is None else single}
     if single is not None:
         return {"predictions": single}
     names = list(lists)
-    rows = zip(*lists.values(), strict=True)
-    return {"predictions": [dict(zip(names, row, strict=True)) for row in rows]}
+    return {"predictions": [dict(zip(names, row)) for row in zip(*lists.values())]}  # noqa: B905
 
 
 def _to_list(name: str, values: np.ndarray) -> list[Any]:
@@ -124,7 +133,7 @@ def _as_base64(value: bytes) -> dict[str, str]:
     return {"b64": base64.b64encode(value).decode()}
 
 
-def to_examples_request(body: Any, interface: ModelInterface) -> Arrays:
+def to_examples_request(body: Any, interface: ModelInterface) -> Columns:
     """What a request for `:classify` or `:regress` asks: columns of `serving_raw`.
 
     Raises:
@@ -139,29 +148,27 @@ def to_examples_request(body: Any, interface: ModelInterface) -> Arrays:
     return from_rows(rows, interface)
 
 
-def to_classes(answers: Arrays) -> dict[str, Any]:
+def to_classes(lists: Lists) -> dict[str, Any]:
     """The answer to `:classify`: pairs of a class and its score, by row.
 
     Raises:
       RequestError: the model predicts a number.
     """
-    if "scores" not in answers or "classes" not in answers:
+    if "scores" not in lists or "classes" not in lists:
         raise RequestError("the model predicts a number: ask :regress or :predict.")
-    classes = _to_list("classes", answers["classes"])
-    scores = answers["scores"].tolist()
-    pairs = zip(classes, scores, strict=True)
+    pairs = zip(lists["classes"], lists["scores"], strict=True)
     return {"results": [list(map(list, zip(*pair, strict=True))) for pair in pairs]}
 
 
-def to_numbers(answers: Arrays) -> dict[str, Any]:
+def to_numbers(lists: Lists) -> dict[str, Any]:
     """The answer to `:regress`: a number by row.
 
     Raises:
       RequestError: the model predicts a class.
     """
-    if "value" not in answers:
+    if "value" not in lists:
         raise RequestError("the model predicts a class: ask :classify or :predict.")
-    return {"results": answers["value"].tolist()}
+    return {"results": lists["value"]}
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
@@ -188,7 +195,7 @@ _DTYPES = {
 }
 
 
-def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
+def to_metadata(name: str, number: int, model: Servable) -> dict[str, Any]:
     """The answer to a question for what the signatures take."""
     raw = {
         column.request: {
@@ -217,9 +224,10 @@ def to_metadata(name: str, number: int, model: Model) -> dict[str, Any]:
         for output, (dtype, shape) in model.outputs.items()
     }
     method = "tensorflow/serving/predict"
+    asked = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
     signatures = {
         title: {"inputs": inputs, "outputs": outputs, "method_name": method}
-        for title, inputs in {RAW: raw, EXAMPLES: examples}.items()
+        for title, inputs in asked.items()
     }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": str(number)},

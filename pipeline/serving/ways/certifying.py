@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from pipeline.serving.certificate.record import Certificate, digest_files
 from pipeline.serving.model import EXAMPLES, RAW, Arrays, load_model
 from pipeline.serving.ways.loopback import ask_open_inference, ask_rest, served
 from trainer_module.errors import ScopelineError
+from trainer_module.scratch import ScratchFolder
 
 KERAS = "transform_and_keras"
 """The way of the training itself, which the others are compared with."""
@@ -28,7 +28,7 @@ KERAS = "transform_and_keras"
 def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
     """By `predict`, of a Parquet file of the columns."""
     del address
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+    with ScratchFolder() as scratch:
         given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
         pictures, table = _write_pictures(asked, Path(scratch))
         pq.write_table(table, given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pipeline.serving.server.open_inference import HEADER_LENGTH, from_tensors, 
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.repository import Repository
 from trainer_module.errors import DataError
+from trainer_module.scratch import ScratchFolder
 
 _NAME = "golden"
 _SECONDS = 600.0
@@ -35,7 +35,7 @@ _SECONDS = 600.0
 def served(model: Model) -> Iterator[str]:
     """Serves a model in a thread, in a `with` block; gives its address."""
     with (
-        tempfile.TemporaryDirectory(prefix="scopeline-") as versions,
+        ScratchFolder() as versions,
         socket.create_server(("127.0.0.1", 0)) as listening,
     ):
         (Path(versions) / "1").mkdir()

@@ -34,3 +34,10 @@ def model(pushed: Pushed) -> Model:
 def rows() -> list[dict[str, Any]]:
     """Others than were trained with, without their label."""
     return [{k: v for k, v in row.items() if k != "tipped"} for row in make_rows(500)[300:]]
+
+
+@pytest.fixture(scope="session")
+def asked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows by the names of requests."""
+    names = {"price (EUR)": "price__EUR_"}
+    return [{names.get(k, k): v for k, v in row.items() if k != "trip id"} for row in rows]

@@ -12,16 +12,18 @@ import uvicorn
 
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.repository import Repository
+from pipeline.serving.server.processes.answering import open_repository
+from pipeline.serving.server.processes.connection import ClientConnection
 
 
 @contextmanager
 def running(options: ServeOptions) -> Iterator[str]:
     """A server in a thread; gives its address."""
-    repository = Repository(options.folder)
-    repository.look()
+    repository = open_repository(options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(make_app(options, repository), http="httptools", log_config=None)
+        config = uvicorn.Config(
+            make_app(options, repository), http=ClientConnection, log_config=None
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()

@@ -11,7 +11,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,11 +20,13 @@ from served_trips import ROOT, Pushed
 from server_process import free_port, wait_for
 
 from components.pusher.versions import delete_whole
-from pipeline.serving.model import Model
-from pipeline.serving.server.batching import Arrays, Batcher
+from pipeline.serving.model import RAW, Model
+from pipeline.serving.server.batching import Batcher
+from pipeline.serving.server.columns import Arrays, from_rows, to_arrays
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions, check_options
 from pipeline.serving.server.repository import Repository
+from pipeline.serving.server.together import RequestInputs, SignatureCall
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -84,29 +86,45 @@ def ask_one(model: Model) -> Arrays:
 class Gate:
     """A model that answers once it is let: with how many rows it was asked for together."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Model) -> None:
+        self.folder, self.interface = model.folder, model.interface
         self.opened = threading.Event()
         self.batches: list[int] = []
 
-    def ask(self, columns: Arrays) -> Arrays:
+    def predict(self, columns: Arrays) -> Arrays:
         assert self.opened.wait(30)
-        values = columns["x"]
+        values = columns["fare"]
         self.batches.append(len(values))
         if (values < 0).any():
             raise ValueError("a value is negative")
         return {"twice": values * 2}
 
 
-def asked_at_once(gate: Gate, values: list[float], queue_rows: int) -> list[Any]:
-    """What each request comes to, where the first one is asked before the others come."""
+ROW = {"price__EUR_": 1, "area": 8, "company": "", "tags": ["t1", "t2"]}
+
+
+def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
+    """What each request comes to, where the first one is asked before the others come.
+
+    Values of JSON and tensors, which are of another width, take turns.
+    """
+    question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
+
+    def request(place: int, value: Any) -> RequestInputs:
+        rows = from_rows([{"fare": value, **ROW}], gate.interface)
+        return rows if place % 2 else to_arrays({**rows, "tags": [["t1"]]}, gate.interface)
 
     async def ask_all() -> list[Any]:
         with ThreadPoolExecutor(1) as executor:
             batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
-            tasks = [
-                asyncio.create_task(batcher.ask(gate.ask, {"x": np.array([value])}))
-                for value in values
-            ]
+
+            async def ask(place: int, value: Any) -> list[Any]:
+                found = await batcher.ask(question, request(place, value), 1)
+                assert found.arrays["twice"].tolist() == found.lists["twice"]
+                assert found.columns["fare"].tolist() == [value]
+                return list(found.lists["twice"])
+
+            tasks = [asyncio.create_task(ask(*each)) for each in enumerate(values)]
             await asyncio.sleep(0.1)
             gate.opened.set()
             return await asyncio.gather(*tasks, return_exceptions=True)
@@ -114,21 +132,28 @@ def asked_at_once(gate: Gate, values: list[float], queue_rows: int) -> list[Any]
     return asyncio.run(ask_all())
 
 
-def test_requests_that_wait_are_asked_together() -> None:
-    gate = Gate()
-    answers = asked_at_once(gate, [1, 2, 3, 4], 100)
-    assert [answer["twice"].tolist() for answer in answers] == [[2], [4], [6], [8]]
+def test_requests_that_wait_are_asked_together(model: Model) -> None:
+    gate = Gate(model)
+    assert asked_at_once(gate, [1, 2, 3, 4], 100) == [[2], [4], [6], [8]]
     assert gate.batches == [1, 3]
 
 
-def test_request_that_fails_fails_alone() -> None:
-    answers = asked_at_once(Gate(), [1, 2, -3, 4], 100)
-    assert [answers[i]["twice"][0] for i in (0, 1, 3)] == [2, 4, 8]
+def test_request_that_fails_fails_alone(model: Model) -> None:
+    answers = asked_at_once(Gate(model), [1, 2, -3, 4], 100)
+    assert [answers[i] for i in (0, 1, 3)] == [[2], [4], [8]]
     assert str(answers[2]) == "a value is negative"
 
 
-def test_requests_beyond_the_queue_are_told_to_come_again() -> None:
-    answers = asked_at_once(Gate(), [1, 2, 3, 4, 5], 2)
+def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
+    gate = Gate(model)
+    answers = asked_at_once(gate, [1, 2, 3, "x", 5, 6], 100)
+    assert [answers[i] for i in (0, 1, 2, 4, 5)] == [[2], [4], [6], [10], [12]]
+    assert str(answers[3]).startswith("'fare' of row 0 is text, expected a number")
+    assert gate.batches == [1, 4], "it is found before the others are asked for"
+
+
+def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
+    answers = asked_at_once(Gate(model), [1, 2, 3, 4, 5], 2)
     assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2
     assert answers[4].status == 503
     assert "come again later" in str(answers[4])

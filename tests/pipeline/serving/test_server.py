@@ -35,13 +35,6 @@ def server(options: ServeOptions) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def asked(rows: Rows) -> Rows:
-    """The rows by the names of requests."""
-    names = {"price (EUR)": "price__EUR_"}
-    return [{names.get(k, k): v for k, v in row.items() if k != "trip id"} for row in rows]
-
-
 def ask(server: str, body: dict[str, Any], verb: str = "predict", path: str = "") -> Any:
     answer = requests.post(f"{server}/v1/models/trips{path}:{verb}", json=body, timeout=60)
     assert answer.status_code == 200, answer.text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 from trainer_module.errors import TrainingError
 from trainer_module.models.pretrained.formats import HDF5, WEIGHTS_IN_KERAS, check_format
+from trainer_module.scratch import ScratchFolder
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def _local(path: str) -> Iterator[Path]:
     if "://" not in path:
         yield Path(path)
         return
-    with tempfile.TemporaryDirectory(prefix="scopeline-") as scratch:
+    with ScratchFolder() as scratch:
         copy = Path(scratch) / "weights"
         try:
             tf.io.gfile.copy(path, str(copy))

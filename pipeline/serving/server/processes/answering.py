@@ -8,14 +8,17 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 
-from pipeline.serving.certificate.checking import load_certified
+from pipeline.serving.certificate.checking import load_certified, load_certified_variant
+from pipeline.serving.servable import Servable
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
+from pipeline.serving.server.processes.connection import ClientConnection
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.workers import WorkerPlace
 from trainer_module.errors import ConfigError
@@ -46,9 +49,7 @@ def open_repository(options: ServeOptions) -> Repository:
     Raises:
       ConfigError: none can be loaded, and none is waited for.
     """
-    repository = Repository(
-        options.folder, functools.partial(load_certified, variant=options.variant)
-    )
+    repository = Repository(options.folder, _loader(options))
     repository.look()
     if repository.number is None and (repository.states or not options.waits):
         said = "; ".join(state.message for state in repository.states)
@@ -56,6 +57,12 @@ def open_repository(options: ServeOptions) -> Repository:
             f"no version in {options.folder} can be served: {said or 'there is none'}"
         )
     return repository
+
+
+def _loader(options: ServeOptions) -> Callable[[Path], Servable]:
+    if options.variant is not None and options.transformed:
+        return functools.partial(load_certified_variant, variant=options.variant)
+    return functools.partial(load_certified, variant=options.variant)
 
 
 def answer(
@@ -74,13 +81,15 @@ def answer(
     """
     config = uvicorn.Config(
         make_app(options, repository, place),
-        http="httptools",
+        http=ClientConnection,
+        ws="none",
         loop="uvloop",
         log_config=None,
         access_log=False,
         backlog=_BACKLOG,
         lifespan="on",
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,

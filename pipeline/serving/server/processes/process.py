@@ -23,7 +23,8 @@ def serve(options: ServeOptions) -> None:
 
         supervise(options, bound)
     else:
-        import_tensorflow()
+        if not options.transformed:
+            import_tensorflow()
         from pipeline.serving.server.processes.answering import answer, open_repository
 
         answer(options, open_repository(options), bound)

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
 from pipeline.serving.server.processes.worker import work
 from pipeline.serving.server.workers import SPAWN, WorkerPlace, Workers
 from trainer_module.errors import ConfigError
+from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def supervise(options: ServeOptions, bound: socket.socket) -> None:
     Raises:
       ConfigError: no version can be loaded, and none is waited for.
     """
-    with tempfile.TemporaryDirectory(prefix="scopeline-metrics-") as metrics:
+    with ScratchFolder() as metrics:
         os.environ[METRICS_VARIABLE] = metrics
         try:
             _Supervisor(options, bound, metrics).run()

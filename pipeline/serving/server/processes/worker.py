@@ -31,7 +31,8 @@ def work(
     """
     log_as_json(place.number)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    import_tensorflow()
+    if not options.transformed:
+        import_tensorflow()
     # The parent process imports this module as well, and does without TensorFlow.
     from pipeline.serving.server.processes.answering import answer, open_repository
 

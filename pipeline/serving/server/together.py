@@ -1,0 +1,163 @@
+"""Several requests to a model as one, and the part of its answers that each of them gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any, TypeGuard, cast
+
+import numpy as np
+
+from pipeline.serving.model import EXAMPLES
+from pipeline.serving.requests import MISSING
+from pipeline.serving.servable import Arrays, Servable
+from pipeline.serving.server.columns import Columns, to_arrays
+from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.rest import Lists, to_lists
+
+RequestInputs = Columns | Arrays
+"""What one request asks: values of JSON, or tensors."""
+
+
+class BatchAnswers:
+    """What the model answers to several requests; in either form it is made once for all."""
+
+    def __init__(self, columns: Arrays, arrays: Arrays) -> None:
+        """Args:
+        columns: what was asked, [rows, ...] each.
+        arrays: the answers, [rows, ...] each.
+        """
+        self.columns, self.arrays = columns, arrays
+
+    @cached_property
+    def lists(self) -> Lists:
+        """As JSON has them."""
+        return to_lists(self.arrays)
+
+
+@dataclass(frozen=True)
+class RequestAnswer:
+    """The part of one request."""
+
+    of: BatchAnswers
+    rows: slice
+
+    @property
+    def columns(self) -> Arrays:
+        """What was asked."""
+        return {name: values[self.rows] for name, values in self.of.columns.items()}
+
+    @property
+    def arrays(self) -> Arrays:
+        """The answers by name, [rows, ...] each."""
+        return {name: values[self.rows] for name, values in self.of.arrays.items()}
+
+    @property
+    def lists(self) -> Lists:
+        """The same as JSON has them."""
+        return {name: values[self.rows] for name, values in self.of.lists.items()}
+
+
+@dataclass(frozen=True)
+class SignatureCall:
+    """A signature of a model, which several requests may ask together."""
+
+    model: Servable
+    signature: str
+    told: Callable[[Arrays], None]
+    """Is told what was answered."""
+
+    def __call__(self, requests: Sequence[RequestInputs]) -> list[RequestAnswer | Exception]:
+        """An answer, or what it failed by, for each request."""
+        found: dict[int, RequestAnswer | Exception] = {}
+        parts = self._to_parts(requests, found)
+        try:
+            if parts:
+                found |= self._ask_together(parts, requests)
+        except Exception as error:
+            # Some request is to blame: asked by itself, it will show.
+            left = [place for places, _ in parts for place in places]
+            for place in left:
+                found[place] = self._ask_alone(requests[place]) if len(left) > 1 else error
+        return [found[place] for place in range(len(requests))]
+
+    def _to_parts(
+        self, requests: Sequence[RequestInputs], found: dict[int, RequestAnswer | Exception]
+    ) -> list[tuple[list[int], Arrays]]:
+        """Tensors, and the places of the requests that they are of.
+
+        What is wrong with others goes to `found`. Values of JSON become tensors all at once, if
+        they can.
+        """
+        parts = [([place], one) for place, one in enumerate(requests) if _are_tensors(one)]
+        values = {
+            place: cast(Columns, one) for place, one in enumerate(requests) if not _are_tensors(one)
+        }
+        try:
+            if values:
+                parts.append((list(values), self._to_tensors(list(values.values()))))
+        except RequestError:
+            for place, one in values.items():
+                try:
+                    parts.append(([place], self._to_tensors([one])))
+                except RequestError as error:
+                    found[place] = error
+        return parts
+
+    def _to_tensors(self, requests: Sequence[Columns]) -> Arrays:
+        together = {
+            name: list(chain.from_iterable(one[name] for one in requests)) for name in requests[0]
+        }
+        return to_arrays(together, self.model.interface)
+
+    def _ask_together(
+        self, parts: Sequence[tuple[list[int], Arrays]], requests: Sequence[RequestInputs]
+    ) -> dict[int, RequestAnswer | Exception]:
+        columns = {name: join([part[name] for _, part in parts]) for name in parts[0][1]}
+        found: dict[int, RequestAnswer | Exception] = {}
+        answers, end = self._answer(columns), 0
+        for place in chain.from_iterable(places for places, _ in parts):
+            start, end = end, end + row_count(requests[place])
+            found[place] = RequestAnswer(answers, slice(start, end))
+        return found
+
+    def _ask_alone(self, one: RequestInputs) -> RequestAnswer | Exception:
+        try:
+            tensors = one if _are_tensors(one) else self._to_tensors([cast(Columns, one)])
+            return RequestAnswer(self._answer(tensors), slice(0, row_count(one)))
+        except Exception as error:
+            return error
+
+    def _answer(self, columns: Arrays) -> BatchAnswers:
+        ask = self.model.predict_examples if self.signature == EXAMPLES else self.model.predict
+        answers = BatchAnswers(columns, ask(columns))
+        self.told(answers.arrays)
+        return answers
+
+
+def row_count(asked: RequestInputs) -> int:
+    """Rows of a request."""
+    first: Any = next(iter(asked.values()))
+    return len(first)
+
+
+def _are_tensors(asked: RequestInputs) -> TypeGuard[Arrays]:
+    return isinstance(next(iter(asked.values())), np.ndarray)
+
+
+def join(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of several requests; lists are as long as the longest."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].ndim == 1:
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    fill = MISSING.get("string" if parts[0].dtype == object else parts[0].dtype.name, 0)
+    together = np.full((sum(map(len, parts)), width), fill, parts[0].dtype)
+    end = 0
+    for part in parts:
+        together[end : end + len(part), : part.shape[1]] = part
+        end += len(part)
+    return together
