@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from absl import logging
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 from tfx import types
@@ -30,6 +32,7 @@ from components.example_validator.anomalies import Checked, find_anomalies, writ
 from components.example_validator.drift import Drift, Older
 from components.example_validator.review import review_examples, write_findings
 from components.example_validator.verdict import raise_for
+from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
 from trainer_module.settings import Task
@@ -44,6 +47,7 @@ class Executor(stock.Executor):
 
     _drift = Drift({})
     _older: Older | None = None
+    _examples: types.Artifact | None = None
     _checked: dict[str, Checked]
 
     def Do(  # noqa: N802 - TFX's name
@@ -66,20 +70,21 @@ class Executor(stock.Executor):
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY)
         name = exec_properties["compared_with"]
         self._older = Older(_load_statistics(previous), name) if previous else None
+        examples = input_dict.get(EXAMPLES_KEY)
+        self._examples = examples[0] if examples else None
         self._checked = {}
         chosen = read_choices(schema)
         # What the config says of a column wins.
         declared = json.loads(exec_properties["declared"])
         unseen = {n for n, choice in chosen.items() if choice.is_ignored} - {*(declared or ())}
         output = super().Do(input_dict, output_dict, exec_properties)
-        examples = input_dict.get(EXAMPLES_KEY)
         anomalies = find_anomalies(
             self._checked,
             schema,
             exec_properties["label"],
             unseen | {*json.loads(exec_properties["ignored"])},
             self._drift.is_severe,
-            examples[0] if examples else None,
+            self._examples,
         )
         write_anomalies(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), anomalies)
         for anomaly in anomalies:
@@ -87,9 +92,9 @@ class Executor(stock.Executor):
         raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
         # Of columns that are not what the schema says, there is more to say than that.
         is_sound = not any(anomaly.severe for anomaly in anomalies)
-        if examples and is_sound and declared is not None:
+        if self._examples is not None and is_sound and declared is not None:
             findings = review_examples(
-                examples[0],
+                self._examples,
                 schema,
                 exec_properties["label"],
                 Task(exec_properties["task"]),
@@ -109,7 +114,9 @@ class Executor(stock.Executor):
         if older is None:
             anomalies = super()._Validate(inputs, outputs)
         else:
-            anomalies = self._drift.validate(statistics, schema, older.statistics)
+            numbers = self._drift.numbers(statistics, older.statistics)
+            values = _read_values(self._examples, split, numbers)
+            anomalies = self._drift.validate(statistics, schema, older.statistics, values)
             writer_utils.write_anomalies(os.path.join(folder, stock.DEFAULT_FILE_NAME), anomalies)
         self._checked[split] = Checked(statistics, anomalies, older)
         return anomalies
@@ -195,6 +202,26 @@ class ExampleValidator(base_component.BaseComponent):
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
         )
         super().__init__(spec=spec)
+
+
+def _read_values(
+    examples: types.Artifact | None, split: str, columns: list[schema_pb2.Feature]
+) -> dict[str, np.ndarray]:
+    """All numbers of some columns; none where there are no examples to read."""
+    if examples is None or not columns:
+        return {}
+    batches = [*read_columns([examples], split, columns)]
+    return {
+        column.name: np.concatenate(
+            [
+                batch.column(column.name).flatten().to_numpy(zero_copy_only=False)
+                for batch in batches
+                if not pa.types.is_null(batch.column(column.name).type)
+            ]
+            or [np.zeros(0)]
+        )
+        for column in columns
+    }
 
 
 def _load_statistics(

@@ -7,14 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import tensorflow_data_validation as tfdv
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
-from components.example_validator.moves import describe_move, find_column
+from components.example_validator.bars import (
+    are_numbers,
+    chance_distance,
+    count_cells,
+    known_rows,
+    with_equal_bars,
+)
+from components.example_validator.moves import Column, describe_move, find_column
 from components.example_validator.wording import Finding
 from trainer_module.errors import DataError
 
 _Type = anomalies_pb2.AnomalyInfo
+
+Thresholds: TypeAlias = Mapping[str, float | None]
+"""Of a column: of `infinity_norm` or of `jensen_shannon`."""
 
 _Measured: TypeAlias = anomalies_pb2.DriftSkewInfo.Measurement
 _MEASURES = {
@@ -26,6 +37,15 @@ _MEASURES = {
     ),
 }
 """By kind of anomaly: TFDV's measurement, the config's key for it, and what it is of."""
+
+_Statistics = statistics_pb2.FeatureNameStatistics
+STORED = {
+    _Statistics.INT: schema_pb2.INT,
+    _Statistics.FLOAT: schema_pb2.FLOAT,
+    _Statistics.STRING: schema_pb2.BYTES,
+    _Statistics.BYTES: schema_pb2.BYTES,
+}
+"""The types of columns in a schema, by those that statistics have."""
 
 DRIFT = {
     _Type.COMPARATOR_L_INFTY_HIGH,
@@ -39,7 +59,7 @@ DRIFT = {
 class Drift:
     """How far columns may move, and what it does if they move further."""
 
-    columns: Mapping[str, Mapping[str, float | None]]
+    columns: Mapping[str, Thresholds]
     """By column, the threshold of `infinity_norm` or of `jensen_shannon`."""
     is_severe: bool = False
     """Whether drift stops the run."""
@@ -62,6 +82,7 @@ class Drift:
         statistics: statistics_pb2.DatasetFeatureStatisticsList,
         schema: schema_pb2.Schema,
         previous: statistics_pb2.DatasetFeatureStatisticsList,
+        values: Mapping[str, np.ndarray] | None = None,
     ) -> anomalies_pb2.Anomalies:
         """All anomalies of the statistics, with those that come from a comparison.
 
@@ -69,10 +90,32 @@ class Drift:
           statistics: of one split.
           schema: of that split; its own comparators hold for columns that are not named here.
           previous: statistics of the same split of older data.
+          values: by column, all numbers of the split. They are counted between the deciles of the
+            older data, and the threshold of a small split is what chance does not pass.
         """
-        return tfdv.validate_statistics(
-            statistics, self._with_comparators(schema), previous_statistics=previous
-        )
+        values = values or {}
+        before, now = with_equal_bars(previous, statistics, values)
+        columns = {
+            name: _at_least(threshold, find_column(before, name), find_column(now, name))
+            if name in values
+            else threshold
+            for name, threshold in self.columns.items()
+        }
+        changed = _with_comparators(schema, columns)
+        return tfdv.validate_statistics(now, changed, previous_statistics=before)
+
+    def numbers(
+        self,
+        statistics: statistics_pb2.DatasetFeatureStatisticsList,
+        previous: statistics_pb2.DatasetFeatureStatisticsList,
+    ) -> list[schema_pb2.Feature]:
+        """The columns of numbers in both whose values `validate` compares, as they are stored."""
+        columns = {name: find_column(statistics, name) for name in self.columns}
+        return [
+            schema_pb2.Feature(name=name, type=STORED[column.type])
+            for name, column in columns.items()
+            if column is not None and are_numbers(find_column(previous, name), column)
+        ]
 
     def check_measures(self, schema: schema_pb2.Schema, section: str = "drift") -> None:
         """Raises DataError for a threshold that no data could pass.
@@ -91,17 +134,31 @@ class Drift:
                     "text, but the column holds numbers; use jensen_shannon"
                 )
 
-    def _with_comparators(self, schema: schema_pb2.Schema) -> schema_pb2.Schema:
-        changed = schema_pb2.Schema()
-        changed.CopyFrom(schema)
-        for column, threshold in self.columns.items():
-            comparator = tfdv.get_feature(changed, column).drift_comparator
-            comparator.Clear()
-            if (infinity_norm := threshold.get("infinity_norm")) is not None:
-                comparator.infinity_norm.threshold = infinity_norm
-            if (jensen_shannon := threshold.get("jensen_shannon")) is not None:
-                comparator.jensen_shannon_divergence.threshold = jensen_shannon
-        return changed
+
+def _at_least(threshold: Thresholds, before: Column | None, now: Column | None) -> Thresholds:
+    """What two samples of the same data do not pass, where that is more."""
+    given = threshold.get("jensen_shannon")
+    if given is None:
+        return threshold
+    rows = [known_rows(column) for column in (before, now)]
+    # Without any values TFDV measures nothing.
+    chance = chance_distance("jensen_shannon", rows, count_cells(before, now)) if all(rows) else 0
+    return {**threshold, "jensen_shannon": max(given, min(chance, 1.0))}
+
+
+def _with_comparators(
+    schema: schema_pb2.Schema, columns: Mapping[str, Thresholds]
+) -> schema_pb2.Schema:
+    changed = schema_pb2.Schema()
+    changed.CopyFrom(schema)
+    for column, threshold in columns.items():
+        comparator = tfdv.get_feature(changed, column).drift_comparator
+        comparator.Clear()
+        if (infinity_norm := threshold.get("infinity_norm")) is not None:
+            comparator.infinity_norm.threshold = infinity_norm
+        if (jensen_shannon := threshold.get("jensen_shannon")) is not None:
+            comparator.jensen_shannon_divergence.threshold = jensen_shannon
+    return changed
 
 
 @dataclass(frozen=True)
