@@ -12,12 +12,13 @@ from typing import Any
 from absl import flags
 from tfx_bsl.coders import batch_util
 
-from components.tfrecords.reading import MOST_ROWS
+_MOST_ROWS = 1000
+"""Of a batch; as TFX has it by default. Small images grow when they are decoded."""
 
 
 def batch_by_bytes() -> None:
     """Turns on tfx_bsl's batches of 20 MiB or so many rows; calling it again changes nothing."""
     library: Any = batch_util
-    library._BATCH_SIZE_CAP_WITH_BYTE_TARGET = MOST_ROWS
+    library._BATCH_SIZE_CAP_WITH_BYTE_TARGET = _MOST_ROWS
     flag = flags.FLAGS["tfxio_use_byte_size_batching"]
     flag.default = flag.value = True

@@ -90,14 +90,13 @@ def _remember_modules(find_imported_submodules: Any) -> Any:
         nonlocal known
         names, below = known
         if (present := list(sys.modules)) != names:
-            below = {}
-            for name in filter(None, present):  # Old pytests leave one that is None.
-                parts = name.split(".")
-                for depth in range(1, len(parts)):
-                    found = below.setdefault(".".join(parts[:depth]), [])
-                    found.append((name, set(parts[depth:])))
-            known = present, below  # At once: Beam pickles in several threads.
-        return below.get(package, [])
+            known = _, below = present, {}  # At once: Beam pickles in several threads.
+        if package not in below:
+            prefix = f"{package}."
+            # Old pytests leave a module whose name is None.
+            inside = (name for name in present if name and name.startswith(prefix))
+            below[package] = [(name, set(name[len(prefix) :].split("."))) for name in inside]
+        return below[package]
 
     @wraps(find_imported_submodules)
     def remembered(code: CodeType, dependencies: Iterable[Any]) -> list[ModuleType]:

@@ -20,7 +20,7 @@ from tfx_bsl.tfxio.record_based_tfxio import AppendRawRecordColumn
 from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
 from components.tfrecords.ahead import work_ahead
-from components.tfrecords.reading import read_batches
+from components.tfrecords.reading import read_batches, rows_for_columns
 from trainer_module.errors import DataError
 
 
@@ -60,7 +60,7 @@ class BatchedExamples(TFExampleRecord):
         """A source of record batches.
 
         Args:
-          batch_size: of all batches but the last of a file; by default by the size of the examples.
+          batch_size: of all batches but the last of a file; by default `rows_for_columns`.
         """
         schema = self._GetSchemaForDecoding()
         read = _ReadFile(
@@ -111,7 +111,7 @@ class _ReadFile(beam.DoFn):
     def __init__(self, schema: bytes | None, raw_column: str | None, rows: int | None) -> None:
         self._schema = schema
         self._raw_column = raw_column
-        self._rows = rows
+        self._rows_by = rows_for_columns if rows is None else lambda _: rows
 
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
         """Decodes ahead: it needs no lock of Python's while the next steps work."""
@@ -120,7 +120,7 @@ class _ReadFile(beam.DoFn):
     def _decode(self, file: str) -> Iterator[pa.RecordBatch]:
         # Of its own, since a decoder serves one thread.
         decoder = ExamplesToRecordBatchDecoder(*(() if self._schema is None else (self._schema,)))
-        for examples in read_batches(file, self._rows):
+        for examples in read_batches(file, self._rows_by):
             records = examples.tolist()
             batch = decoder.DecodeBatch(records)
             if self._raw_column is not None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from components.tfrecords.ahead import work_ahead
-from components.tfrecords.reading import MOST_ROWS, read_batches
+from components.tfrecords.reading import read_batches, rows_for_columns, rows_for_models
 from components.tfrecords.writing import open_writer, write_all
 from trainer_module.errors import DataError
 
@@ -21,24 +21,37 @@ def write(path, records: list[bytes]) -> str:
 
 
 def test_batches_keep_the_order_and_a_size(tmp_path):
-    records = [b"%d" % number for number in range(2 * MOST_ROWS + 3)]
-    batches = [list(batch) for batch in read_batches(write(tmp_path / "a.gz", records))]
-    assert [len(batch) for batch in batches] == [MOST_ROWS, MOST_ROWS, 3]
+    records = [b"%d" % number for number in range(2051)]
+    path = write(tmp_path / "a.gz", records)
+    batches = [list(batch) for batch in read_batches(path)]
+    assert [len(batch) for batch in batches] == [1024, 1024, 3]
     assert [record for batch in batches for record in batch] == records
-    assert [len(batch) for batch in read_batches(str(tmp_path / "a.gz"), rows=1000)] == [
-        1000,
-        1000,
-        51,
-    ]
+    assert [len(batch) for batch in read_batches(path, lambda _: 1000)] == [1000, 1000, 51]
     # TensorFlow's own reader agrees.
-    assert list(tf.data.TFRecordDataset(str(tmp_path / "a.gz"), "GZIP").as_numpy_iterator()) == (
-        records
-    )
+    assert list(tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator()) == records
 
 
 def test_large_examples_come_in_small_batches(tmp_path):
     path = write(tmp_path / "a.gz", [bytes(3 << 20)] * 3)
     assert [len(batch) for batch in read_batches(path)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("example", "models", "columns"),
+    [
+        (b"x" * 100, 1024, 4096),
+        (b"x" * (2 << 10), 1024, 2048),
+        (b"x" * (16 << 10), 256, 1024),  # A table of some hundred columns.
+        (b"x" * (200 << 10), 20, 102),
+        (b"x" * (30 << 20), 1, 1),
+        (b"column\x12\x89PNG\r\n", 1024, 1024),  # Takes more once it is decoded.
+        (b"column\x12\xff\xd8\xff\xe0", 1024, 1024),
+        (b"", 1024, 4096),
+    ],
+)
+def test_rows_of_a_batch_by_the_size_of_examples(example, models, columns):
+    assert rows_for_models([example] * 3) == models
+    assert rows_for_columns([example] * 3) == columns
 
 
 def test_no_examples(tmp_path):
