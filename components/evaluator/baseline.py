@@ -8,7 +8,7 @@ from tfx import types
 from tfx.types.standard_component_specs import BASELINE_MODEL_KEY
 
 from components.evaluator.batched.executor import BatchExecutor
-from components.evaluator.batched.reading import UNREADABLE
+from components.evaluator.batched.reading import OF_FEATURE, UNREADABLE
 from trainer_module.progress import report_notice
 
 
@@ -37,7 +37,9 @@ class BaselineTolerantExecutor(BatchExecutor):
                 raise
             alone = {key: a for key, a in input_dict.items() if key != BASELINE_MODEL_KEY}
             super().Do(alone, output_dict, exec_properties)
+            found = OF_FEATURE.search(str(error))
             report_notice(
-                "the model in service cannot read this data, whose columns have changed since: the "
-                "new one was not compared with it"
+                "the model in service cannot read this data, whose columns have changed since"
+                f"{f' ({found[0]})' if found else ''}: the new one was not compared with it, and "
+                "only evaluate.thresholds hold it. Once it is pushed, the next ones are compared"
             )

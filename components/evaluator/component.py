@@ -9,7 +9,9 @@ from tfx.components.evaluator.component import Evaluator as StockEvaluator
 from tfx.dsl.components.base import executor_spec
 from tfx.types import BaseChannel
 
+from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.executor import CONSTANT_KEY, Executor
+from components.evaluator.verdict_settings import VerdictSettings
 from trainer_module.settings import Task
 
 
@@ -30,6 +32,7 @@ class Evaluator(StockEvaluator):
         split: str,
         constant_metric: str | None,
         constant_decides: bool,
+        verdict: VerdictSettings,
     ) -> None:
         """Constructs the component.
 
@@ -45,6 +48,7 @@ class Evaluator(StockEvaluator):
           constant_metric: the metric, among those with a threshold, of which a constant
             prediction's is looked at; None if it is not known of any.
           constant_decides: whether the model must be better than that.
+          verdict: what the verdict makes of chance.
         """
         super().__init__(
             examples=examples,
@@ -54,8 +58,9 @@ class Evaluator(StockEvaluator):
             schema=schema,
             example_splits=[split],
         )
+        # Beside the spec's parameters, which are stock's.
+        self.exec_properties[VERDICT_KEY] = verdict.to_json()
         if constant_metric is not None:
-            # Beside the spec's parameters, which are stock's.
             named = {
                 "decides": constant_decides,
                 "metric": constant_metric,

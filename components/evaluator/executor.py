@@ -19,6 +19,7 @@ from tfx.utils import proto_utils
 
 from components.evaluator.baseline import BaselineTolerantExecutor
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
+from components.evaluator.eval_config import metric_name
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from trainer_module.settings import Task
@@ -73,7 +74,7 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(eval_config, config)
     for metric in (metric for spec in config.metrics_specs for metric in spec.metrics):
-        if _name(metric) == constant.metric:
+        if metric_name(metric) == constant.metric:
             if not metric.per_slice_thresholds:
                 metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()])
             for per_slice in metric.per_slice_thresholds:
@@ -83,12 +84,6 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
                 bounds.lower_bound.value = -largest if constant.is_of_a_loss else constant.needed
                 bounds.upper_bound.value = constant.needed if constant.is_of_a_loss else largest
     return json_format.MessageToJson(config)
-
-
-def _name(metric: tfma.MetricConfig) -> str | None:
-    """What a metric is called; TFMA takes its settings with and without braces."""
-    settings = metric.config if metric.config.startswith("{") else f"{{{metric.config}}}"
-    return json.loads(settings).get("name")
 
 
 def _read_labels(

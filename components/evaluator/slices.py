@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -21,9 +22,7 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
     """
     values: dict[str, dict[str, dict[str, float]]] = {}
     for of_slice in tfma.load_metrics(uri):
-        name = ", ".join(
-            f"{key.column}={slice_value(key)}" for key in of_slice.slice_key.single_slice_keys
-        )
+        name = slice_name(of_slice.slice_key.single_slice_keys)
         for item in of_slice.metric_keys_and_values:
             is_number = item.value.WhichOneof("type") == "double_value"
             if is_number and not item.key.is_diff:
@@ -31,6 +30,11 @@ def metrics_by_slice(uri: str) -> dict[str, dict[str, dict[str, float]]]:
                 metrics = values.setdefault(name, {}).setdefault(model, {})
                 metrics[item.key.name] = item.value.double_value.value
     return values
+
+
+def slice_name(keys: Iterable[Any]) -> str:
+    """What a slice is called: TFMA's SingleSliceKeys in words; empty of the whole split."""
+    return ", ".join(f"{key.column}={slice_value(key)}" for key in keys)
 
 
 def slice_value(key: Any) -> str:

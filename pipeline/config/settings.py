@@ -83,15 +83,47 @@ class OnAnomaly(StrEnum):
     WARN = "warn"
 
 
+class Bound(Settings):
+    """A bound that is kept for certain, or as far as was measured."""
+
+    value: float
+    """The smallest, or the largest, acceptable value."""
+    confident: bool = False
+    """Whether the worse end of the metric's interval has to keep it, and not only its value."""
+
+
 class Threshold(Settings):
     """Bounds that a metric has to keep for the model to be blessed."""
 
-    min: float | None = None
+    min: float | Bound | None = None
     """The smallest acceptable value."""
-    max: float | None = None
+    max: float | Bound | None = None
     """The largest acceptable value."""
     tolerance: float = Field(default=0.0, ge=0)
-    """How much worse than the model in service it may be."""
+    """How much worse than the model in service it may be; with `evaluate.confidence`, beyond what
+    chance explains."""
+    slices: bool = False
+    """Whether each of `evaluate.slices` has to keep it as well, where the metric is defined."""
+
+    @property
+    def least(self) -> float | None:
+        """The value of `min`."""
+        return self.min.value if isinstance(self.min, Bound) else self.min
+
+    @property
+    def most(self) -> float | None:
+        """The value of `max`."""
+        return self.max.value if isinstance(self.max, Bound) else self.max
+
+    @property
+    def is_least_sure(self) -> bool:
+        """Whether `min` is to be kept with confidence."""
+        return isinstance(self.min, Bound) and self.min.confident
+
+    @property
+    def is_most_sure(self) -> bool:
+        """Whether `max` is."""
+        return isinstance(self.max, Bound) and self.max.confident
 
 
 def _as_list(value: Any) -> Any:
@@ -113,10 +145,13 @@ class EvaluateSettings(CrossValidation):
     """Names of metrics, import paths of TFMA's or Keras's metric classes, or `tfma.MetricConfig`s;
     where none is named the usual ones of the task. docs/config.md lists the names."""
     thresholds: dict[str, Threshold] = {}
-    """Bounds by metric; besides them a model is never worse than the one in service. Without any,
-    it has to be better than a constant prediction (the most frequent class, the mean)."""
+    """Bounds by metric; besides them a model is not worse than the one in service. Without any, it
+    has to be better than a constant prediction (the most frequent class, the mean)."""
     slices: list[ColumnNames] = []
     """Columns, or lists of columns, by whose values the metrics are reported as well."""
+    confidence: float | None = Field(default=0.95, ge=0.5, lt=1)
+    """How sure the verdict has to be that a model is worse than the one in service, and of bounds
+    that are `confident`; null: values are compared as they are."""
 
     @property
     def named(self) -> list[str]:

@@ -12,6 +12,7 @@ from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
+from components.evaluator.verdict_settings import VerdictSettings
 from components.optimizer.plan import DecidingMetric
 from pipeline.config.issues import near_match
 from pipeline.config.metrics import NAME, find_metric
@@ -86,7 +87,9 @@ def make_eval_config(config: PipelineConfig) -> config_pb2.EvalConfig:
     _check_configured(evaluate)
     thresholds = effective_thresholds(evaluate, task)
     metrics = [
-        _metric_config(name, _find(task, evaluate, name), thresholds.get(name))
+        _metric_config(
+            name, _find(task, evaluate, name), thresholds.get(name), _slicing_specs(evaluate)
+        )
         for name in [*metric_names(evaluate, task), *plot_names(evaluate, task)]
     ]
     return config_pb2.EvalConfig(
@@ -102,10 +105,7 @@ def make_eval_config(config: PipelineConfig) -> config_pb2.EvalConfig:
         ],
         metrics_specs=_with_example_count(metrics, is_weighted=config.data.weight is not None),
         options=config_pb2.Options(include_default_metrics={"value": False}),
-        slicing_specs=[
-            config_pb2.SlicingSpec(),
-            *(config_pb2.SlicingSpec(feature_keys=keys) for keys in evaluate.slices),
-        ],
+        slicing_specs=[config_pb2.SlicingSpec(), *_slicing_specs(evaluate)],
     )
 
 
@@ -164,8 +164,25 @@ def _find(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric:
     return metric
 
 
+def make_verdict(config: PipelineConfig) -> VerdictSettings:
+    """What the verdict makes of chance."""
+    thresholds = config.evaluate.thresholds.items()
+    return VerdictSettings(
+        config.evaluate.confidence,
+        lower=tuple(name for name, threshold in thresholds if threshold.is_least_sure),
+        upper=tuple(name for name, threshold in thresholds if threshold.is_most_sure),
+    )
+
+
+def _slicing_specs(evaluate: EvaluateSettings) -> list[config_pb2.SlicingSpec]:
+    return [config_pb2.SlicingSpec(feature_keys=keys) for keys in evaluate.slices]
+
+
 def _metric_config(
-    name: str, metric: Metric, threshold: Threshold | None
+    name: str,
+    metric: Metric,
+    threshold: Threshold | None,
+    slices: list[config_pb2.SlicingSpec],
 ) -> config_pb2.MetricConfig:
     # TFMA's views find plots by the names that TFMA gives them.
     options = json.dumps({**({NAME: name} if metric.is_number else {}), **metric.options})
@@ -177,8 +194,8 @@ def _metric_config(
     # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
     largest = sys.float_info.max
     bounds = config_pb2.GenericValueThreshold(
-        lower_bound={"value": -largest if threshold.min is None else threshold.min},
-        upper_bound={"value": largest if threshold.max is None else threshold.max},
+        lower_bound={"value": -largest if threshold.least is None else threshold.least},
+        upper_bound={"value": largest if threshold.most is None else threshold.most},
     )
     if metric.higher_is_better:
         direction, worst = config_pb2.MetricDirection.HIGHER_IS_BETTER, -threshold.tolerance
@@ -189,7 +206,6 @@ def _metric_config(
         change = config_pb2.GenericChangeThreshold(direction=direction, absolute={"value": worst})
         threshold_of.change_threshold.CopyFrom(change)
     # Of the whole split: a threshold without a slice would hold for every slice.
-    config.per_slice_thresholds.add(
-        slicing_specs=[config_pb2.SlicingSpec()], threshold=threshold_of
-    )
+    specs = [config_pb2.SlicingSpec(), *(slices if threshold.slices else ())]
+    config.per_slice_thresholds.add(slicing_specs=specs, threshold=threshold_of)
     return config

@@ -16,6 +16,7 @@ from pipeline.graph.evaluation import (
     deciding_metric,
     make_eval_config,
     make_measuring_config,
+    make_verdict,
     reference_metric,
 )
 from pipeline.graph.inputs import Inputs
@@ -49,6 +50,7 @@ def create_evaluator(
         split=EVAL_SPLIT,
         constant_metric=reference_metric(config),
         constant_decides=constant_metric(config) is not None,
+        verdict=make_verdict(config),
     ).with_id(ComponentId.EVALUATOR.value)
     code = (
         "components/evaluator",

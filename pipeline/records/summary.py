@@ -97,6 +97,10 @@ class MetricSummary(BaseModel):
     in_service: Number | None
     needs: str
     ok: bool
+    interval: tuple[Number, Number] | None = None
+    """Where the value is, as sure as `evaluate.confidence` says."""
+    difference: tuple[Number, Number] | None = None
+    """Where the value less that in service is, likewise."""
 
 
 class WindowSummary(BaseModel):

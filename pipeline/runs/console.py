@@ -154,6 +154,9 @@ def _metrics_table(summary: RunSummary) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2), header_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
+    has_intervals = any(metric.interval for metric in summary.metrics.values())
+    if has_intervals:
+        table.add_column("interval", justify="right")
     table.add_column("in service", justify="right")
     table.add_column("needs")
     for name, metric in summary.metrics.items():
@@ -162,10 +165,15 @@ def _metrics_table(summary: RunSummary) -> Table:
         table.add_row(
             name,
             _number(metric.value),
+            *([_ends(metric.interval)] if has_intervals else []),
             "-" if metric.in_service is None else _number(metric.in_service),
             f"[{colour}]{escape(needs)}[/{colour}]" if colour else escape(needs),
         )
     return table
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    return "-" if interval is None else " to ".join(map(_number, interval))
 
 
 def _slices_table(summary: RunSummary) -> Table:

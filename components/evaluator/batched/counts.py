@@ -34,6 +34,11 @@ class BinaryMatrices(SumTwin):
         self.width = 4 * len(self._matrices._thresholds)
         super().__init__(combiner)
 
+    @property
+    def thresholds(self) -> list[float]:
+        """Of the matrices."""
+        return list(self._matrices._thresholds)
+
     def values(self, batch: ModelRows) -> np.ndarray:
         """In the order of TFMA's matrix, for each threshold."""
         weights, columns = weights_of(self.combiner, batch), []

@@ -20,11 +20,15 @@ from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import Question
 from components.evaluator.batched.slices import slice_columns
+from components.evaluator.verdict_settings import VerdictSettings
 from components.schema_reader import read_schema_artifact
 
 logger = logging.getLogger(__name__)
 
 Inputs = dict[str, list[Artifact]]
+
+VERDICT_KEY = "verdict"
+"""The execution property that says what the verdict makes of chance; JSON."""
 
 
 class BatchExecutor(stock.Executor):
@@ -49,8 +53,9 @@ class BatchExecutor(stock.Executor):
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
         question = _question(config, columns, input_dict)
         files = _files(input_dict, exec_properties)
+        settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
         if not evaluate_if_possible(
-            self._make_beam_pipeline, files, config, question, columns, evaluation
+            self._make_beam_pipeline, files, config, question, columns, evaluation, settings
         ):
             super().Do(input_dict, output_dict, exec_properties)
             return

@@ -26,7 +26,7 @@ class KerasMeans(SumTwin):
     """
 
     def __init__(self, combiner: Any) -> None:
-        metrics = _metrics_of(combiner)
+        metrics = metrics_of(combiner)
         self._per_row = [found for metric in metrics if (found := _per_row(metric))]
         self.width = 2 * len(metrics)
         super().__init__(combiner)
@@ -36,7 +36,7 @@ class KerasMeans(SumTwin):
         """Of one output, whose metrics are all such means."""
         if combiner._sub_key_in_config or len(combiner._output_names) != 1:
             return False
-        return super().suits(combiner) and all(map(_per_row, _metrics_of(combiner)))
+        return super().suits(combiner) and all(map(_per_row, metrics_of(combiner)))
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """The value of each metric, and the weight."""
@@ -58,7 +58,7 @@ class KerasMeans(SumTwin):
         return filled
 
 
-def _metrics_of(combiner: Any) -> list[tf_keras.metrics.Metric]:
+def metrics_of(combiner: Any) -> list[tf_keras.metrics.Metric]:
     """The metrics of its one output."""
     combiner.setup()
     (metrics,) = combiner._metrics.values()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,9 +71,18 @@ class Computations:
         measurement.rows = found.rows
         return measurement
 
-    def results(self, measurement: Measurement) -> Iterator[tuple[SliceKey, Metrics]]:
-        """The metrics and plots of each slice, with the differences to the model in service."""
-        for number, key in enumerate(measurement.slicer.keys):
+    def results(
+        self, measurement: Measurement, numbers: Iterable[int] | None = None
+    ) -> Iterator[tuple[SliceKey, Metrics]]:
+        """The metrics and plots of each slice, with the differences to the model in service.
+
+        Args:
+          measurement: with the rows.
+          numbers: of the slices; default: of all.
+        """
+        keys = measurement.slicer.keys
+        for number in range(len(keys)) if numbers is None else numbers:
+            key = keys[number]
             found: Metrics = {}
             matrices: Metrics = {}
             for twin in measurement.twins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,6 +15,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.evaluator.batched.rows import ModelRows
+from components.evaluator.slices import BASELINE
 from components.evaluator.variants import answer_by_variant
 from components.tfrecords.reading import read_batches
 from trainer_module.errors import DataError
@@ -21,6 +23,10 @@ from trainer_module.exported import load_exported
 
 UNREADABLE = "Fail to call signature func"
 """What TFMA, too, says of a model that cannot parse an example."""
+
+
+OF_FEATURE = re.compile(r"(Feature|Key): [^\n{]*[^\n{.\s]")
+"""What TensorFlow says of a feature that it cannot parse."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Answers:
 
     models: dict[str, ModelRows]
     columns: pa.RecordBatch
+    hashes: np.ndarray
+    """[rows] int64, of the serialized examples: the same wherever they are read."""
 
 
 class Asker:
@@ -73,7 +81,9 @@ class Asker:
             weights = self._weights(columns, len(records))
             examples = tf.constant(records)
             yield Answers(
-                {name: self._ask(name, examples, weights) for name in self._models}, columns
+                {name: self._ask(name, examples, weights) for name in self._models},
+                columns,
+                tf.strings.to_hash_bucket_fast(examples, np.iinfo(np.int64).max).numpy(),
             )
 
     def _weights(self, columns: pa.RecordBatch, rows: int) -> np.ndarray:
@@ -93,15 +103,29 @@ class Asker:
         signatures, question = self._models[name].signatures, self._question
         try:
             said = _call(signatures[question.signature], examples)
-            labels = _call(signatures[question.label_signature], examples)[question.label_key]
         except (tf.errors.OpError, KeyError) as error:
             raise RuntimeError(f"{UNREADABLE}: {error}") from error
+        try:
+            labels = _call(signatures[question.label_signature], examples)[question.label_key]
+        except (tf.errors.OpError, KeyError) as error:
+            if name == BASELINE:
+                raise RuntimeError(f"{UNREADABLE}: {error}") from error
+            # It has read the features: the label is what is left.
+            raise DataError(
+                f"the eval split has rows whose label cannot be read: {_what_is_missing(error)}. "
+                "Give every row a label, or leave those without one out (data.unlabelled: skip)."
+            ) from error
         rows = len(weights)
         predictions = said["predictions"].numpy().reshape(rows, -1)
         quantiles = said["quantiles"].numpy() if "quantiles" in said else np.zeros((rows, 0))
         return ModelRows(
             labels.numpy().reshape(rows), predictions, quantiles.astype(np.float64), weights
         )
+
+
+def _what_is_missing(error: Exception) -> str:
+    found = OF_FEATURE.search(str(error))
+    return found[0] if found else str(error).splitlines()[0]
 
 
 def _call(signature: Any, examples: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -66,8 +66,26 @@ def thresholds_leave_room(config: PipelineConfig) -> Iterator[Issue]:
         path = f"evaluate.thresholds.{name}"
         if threshold.min is None and threshold.max is None and threshold.tolerance == 0:
             yield Issue(path, "it bounds nothing; give it min, max or tolerance")
-        elif None not in (threshold.min, threshold.max) and threshold.min > threshold.max:  # type: ignore[operator]
-            yield Issue(path, f"min {threshold.min:g} is above max {threshold.max:g}")
+        elif None not in (threshold.least, threshold.most) and threshold.least > threshold.most:  # type: ignore[operator]
+            yield Issue(path, f"min {threshold.least:g} is above max {threshold.most:g}")
+
+
+def thresholds_can_be_held(config: PipelineConfig) -> Iterator[Issue]:
+    """What a threshold asks for beside a value has to be there."""
+    for name, threshold in config.evaluate.thresholds.items():
+        path = f"evaluate.thresholds.{name}"
+        sure = {"min": threshold.is_least_sure, "max": threshold.is_most_sure}
+        for key in (key for key, is_sure in sure.items() if is_sure):
+            if config.evaluate.confidence is None:
+                yield Issue(
+                    f"{path}.{key}.confident",
+                    "found true, but evaluate.confidence is null; give it a number such as 0.95",
+                )
+        if threshold.slices and not config.evaluate.slices:
+            yield Issue(
+                f"{path}.slices",
+                "found true, but there are no evaluate.slices; name columns there, or leave it out",
+            )
 
 
 def tolerances_are_of_what_is_compared(config: PipelineConfig) -> Iterator[Issue]:
@@ -118,6 +136,7 @@ EVALUATE_RULES = (
     metrics_have_names_of_their_own,
     thresholds_are_of_numbers,
     thresholds_leave_room,
+    thresholds_can_be_held,
     tolerances_are_of_what_is_compared,
     folds_are_dealt_at_random,
     approvals_have_a_folder,

@@ -174,9 +174,17 @@ class SummaryBuilder:
             return ""
         self._summary.blessed, self._summary.reason = evaluation.blessed, evaluation.reason
         self._summary.metrics = {
-            m.name: MetricSummary(value=m.value, in_service=m.in_service, needs=m.needs, ok=m.ok)
+            m.name: MetricSummary(
+                value=m.value,
+                in_service=m.in_service,
+                needs=m.needs,
+                ok=m.ok,
+                interval=None if m.interval is None else m.interval.ends,
+                difference=None if m.difference is None else m.difference.ends,
+            )
             for m in evaluation.metrics
         }
+        self._summary.notes += evaluation.notes
         self._summary.slices = evaluation.slices
         if mistakes := self._reader.mistakes():
             self._summary.notes.append(mistakes)

@@ -1,22 +1,33 @@
-"""What the Evaluator measured and decided, in words: each metric, its bounds, and the reason."""
+"""What the Evaluator measured and decided: each metric, its bounds, and the reason."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import tensorflow_model_analysis as tfma
 
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.executor import read_constant_prediction
-from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice
+from components.evaluator.noise import Interval, Noise, read_noise
+from components.evaluator.slices import BASELINE, CANDIDATE, metrics_by_slice, slice_name
 from pipeline.config.metrics import find_metric
-from pipeline.config.settings import PipelineConfig, Threshold
+from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import (
     constant_metric,
     effective_thresholds,
     metric_names,
 )
+from pipeline.runs.results.verdict_words import (
+    Measured,
+    describe_failure,
+    describe_needs,
+    describe_within_noise,
+)
+
+MOST_NAMED = 3
+"""Slices in a note."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,10 @@ class MetricResult:
     needs: str
     """What the thresholds ask, in words; empty if nothing."""
     ok: bool
-    """Whether TFMA found nothing against it."""
+    """Whether nothing was found against it, on no slice either."""
+    interval: Interval | None = None
+    difference: Interval | None = None
+    """Of the value less that in service."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,10 @@ class EvaluationReport:
     reason: str
     metrics: tuple[MetricResult, ...]
     slices: dict[str, dict[str, float]]
-    """Slice, such as `plan=gold`, to its metrics and its `example_count`."""
+    """Slice, such as `plan=gold`, to its metrics and its `example_count`; NaN if undefined."""
+    confidence: float | None = None
+    """Of the intervals."""
+    notes: list[str] = field(default_factory=list)
 
 
 def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> EvaluationReport:
@@ -52,108 +69,116 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
       config: of the run, for the order of the metrics and their thresholds.
       blessed: whether TFX blessed the model.
     """
-    by_slice = metrics_by_slice(uri)
-    values = by_slice.pop("", {})
+    by_slice, noise = metrics_by_slice(uri), read_noise(uri)
+    _clear_undefined(by_slice, noise)
     failed = _failed_metrics(uri)
     constant = read_constant_prediction(uri) if constant_metric(config) else None
-    candidate, baseline = values.get(CANDIDATE, {}), values.get(BASELINE)
+    has_baseline = BASELINE in by_slice.get("", {})
+    names = metric_names(config.evaluate, config.target)
+    measured = {name: _measured(name, "", by_slice, noise, config) for name in names}
     results = tuple(
         MetricResult(
             name=name,
-            value=candidate.get(name, math.nan),
-            in_service=_in_service(baseline, name, config),
-            needs=_needs(config, name, baseline is not None, constant),
-            ok=name not in failed,
+            value=one.value,
+            in_service=one.in_service,
+            needs=describe_needs(config, name, has_baseline, constant, noise),
+            ok=not any(name in of_slice for of_slice in failed.values()),
+            interval=one.noise.interval,
+            difference=one.noise.difference,
         )
-        for name in metric_names(config.evaluate, config.target)
+        for name, one in measured.items()
     )
-    slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items()}
-    reason = _reason(results, config, blessed, constant)
-    return EvaluationReport(blessed, reason, results, slices)
+    reason = _kept(measured, config, noise, constant)
+    if not blessed:
+        failures = [
+            describe_failure(_measured(name, where, by_slice, noise, config), config, constant)
+            for name in names
+            for where in sorted(failed)
+            if name in failed[where]
+        ]
+        reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
+    slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
+    notes = [*noise.notes, *_notes(config, noise, has_baseline)]
+    return EvaluationReport(blessed, reason, results, slices, noise.confidence, notes)
 
 
-def _in_service(
-    baseline: dict[str, float] | None, name: str, config: PipelineConfig
-) -> float | None:
-    """A metric of the model in service; None where it has none, such as one without quantiles."""
-    value = (baseline or {}).get(name)
-    is_there = value is not None and (math.isfinite(value) or _is_compared(name, config))
-    return value if is_there else None
+def _measured(
+    name: str,
+    where: str,
+    by_slice: Mapping[str, Mapping[str, Mapping[str, float]]],
+    noise: Noise,
+    config: PipelineConfig,
+) -> Measured:
+    models = by_slice.get(where, {})
+    value = models.get(CANDIDATE, {}).get(name, math.nan)
+    in_service = models.get(BASELINE, {}).get(name)
+    # One without quantiles has no coverage, which no threshold compares.
+    is_compared = find_metric(config.target, config.evaluate, name).is_compared
+    if in_service is not None and not math.isfinite(in_service) and not is_compared:
+        in_service = None
+    return Measured(name, where, value, in_service, noise.of(name, where), noise.confidence)
 
 
-def _is_compared(name: str, config: PipelineConfig) -> bool:
-    """Whether a threshold of a metric holds against the model in service too."""
-    return find_metric(config.target, config.evaluate, name).is_compared
+def _clear_undefined(by_slice: dict[str, dict[str, dict[str, float]]], noise: Noise) -> None:
+    """Makes NaN of what TFMA has a number for where there is none."""
+    for name, metrics in noise.slices.items():
+        for metric, found in metrics.items():
+            values = by_slice.get(name, {}).get(CANDIDATE, {})
+            if not found.defined and metric in values:
+                values[metric] = math.nan
 
 
-def _failed_metrics(uri: str) -> set[str]:
+def _failed_metrics(uri: str) -> dict[str, set[str]]:
+    """The metrics that something was found against, by slice."""
     result = tfma.load_validation_result(uri)
     return {
-        failure.metric_key.name
+        slice_name(of_slice.slice_key.single_slice_keys): {
+            failure.metric_key.name for failure in of_slice.failures
+        }
         for of_slice in result.metric_validations_per_slice
-        for failure in of_slice.failures
     }
 
 
-def _needs(
-    config: PipelineConfig, name: str, has_baseline: bool, constant: ConstantPrediction | None
-) -> str:
-    better = ""
-    if constant is not None and constant.metric == name:
-        better = f"better than {constant.value:.4g} of a constant"
-    threshold = effective_thresholds(config.evaluate, config.target).get(name)
-    if threshold is None:
-        return better
-    needs = [better] if better else []
-    if threshold.min is not None:
-        needs.append(f"at least {threshold.min:g}")
-    if threshold.max is not None:
-        needs.append(f"at most {threshold.max:g}")
-    if has_baseline and _is_compared(name, config):
-        slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
-        needs.append(f"not worse than in service{slack}")
-    return ", ".join(needs)
-
-
-def _reason(
-    results: tuple[MetricResult, ...],
+def _kept(
+    measured: Mapping[str, Measured],
     config: PipelineConfig,
-    blessed: bool,
+    noise: Noise,
     constant: ConstantPrediction | None,
 ) -> str:
-    if not blessed:
-        reasons = [_failure(result, config, constant) for result in results if not result.ok]
-        return "; ".join(reasons) or "TFMA could not validate the metrics; see the log"
-    with_baseline = any(result.in_service is not None for result in results)
+    """Why a model is blessed."""
     kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
-    compared = "no model in service was compared with"
-    if with_baseline:
-        compared = "it is not worse than the model in service"
-    return f"{kept}, and {compared}"
+    if all(one.in_service is None for one in measured.values()):
+        return f"{kept}, and no model in service was compared with"
+    held = effective_thresholds(config.evaluate, config.target)
+    within = [describe_within_noise(measured[name], config) for name in measured if name in held]
+    said = "; ".join(filter(None, within))
+    compared = "it is not worse than the model in service"
+    return f"{kept}, and {compared}" + (f" beyond noise: {said}" if said else "")
 
 
-def _failure(
-    result: MetricResult, config: PipelineConfig, constant: ConstantPrediction | None
-) -> str:
-    # Of what only has to be better than a constant prediction there is none.
-    threshold = effective_thresholds(config.evaluate, config.target).get(result.name, Threshold())
-    said = f"{result.name} is {result.value:.4g}"
-    if not math.isfinite(result.value):
-        return f"{said}, not a number"
-    if threshold.min is not None and result.value < threshold.min:
-        return f"{said}, below the threshold of {threshold.min:g}"
-    if threshold.max is not None and result.value > threshold.max:
-        return f"{said}, above the threshold of {threshold.max:g}"
-    compared = constant if constant is not None and constant.metric == result.name else None
-    if compared is not None and not compared.is_beaten_by(result.value):
-        return (
-            f"{said}, and always predicting the same has {compared.value:.4g}; on "
-            f"{compared.examples:,} examples {compared.needed:.4g} is more than luck. Look at what "
-            "the features say of the label, or set evaluate.thresholds to decide by yourself"
+def _notes(config: PipelineConfig, noise: Noise, has_baseline: bool) -> list[str]:
+    """What cannot be known."""
+    notes = []
+    names = metric_names(config.evaluate, config.target)
+    for name in names:
+        slices = [where for where in noise.slices if where and not noise.of(name, where).defined]
+        if slices:
+            named = ", ".join(slices[:MOST_NAMED])
+            more = f" and {len(slices) - MOST_NAMED} more" if len(slices) > MOST_NAMED else ""
+            notes.append(f"{name} is undefined on {named}{more}, where no threshold holds it")
+    thresholds = effective_thresholds(config.evaluate, config.target)
+    held = [
+        name
+        for name in names
+        if (threshold := thresholds.get(name)) is not None
+        and (threshold.is_least_sure or threshold.is_most_sure or has_baseline)
+    ]
+    unknown = held if noise.confidence is None else [name for name in held if name in noise.without]
+    if unknown and config.evaluate.confidence is not None:
+        notes.append(
+            f"there are no intervals of {', '.join(unknown)}, which TFMA computes by itself: "
+            "thresholds hold the values as they are"
         )
-    return (
-        f"{said}, worse than {result.in_service:.4g} of the model in service "
-        f"(evaluate.thresholds.{result.name}.tolerance allows for noise)"
-    )
+    return notes

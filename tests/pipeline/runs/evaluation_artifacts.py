@@ -14,10 +14,16 @@ from google.protobuf import json_format
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
+from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.executor import CONSTANT_KEY, Executor
 from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.evaluation import constant_metric, make_eval_config, reference_metric
+from pipeline.graph.evaluation import (
+    constant_metric,
+    make_eval_config,
+    make_verdict,
+    reference_metric,
+)
 from trainer_module.export.signatures import (
     EVAL_LABEL,
     EVAL_LABEL_SIGNATURE,
@@ -145,6 +151,7 @@ def measure(
             {
                 "eval_config": json_format.MessageToJson(make_eval_config(config)),
                 CONSTANT_KEY: _constant(config),
+                VERDICT_KEY: make_verdict(config).to_json(),
             },
         )
     return Measured(evaluation.uri, config, bool(blessing.get_int_custom_property("blessed")))

@@ -58,7 +58,9 @@ def test_candidate_and_model_in_service_are_not_mixed_up(missed: EvaluationRepor
 def test_a_kept_threshold_is_no_reason(missed: EvaluationReport) -> None:
     accuracy = metric(missed, "accuracy")
     assert accuracy.ok
-    assert accuracy.needs == "at least 0.5, not worse than in service by more than 0.6"
+    assert accuracy.needs == (
+        "at least 0.5, not worse than in service by more than 0.6 beyond noise"
+    )
     assert reason_for(missed, "accuracy") == ""
 
 
@@ -71,14 +73,28 @@ def test_a_metric_without_threshold_needs_nothing(missed: EvaluationReport) -> N
 @pytest.mark.parametrize(
     ("name", "needs", "words"),
     [
-        ("auc", "at least 0.8, not worse than in service", "below the threshold of 0.8"),
-        ("log_loss", "at most 0.5, not worse than in service", "above the threshold of 0.5"),
-        ("precision", "at least 0.1, not worse than in service", "nan, not a number"),
+        (
+            "auc",
+            "at least 0.8, not worse than in service beyond noise",
+            "below the threshold of 0.8",
+        ),
+        (
+            "log_loss",
+            "at most 0.5, not worse than in service beyond noise",
+            "above the threshold of 0.5",
+        ),
+        (
+            "precision",
+            "at least 0.1, not worse than in service beyond noise",
+            "nan, not a number: it is undefined on the eval split, as an AUC of one class is, or a "
+            "precision where nothing is predicted positive. Look at the labels there, and at what "
+            "the model predicts",
+        ),
         (
             "recall",
-            "not worse than in service",
-            "worse than 1 of the model in service "
-            "(evaluate.thresholds.recall.tolerance allows for noise)",
+            "not worse than in service beyond noise",
+            "worse than 1 of the model in service beyond noise (95 %: -1 to -1). "
+            "evaluate.thresholds.recall.tolerance allows more",
         ),
     ],
 )
@@ -134,7 +150,7 @@ def test_a_model_that_is_better_is_blessed(evaluations: Evaluations) -> None:
     certain = 2
     expected = -math.log(0.9) * (ROWS - certain) / ROWS
     assert log_loss.value == pytest.approx(expected, rel=1e-4), "scores of 0 and 1 are numbers"
-    assert accuracy.needs == "at least 0.9, not worse than in service"
+    assert accuracy.needs == "at least 0.9, not worse than in service beyond noise"
     assert accuracy.ok
     assert evaluation.slices == {}
 

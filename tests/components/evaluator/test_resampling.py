@@ -1,0 +1,265 @@
+"""The bootstrap: its formulas are TFMA's, it adds up in any order, and it is right about chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow_model_analysis as tfma
+from sklearn import metrics as sk
+from test_batched import SLICES, make_config, make_rows, raw_columns
+
+from components.evaluator.batched.measuring import is_plot
+from components.evaluator.batched.reading import Answers
+from components.evaluator.batched.resampling.groups import GROUPS, Grouper
+from components.evaluator.batched.resampling.intervals import find_noise
+from components.evaluator.batched.resampling.resampler import Resampler
+from components.evaluator.batched.resampling.tally import Tally, computations_of
+from components.evaluator.batched.resampling.verdict import validate
+from components.evaluator.batched.rows import ModelRows
+from components.evaluator.noise import MetricNoise, Noise
+from components.evaluator.verdict_settings import VerdictSettings
+from pipeline.config.settings import PipelineConfig
+from pipeline.graph.evaluation import make_eval_config, make_verdict
+from trainer_module.tasks import TASKS
+
+CONFIDENCE = 0.95
+WITHOUT_FORMULA = {
+    "calibration_error",
+    "example_count",
+    "median_absolute_error",
+    "p90_absolute_error",
+    "p99_absolute_error",
+}
+"""Metrics that there are no intervals of; docs/evaluation.md names them."""
+
+
+def as_answers(rows: ModelRows, columns: pa.RecordBatch, places: np.ndarray) -> Answers:
+    """Some rows, whose hashes are the same wherever they are."""
+    batch = ModelRows(
+        rows.labels[places], rows.predictions[places], rows.quantiles[places], rows.weights[places]
+    )
+    hashes = np.random.default_rng(1).integers(0, 2**62, len(rows.labels))
+    return Answers({"": batch}, columns.take(pa.array(places)), hashes[places])
+
+
+def tally_of(task: str, *batches: np.ndarray) -> tuple[tfma.EvalConfig, Tally]:
+    config = make_config(task, is_weighted=True)
+    tally = Tally.start(config, [tuple(names) for names in SLICES], by_groups=True)
+    for places in batches:
+        tally.add(as_answers(make_rows(task), raw_columns(), places))
+    return config, tally
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_resample_of_each_example_once_has_tfmas_metrics(task: str) -> None:
+    config, tally = tally_of(task, np.arange(120), np.arange(120, 300))
+    computations = computations_of(config)
+    resampler, once = Resampler.of(config, computations), np.ones((1, GROUPS))
+    compared = set()
+    for number, (key, metrics) in enumerate(computations.results(tally.measurement)):
+        weight = tally.measurement.twins[0].totals[number].sum()  # type: ignore[attr-defined]
+        found = resampler.values(tally.grouped, number, once)
+        for metric_key, value in metrics.items():
+            if metric_key.name in WITHOUT_FORMULA or is_plot(metric_key):
+                continue
+            (ours,) = found["", metric_key.name]
+            if np.isfinite(ours) and weight:
+                assert ours == pytest.approx(float(value), rel=1e-6), (key, metric_key.name)
+                compared.add(metric_key.name)
+    numbers = {key.name for key in metrics if not is_plot(key)}
+    assert compared == numbers - WITHOUT_FORMULA
+
+
+def test_resamples_are_those_of_repeated_examples() -> None:
+    """Every formula, of draws that are not all the same, against TFMA on rows drawn as often."""
+    draw = np.random.default_rng(5).poisson(1.0, GROUPS).astype(np.float64)
+    for task in ("binary", "multiclass", "regression"):
+        config, tally = tally_of(task, np.arange(300))
+        answers = as_answers(make_rows(task), raw_columns(), np.arange(300))
+        rows = answers.models[""]
+        counts = draw[Grouper().groups(answers.hashes)]
+        drawn = ModelRows(rows.labels, rows.predictions, rows.quantiles, rows.weights * counts)
+        again = Tally.start(config, [], by_groups=False)
+        again.add(Answers({"": drawn}, answers.columns, answers.hashes))
+        computations = computations_of(config)
+        ((_, metrics),) = computations.results(again.measurement)
+        resampler = Resampler.of(config, computations)
+        found = resampler.values(tally.grouped, 0, draw[np.newaxis])
+        for key, value in metrics.items():
+            if key.name not in WITHOUT_FORMULA and not is_plot(key):
+                (ours,) = found["", key.name]
+                assert ours == pytest.approx(float(value), rel=1e-5), key.name
+
+
+def noise_of(config: tfma.EvalConfig, tally: Tally) -> Noise:
+    numbers = tally.reported()
+    slices = computations_of(config).results(tally.measurement, numbers)
+    metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
+    return find_noise(config, tally, metrics, CONFIDENCE, lambda key: True)
+
+
+def test_intervals_depend_neither_on_batches_nor_on_files() -> None:
+    config, whole = tally_of("binary", np.arange(300))
+    other = np.random.default_rng(8).permutation(300)
+    _, first = tally_of("binary", other[:50], other[50:70])
+    _, second = tally_of("binary", other[70:])
+    # As they are sent from one process to another.
+    merged = Tally.resume(config, second.found())
+    merged.merge(Tally.resume(config, first.found()))
+    _, again = tally_of("binary", other[:100], other[100:])
+    expected = noise_of(config, whole)
+    assert expected.slices[""]["auc"].interval is not None
+    assert_equal(noise_of(config, again), expected)
+    assert_equal(noise_of(config, merged), expected)
+
+
+def assert_equal(found: Noise, expected: Noise) -> None:
+    assert set(found.slices) == set(expected.slices)
+    for where, metrics in expected.slices.items():
+        for name, noise in metrics.items():
+            other = found.of(name, where)
+            assert (other.interval is None) == (noise.interval is None), (where, name)
+            if noise.interval is not None and other.interval is not None:
+                assert other.interval.ends == pytest.approx(noise.interval.ends, rel=1e-6)
+
+
+def test_equal_examples_are_dealt_to_different_groups() -> None:
+    groups = Grouper().groups(np.full(500, 42))
+    assert len(set(groups)) > 350
+    alone = [int(Grouper().groups(np.array([42]))[0]) for _ in range(3)]
+    assert alone == [groups[0]] * 3
+
+
+def test_an_interval_of_accuracy_is_that_of_its_formula() -> None:
+    """By the normal distribution, of 4,000 examples in 1,024 groups."""
+    random = np.random.default_rng(4)
+    right = random.random(4000) < 0.8
+    noise = compared(right, right, random)
+    low, high = noise.interval.ends if noise.interval else (0.0, 0.0)
+    error = np.sqrt(right.mean() * (1 - right.mean()) / 4000)
+    assert (low + high) / 2 == pytest.approx(right.mean(), abs=error / 5)
+    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.15)
+    assert noise.difference is not None
+    assert noise.difference.ends == (0.0, 0.0), "of a model and itself"
+
+
+def config_of(threshold: dict[str, Any], confidence: float | None = CONFIDENCE) -> PipelineConfig:
+    evaluate = {"metrics": ["accuracy", "auc"], "thresholds": {"accuracy": threshold}}
+    return PipelineConfig.model_validate(
+        {
+            "name": "measured",
+            "data": {"format": "csv", "path": "nowhere.csv"},
+            "task": "binary",
+            "evaluate": {**evaluate, "confidence": confidence},
+        }
+    )
+
+
+def judge(
+    right: np.ndarray, right_in_service: np.ndarray, hashes: np.ndarray, config: PipelineConfig
+) -> tuple[bool, MetricNoise]:
+    """Whether a model is blessed, by the code that Evaluator runs, and how sure its accuracy is."""
+    eval_config = tfma.utils.update_eval_config_with_defaults(
+        make_eval_config(config), has_baseline=True, rubber_stamp=True
+    )
+    labels, ones = np.arange(len(right)) % 2, np.ones(len(right))
+
+    def said(is_right: np.ndarray) -> ModelRows:
+        scores = np.where(is_right == (labels == 1), 0.8, 0.2).astype(np.float32)
+        return ModelRows(labels, scores[:, np.newaxis], np.zeros((len(right), 0)), ones)
+
+    settings = make_verdict(config)
+    tally = Tally.start(eval_config, [], settings.confidence is not None)
+    models = {"candidate": said(right), "baseline": said(right_in_service)}
+    tally.add(Answers(models, pa.RecordBatch.from_pydict({"x": pa.array(ones)}), hashes))
+    ((key, metrics),) = computations_of(eval_config).results(tally.measurement, [0])
+    noise = find_noise(eval_config, tally, {0: metrics}, settings.confidence, bool)
+    validation = validate((key, metrics), eval_config, noise, settings)
+    return validation.validation_ok, noise.of("accuracy")
+
+
+def compared(right: np.ndarray, in_service: np.ndarray, random: Any) -> MetricNoise:
+    hashes = random.integers(0, 2**62, len(right))
+    return judge(right, in_service, hashes, config_of({"tolerance": 0.01}))[1]
+
+
+def blocked_share(examples: int, loss: float, pairs: int, tolerance: float = 0.0) -> float:
+    """Of pairs of models that are right on 90 % of examples, less the loss of one of them."""
+    random, blocked = np.random.default_rng(examples), 0
+    config = config_of({"tolerance": tolerance, "min": 0.1})
+    for _ in range(pairs):
+        both = random.random(examples) < 0.05
+        right = ~both & (random.random(examples) < (0.9 - loss) / 0.95)
+        in_service = ~both & (random.random(examples) < 0.9 / 0.95)
+        hashes = random.integers(0, 2**62, examples)
+        blocked += not judge(right, in_service, hashes, config)[0]
+    return blocked / pairs
+
+
+def test_models_that_are_as_good_are_blessed() -> None:
+    """Values by themselves block half of such models; the note in docs/evaluation.md is of more."""
+    assert blocked_share(examples=100, loss=0.0, pairs=60) <= 0.05
+
+
+def test_a_loss_is_found_where_there_are_examples_enough() -> None:
+    assert blocked_share(examples=10_000, loss=0.02, pairs=4) == 1.0
+    assert blocked_share(examples=10_000, loss=0.02, pairs=4, tolerance=0.02) == 0.0
+
+
+def test_a_difference_within_noise_is_none_unless_confidence_is_null() -> None:
+    """88 rows of the issue at hand: 0.8977 against 0.9091."""
+    right, in_service = np.arange(88) >= 9, np.arange(88) % 11 > 0
+    hashes = np.random.default_rng(0).integers(0, 2**62, 88)
+    assert (right.mean(), in_service.mean()) == pytest.approx((0.8977, 0.9091), abs=1e-4)
+    blessed, noise = judge(right, in_service, hashes, config_of({"min": 0.5}))
+    assert blessed
+    assert noise.difference is not None
+    assert noise.difference.low < -0.05 < 0.03 < noise.difference.high
+    blessed, noise = judge(right, in_service, hashes, config_of({"min": 0.5}, confidence=None))
+    assert not blessed
+    assert noise.difference is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "right", "least", "blessed"),
+    [
+        (1000, 900, 0.87, True),
+        (1000, 900, 0.89, False),
+        # All are right: of as few examples some that would be wrong may have been missed.
+        (100, 100, 0.95, True),
+        (100, 100, 0.97, False),
+        (10, 10, 0.5, False),
+    ],
+)
+def test_a_confident_bound_is_kept_by_the_end_of_the_interval(
+    rows: int, right: int, least: float, blessed: bool
+) -> None:
+    is_right = np.arange(rows) < right
+    hashes = np.random.default_rng(2).integers(0, 2**62, rows)
+    sure = config_of({"min": {"value": least, "confident": True}})
+    assert judge(is_right, is_right, hashes, sure)[0] is blessed
+    plain = config_of({"min": {"value": least}})
+    assert judge(is_right, is_right, hashes, plain)[0]
+
+
+def test_what_scikit_learn_says_of_resampled_rankings_is_in_the_interval() -> None:
+    """The percentiles of an AUC, resampled example by example."""
+    config, tally = tally_of("binary", np.arange(300))
+    rows, random = make_rows("binary"), np.random.default_rng(3)
+    values = []
+    for _ in range(300):
+        counts = random.poisson(1.0, 300) * rows.weights
+        values.append(sk.roc_auc_score(rows.labels, rows.predictions[:, 0], sample_weight=counts))
+    low, high = np.quantile(values, [0.025, 0.975])
+    found = noise_of(config, tally).of("auc").interval
+    assert found is not None
+    assert found.ends == pytest.approx((low, high), abs=0.02)
+
+
+def test_settings_survive_the_execution_property() -> None:
+    settings = VerdictSettings(0.9, ("auc",), ("mae",))
+    assert VerdictSettings.from_json(settings.to_json()) == settings
+    assert VerdictSettings.from_json("") == VerdictSettings()

@@ -1,0 +1,145 @@
+"""Odd data in an evaluation: what is said of it, and that it does not decide by itself."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from evaluation_artifacts import Measured, config_of, measure, write_model
+from tfx.types import Artifact, artifact_utils, standard_artifacts
+
+from components.evaluator.batched.resampling.tally import MOST_SLICES
+from components.user_errors import find_user_error
+from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
+
+Row = dict[str, Any]
+
+
+def write_rows(folder: Path, rows: Sequence[Row]) -> Artifact:
+    """Examples of rows: text, whole numbers and floats; what a row lacks is missing."""
+    path = folder / "examples" / "Split-eval" / "data.gz"
+    path.parent.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for row in rows:
+            example = tf.train.Example()
+            for name, value in row.items():
+                feature = example.features.feature[name]
+                if isinstance(value, float):
+                    feature.float_list.value.append(value)
+                elif isinstance(value, int):
+                    feature.int64_list.value.append(value)
+                else:
+                    feature.bytes_list.value.append(value.encode())
+            writer.write(example.SerializeToString())
+    examples = standard_artifacts.Examples()
+    examples.uri = str(folder / "examples")
+    examples.split_names = artifact_utils.encode_split_names(["eval"])
+    return examples
+
+
+def row(number: int, **more: Any) -> Row:
+    """A row that a model with the scores `good` is right on."""
+    label = number % 2
+    return {"label": label, "good": 0.9 if label else 0.1 + number / 1000, "plan": "gold", **more}
+
+
+def report_of(measured: Measured) -> EvaluationReport:
+    return read_evaluation(measured.uri, measured.config, measured.blessed)
+
+
+SLICED = {"metrics": ["accuracy"], "thresholds": {"auc": {"min": 0.6, "slices": True}}}
+
+
+def test_a_label_that_is_missing_is_named(tmp_path: Path) -> None:
+    rows = [row(number) for number in range(40)]
+    del rows[7]["label"]
+    examples = write_rows(tmp_path, rows)
+    config = config_of({"thresholds": {"auc": {"min": 0.5}}})
+    good = write_model(tmp_path, "good")
+    with pytest.raises(Exception, match="label") as raised:
+        measure(tmp_path / "measured", config, examples, good, good)
+    error = find_user_error(raised.value)
+    assert str(error).startswith("the eval split has rows whose label cannot be read: Feature: la")
+    assert str(error).endswith("(data.unlabelled: skip).")
+    assert not list(tmp_path.glob("measured/blessing/*BLESSED"))
+
+
+def test_slices_of_one_class_and_values_of_megabytes_hold_nobody_up(tmp_path: Path) -> None:
+    rows = [row(number) for number in range(40)]
+    rows += [row(number, plan="free") for number in range(1, 41, 2)]
+    rows += [row(number, plan="x" * (10 << 20)) for number in range(2)]
+    examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
+    config = config_of({**SLICED, "slices": ["plan"]})
+    report = report_of(measure(tmp_path / "measured", config, examples, good))
+    assert report.blessed, report.reason
+    assert set(report.slices) == {"plan=gold", "plan=free"}
+    assert math.isnan(report.slices["plan=free"]["auc"])
+    assert report.slices["plan=free"]["accuracy"] == 1.0
+    assert report.notes == [
+        "evaluate.slices: 2 rows have a value of plan that is too long to name a slice, up to "
+        "10,485,760 bytes; they are in no slice by it",
+        "auc is undefined on plan=free, where no threshold holds it",
+    ]
+
+
+def test_a_bad_slice_is_held_by_a_threshold_of_slices(tmp_path: Path) -> None:
+    rows = [row(number) for number in range(400)]
+    rows += [row(n, plan="free") | {"good": 0.9 - 0.8 * (n % 2)} for n in range(40)]
+    examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
+    config = config_of({**SLICED, "slices": ["plan"]})
+    report = report_of(measure(tmp_path / "measured", config, examples, good))
+    assert not report.blessed
+    assert report.reason == "auc of plan=free is 0, below the threshold of 0.6"
+    (accuracy, auc) = report.metrics
+    assert (accuracy.ok, auc.ok) == (True, False)
+    assert auc.value > 0.6
+    assert auc.needs == "at least 0.6, on each slice"
+
+
+def test_a_metric_that_is_undefined_on_the_whole_split_blocks(tmp_path: Path) -> None:
+    """TFMA says that the AUC of one class is 0, which any threshold of an error would keep."""
+    rows = [row(number) for number in range(1, 61, 2)]
+    examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
+    config = config_of({"thresholds": {"auc": {"min": 0.0}}})
+    report = report_of(measure(tmp_path / "measured", config, examples, good, good))
+    assert not report.blessed
+    assert report.reason.startswith("auc is nan, not a number: it is undefined on the eval split")
+    (auc, *_others) = report.metrics
+    assert math.isnan(auc.value)
+    assert auc.interval is None
+
+
+def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
+    many = MOST_SLICES + 500
+    rows = [row(number, zone=number % many) for number in range(many + 100)]
+    examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
+    config = config_of({"metrics": ["accuracy"], "slices": ["zone"]})
+    report = report_of(measure(tmp_path / "measured", config, examples, good))
+    assert len(report.slices) == MOST_SLICES
+    assert {f"zone={number}" for number in range(100)} <= set(report.slices)
+    assert report.notes == [
+        "evaluate.slices: there are 1,500 slices by zone; the 1,000 of the most examples are "
+        "measured, with 1,100 of 1,600 rows. Slice by a column of fewer values"
+    ]
+
+
+def test_a_model_in_service_that_cannot_read_the_data_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    examples = write_rows(tmp_path, [row(number) for number in range(40)])
+    good, other = write_model(tmp_path, "good"), write_model(tmp_path, "gone")
+    config = config_of({"thresholds": {"auc": {"min": 0.5}}})
+    with caplog.at_level(logging.WARNING, "scopeline.progress"):
+        report = report_of(measure(tmp_path / "measured", config, examples, good, other))
+    assert report.blessed
+    (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
+    assert notice.startswith(
+        "the model in service cannot read this data, whose columns have changed since (Feature: "
+        "gone (data type: float) is required but could not be found): the new one was not compared"
+    )
+    assert "evaluate.thresholds" in notice
