@@ -27,6 +27,9 @@ class ComponentId(StrEnum):
 TRAINING = (ComponentId.TUNER, ComponentId.TRAINER, ComponentId.OPTIMIZER)
 """Those that work in processes of their own, and go on from what a killed run has left."""
 
+EVALUATING = (ComponentId.EVALUATOR, ComponentId.OPTIMIZER)
+"""Those that measure by TFMA."""
+
 
 class ResolverId(StrEnum):
     """The resolvers, which look up artifacts of earlier runs; screens do not mention them."""

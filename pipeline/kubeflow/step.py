@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from components.stopping import attempt, leave, obey_signals
 from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import is_drift
-from pipeline.component_ids import TRAINING
+from pipeline.component_ids import EVALUATING, TRAINING
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -35,7 +35,7 @@ from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.records.summary import State, Status
 from pipeline.runs.console import RunConsole
-from pipeline.runs.imports import kept_imports
+from pipeline.runs.imports import defer_evaluation, kept_imports
 from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
 
@@ -99,9 +99,12 @@ def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> P
 def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
     with kept_imports():
-        from pipeline.kubeflow.steps.node import read_node_id
+        from pipeline.kubeflow.compiling.nodes import read_node_id
 
-    name = read_node_id(arguments.node)
+        name = read_node_id(arguments.node)
+        if name not in EVALUATING:
+            defer_evaluation()
+        from pipeline.kubeflow.steps.node import run_node  # noqa: F401 - before processes fork
     # Forked before anything is read from an object store, which has threads.
     with serving() if name in TRAINING else nullcontext():
         return _run_named(name, arguments)

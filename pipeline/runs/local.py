@@ -159,8 +159,9 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       Its state, and its execution's id. A launcher whose inputs could not be resolved returns
       without an error: then the state is FAILED.
     """
-    speed_up()
-    info = launcher.Launcher(**node.launcher_arguments, **launcher_options).launch()
+    made = launcher.Launcher(**node.launcher_arguments, **launcher_options)
+    speed_up()  # It has imported the executor, and so the libraries that are to be quick.
+    info = made.launch()
     if info is None or not info.execution_id:
         return (State.RAN, None) if node.is_system else (State.FAILED, None)
     with node.launcher_arguments["mlmd_connection"] as handle:

@@ -22,7 +22,8 @@ from pipeline.kubeflow.cluster_layout import (
 )
 from pipeline.kubeflow.compiled import FINALIZE, SETUP, CompiledPipeline
 from pipeline.kubeflow.compiling.codec import pack_argument
-from pipeline.kubeflow.compiling.nodes import compile_graph, cut
+from pipeline.kubeflow.compiling.graph import compile_graph
+from pipeline.kubeflow.compiling.nodes import cut
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import default_parameters
 from pipeline.run_context import resolve_elsewhere

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import time
 
-from tfx.proto.orchestration import pipeline_pb2
-
 from components.stopping import check_stop
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of
 from pipeline.kubeflow.compiled import ComponentResult, StepReport
-from pipeline.kubeflow.compiling.codec import unpack
-from pipeline.kubeflow.compiling.nodes import make_concrete
+from pipeline.kubeflow.compiling.nodes import make_concrete, read_node_id
 from pipeline.kubeflow.kubeflow_rules import TASKS
 from pipeline.kubeflow.steps.progress import ProgressLines
 from pipeline.kubeflow.steps.run_folder import RunFolder
@@ -29,12 +26,6 @@ from pipeline.runs.results.artifact_results import ArtifactResults
 from pipeline.runs.training import prepare_training
 from trainer_module.errors import ConfigError
 from trainer_module.progress import PROGRESS_LOGGER
-
-
-def read_node_id(packed: str) -> str:
-    """The id of the node in a step's argument."""
-    pipeline = pipeline_pb2.Pipeline.FromString(unpack(packed))
-    return str(pipeline.nodes[0].pipeline_node.node_info.id)
 
 
 def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -> StepReport:

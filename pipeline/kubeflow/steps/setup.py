@@ -11,7 +11,8 @@ from pipeline.config.rules import check_rules
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, seen_from_pods
 from pipeline.kubeflow.compiled import Parameters
-from pipeline.kubeflow.compiling.nodes import compile_graph, values_of
+from pipeline.kubeflow.compiling.graph import compile_graph
+from pipeline.kubeflow.compiling.nodes import values_of
 from pipeline.kubeflow.image import code_hash
 from pipeline.kubeflow.run_parameters import apply_parameters
 from pipeline.kubeflow.steps.concurrent_runs import is_alone

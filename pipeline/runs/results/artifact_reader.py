@@ -6,18 +6,16 @@ import json
 import posixpath
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants as evaluator_constants
-from tfx.components.statistics_gen import stats_artifact_utils
 from tfx.dsl.io import fileio
 from tfx.orchestration import metadata
 from tfx.types import Artifact, artifact_utils
 
 from components.column_types.choice import Choice, read_choices
 from components.example_gen.notes import read_notes
-from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.review import read_findings, show_findings
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
 from components.optimizer.report import OptimizerReport
@@ -27,10 +25,11 @@ from components.schema_reader import read_schema_artifact
 from components.tuner.results import read_leaderboard
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
-from pipeline.runs.results.confusion import describe_mistakes
-from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
 from pipeline.runs.results.run_results import PushedVersion
-from trainer_module.record import RECORD_FILE
+
+if TYPE_CHECKING:
+    from components.example_validator.anomalies import Anomaly
+    from pipeline.runs.results.evaluation_report import EvaluationReport
 
 
 class ArtifactReader:
@@ -93,6 +92,9 @@ class ArtifactReader:
 
     def examples_per_split(self) -> dict[str, int]:
         """How many examples each split holds."""
+        # It imports TFDV, which only those import that read statistics.
+        from tfx.components.statistics_gen import stats_artifact_utils
+
         return {
             split: stats_artifact_utils.load_statistics(artifact, split)
             .proto()
@@ -138,6 +140,9 @@ class ArtifactReader:
 
     def anomalies(self) -> list[Anomaly]:
         """What ExampleValidator found."""
+        # So does this.
+        from components.example_validator.anomalies import read_anomalies
+
         return [
             anomaly
             for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
@@ -160,6 +165,9 @@ class ArtifactReader:
 
     def training(self) -> dict[str, Any]:
         """What Trainer wrote about its work: strategy, replicas, epochs, history."""
+        # It imports what trains.
+        from trainer_module.record import RECORD_FILE
+
         for artifact in self.outputs(ComponentId.TRAINER, "model_run"):
             path = posixpath.join(artifact.uri, RECORD_FILE)
             if fileio.exists(path):
@@ -173,10 +181,17 @@ class ArtifactReader:
         blessings = self.outputs(ComponentId.EVALUATOR, "blessing")
         if not evaluations or not blessings:
             return None
+        # It imports TFMA, which takes seconds: steps that read no evaluation do without.
+        from pipeline.runs.results.evaluation_report import read_evaluation
+
         return read_evaluation(evaluations[0].uri, self._config, _is_blessed(blessings[0]))
 
     def mistakes(self) -> str:
         """Which classes the model takes for which, in a sentence; empty if not measured."""
+        if ComponentId.EVALUATOR not in self._executions:
+            return ""
+        from pipeline.runs.results.confusion import describe_mistakes
+
         for evaluation in self.outputs(ComponentId.EVALUATOR, "evaluation"):
             return describe_mistakes(evaluation.uri, self.model_uri())
         return ""

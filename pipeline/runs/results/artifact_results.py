@@ -19,7 +19,6 @@ from pipeline.records.summary import (
 )
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
-from pipeline.runs.results.suspicion import DataSuspicion
 from pipeline.runs.trials import why_not_the_first
 
 
@@ -50,6 +49,9 @@ class ArtifactResults(ArtifactReader):
             self.add(component, execution)
         found = SummaryBuilder(self._config, self, summary).of(component, state)
         if component == ComponentId.EVALUATOR and summary.blessed is False:
+            # It imports TFMA as well, like the evaluation that was read.
+            from pipeline.runs.results.suspicion import DataSuspicion
+
             suspicion = DataSuspicion(self, self._config, self._event_log).in_words()
             summary.reason = "; ".join(filter(None, (summary.reason, suspicion)))
         return found

@@ -238,7 +238,8 @@ def test_a_run_whose_first_step_never_ran_is_concluded(tmp_path: Path, capfd: An
 
 
 def test_a_node_does_not_run_before_the_run_has_begun(tmp_path: Path, capfd: Any) -> None:
-    from pipeline.kubeflow.compiling.nodes import compile_graph, cut
+    from pipeline.kubeflow.compiling.graph import compile_graph
+    from pipeline.kubeflow.compiling.nodes import cut
     from pipeline.run_context import resolve_elsewhere
 
     pod = Pod(tmp_path, capfd)
