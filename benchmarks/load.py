@@ -70,7 +70,8 @@ class _Client(asyncio.Protocol):
         self._answer = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             self._answer.set_exception(ConnectionResetError())
-        self._transport.write(request)
+        else:
+            self._transport.write(request)
         return self._answer
 
     def data_received(self, data: bytes) -> None:
