@@ -1,4 +1,7 @@
-"""A pushed model called in a loop, without any server: rows a second by rows a call."""
+"""A pushed model called in a loop, without any server: rows a second by rows a call.
+
+Once by the signature of `tf.saved_model.load`, and once in a session, as `serve` calls it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -18,7 +23,8 @@ _WARM_CALLS = 20
 
 
 def main() -> None:
-    """Prints rows a second, and seconds a call, by rows a call, as JSON."""
+    """Prints rows a second by rows a call, and by second of CPU, as JSON."""
+    from pipeline.serving.imports import import_tensorflow
     from pipeline.serving.model import load_model
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -26,21 +32,43 @@ def main() -> None:
     parser.add_argument("body", type=Path, help="a request for :predict")
     parser.add_argument("--rows", type=int, nargs="+", default=[1])
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--features", type=Path, help="takes a request for a variant alone")
     given = parser.parse_args()
-    model = load_model(given.version)
+    import_tensorflow()
+    import tensorflow as tf
+
+    model, loaded = load_model(given.version), tf.saved_model.load(str(given.version))
     instances = json.loads(given.body.read_text())["instances"]
     found = {}
+
+    def call(signature: str, columns: dict[str, Any]) -> dict[str, Any]:
+        tensors = {name: tf.constant(values) for name, values in columns.items()}
+        return {n: t.numpy() for n, t in loaded.signatures[signature](**tensors).items()}
+
     for count in given.rows:
         rows = (instances * (count // len(instances) + 1))[:count]
         columns = to_arrays(from_rows(rows, model.interface), model.interface)
-        for _ in range(_WARM_CALLS):
-            model.predict(columns)
-        calls, began = 0, time.perf_counter()
-        while (taken := time.perf_counter() - began) < given.seconds:
-            model.predict(columns)
-            calls += 1
-        found[count] = {"rows_a_second": calls * count / taken, "seconds_a_call": taken / calls}
+        found[count] = {
+            "tensorflow": _measure(lambda: call("serving_raw", columns), count, given.seconds),  # noqa: B023
+            "session": _measure(lambda: model.predict(columns), count, given.seconds),  # noqa: B023
+        }
+    if given.features:
+        columns = to_arrays(from_rows(instances, model.interface), model.interface)
+        lists = {n: v.tolist() for n, v in call("serving_raw_transform", columns).items()}
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+        given.features.write_text(json.dumps({"instances": rows}))
     print(json.dumps(found))
+
+
+def _measure(call: Callable[[], object], rows: int, seconds: float) -> dict[str, float]:
+    for _ in range(_WARM_CALLS):
+        call()
+    calls, began, used = 0, time.perf_counter(), time.process_time()
+    while (taken := time.perf_counter() - began) < seconds:
+        call()
+        calls += 1
+    used = time.process_time() - used
+    return {"rows_a_second": calls * rows / taken, "rows_a_cpu_second": calls * rows / used}
 
 
 if __name__ == "__main__":

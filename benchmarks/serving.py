@@ -3,92 +3,46 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import re
 import shutil
 import signal
-import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import psutil
-import requests
 from rich.console import Console
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
-from components.pusher.versions import list_versions, push_new_version  # noqa: E402
-from trainer_module.interface import read_interface  # noqa: E402
+from benchmarks.served import (
+    CLIENTS,
+    NAME,
+    ROOT,
+    Server,
+    measure_bare,
+    result_of,
+    running,
+    start_load,
+    write_body,
+    write_tensors,
+)
+from components.pusher.variants import read_manifest
+from components.pusher.versions import list_versions, push_new_version
 
-CLIENTS = 32
 SWAPS = 5
-NAME = "taxi"
-_MODEL = ("model={kind: mlp}", "train.epochs=1", "evaluate.thresholds={auc: {min: 0.5}}")
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server that runs."""
-
-    process: subprocess.Popen[bytes]
-    address: str
-
-    @property
-    def url(self) -> str:
-        """Where predictions are asked for."""
-        return f"{self.address}/v1/models/{NAME}:predict"
-
-    @property
-    def megabytes(self) -> float:
-        """What it has of memory."""
-        return float(psutil.Process(self.process.pid).memory_info().rss / 2**20)
-
-    def metric(self, name: str) -> float:
-        """The value of a metric without labels."""
-        text = requests.get(f"{self.address}/metrics", timeout=10).text
-        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
-
-
-@contextmanager
-def running(serving: Path, log: Path) -> Iterator[Server]:
-    """`serve` over a folder of versions, from when it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
-    began = time.monotonic()
-    process = subprocess.Popen(
-        [*command, "--name", NAME, "--port", str(port)],
-        stderr=log.open("w"),
-        env={**os.environ, "SCOPELINE_API_KEY": ""},
-    )
-    server = Server(process, f"http://127.0.0.1:{port}")
-    try:
-        while not _is_ready(server):
-            assert process.poll() is None, log.read_text()  # noqa: S101
-            time.sleep(0.02)
-        print(f"ready after {time.monotonic() - began:.1f} s")
-        yield server
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _is_ready(server: Server) -> bool:
-    try:
-        return requests.get(f"{server.address}/v2/health/ready", timeout=1).ok
-    except requests.ConnectionError:
-        return False
+VARIANTS = ("float", "onnx")
+_MODEL = (
+    "model={kind: mlp}",
+    "train.epochs=1",
+    "evaluate.thresholds={auc: {min: 0.5}}",
+    f"optimize={{variants: [{', '.join(VARIANTS)}], accept: {{max_metric_drop: 0.01}}}}",
+)
+LOG_RATE = 500
+LOG_ROUNDS = 3
+"""With and without a log in turn, as a machine has better and worse seconds."""
 
 
 def make_model(folder: Path) -> Path:
@@ -101,38 +55,33 @@ def make_model(folder: Path) -> Path:
     return folder / NAME / "serving" / NAME
 
 
-def write_body(serving: Path, path: Path, rows: int) -> None:
-    """A request for the first rows of the shipped data."""
-    import pyarrow.csv as pa_csv
+@dataclass(frozen=True)
+class Speed:
+    """What a server did with as many requests as 32 clients could ask."""
 
-    table = pa_csv.read_csv(BUILTIN_DATA["taxi"].locate(path.parent)).slice(0, rows).to_pylist()
-    columns = read_interface(list_versions(serving)[-1]).columns
-    instances = [
-        {
-            c.request: "" if c.dtype == "string" and row[c.name] is None else row[c.name]
-            for c in columns
-        }
-        for row in table
-    ]
-    path.write_text(json.dumps({"signature_name": "serving_raw", "instances": instances}))
-
-
-def start_load(
-    url: str, body: Path, seconds: float, rate: float = 0.0, clients: int = CLIENTS
-) -> subprocess.Popen[str]:
-    """Begins to ask, in a process of its own."""
-    options = {"--clients": clients, "--rate": rate, "--seconds": seconds}
-    arguments = [str(item) for pair in options.items() for item in pair]
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "benchmarks" / "load.py"), url, str(body), *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    rows: int
+    """Of a request."""
+    rate: float
+    """Requests a second."""
+    cpu: float
+    """Seconds of the server's CPU for a request."""
+    client_cpu: float
+    """Cores that the clients took."""
+    batch: int
+    """Rows that were asked of the model together."""
 
 
-def result_of(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it found, when it has ended."""
-    return dict(json.loads(load.communicate()[0]))
+def measure_most(server: Server, body: Path, rows: int, seconds: float, header: str = "") -> Speed:
+    """As fast as it answers; by Open Inference where a header says what the body is."""
+    url = server.infer_url if header else server.url
+    result_of(start_load(url, body, 2.0, header=header))  # Warm.
+    metrics = [f"scopeline_batch_rows_{what}" for what in ("sum", "count")]
+    before, used = [server.metric(name) for name in metrics], server.cpu_seconds
+    most = result_of(start_load(url, body, seconds, header=header))
+    used = server.cpu_seconds - used
+    asked, batches = (server.metric(n) - b for n, b in zip(metrics, before, strict=True))
+    cpu = used / most["answered"]
+    return Speed(rows, most["rate"], cpu, most["cpu"], round(asked / batches))
 
 
 def measure_speed(serving: Path, folder: Path, seconds: float, console: Console) -> float:
@@ -142,21 +91,22 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
         body = folder / f"{rows}.json"
         write_body(serving, body, rows)
         with running(serving, folder / "log") as server:
-            result_of(start_load(server.url, body, 2.0))  # Warm.
-            before = [server.metric(f"scopeline_batch_rows_{what}") for what in ("sum", "count")]
-            most = result_of(start_load(server.url, body, seconds))
-            after = [server.metric(f"scopeline_batch_rows_{what}") for what in ("sum", "count")]
-            half = most["rate"] / 2
+            most = measure_most(server, body, rows, seconds)
+            half = most.rate / 2
             alone = result_of(start_load(server.url, body, 2.0, clients=1))
             open_loop = result_of(start_load(server.url, body, seconds, half))
-        batch = round((after[0] - before[0]) / (after[1] - before[1]))
-        bare = measure_bare(serving, body, [1, batch])
-        share = most["rate"] * rows / bare[str(batch)]["rows_a_second"]
+        bare = measure_bare(serving, body, [most.batch])[str(most.batch)]
         console.print(
-            f"{rows} rows a request, {CLIENTS} clients: {most['rate'] * rows:,.0f} rows/s, batches"
-            f" of {batch}; the bare model in these {bare[str(batch)]['rows_a_second']:,.0f}:"
-            f" [bold]{share:.0%}[/bold]"
+            f"{rows} rows a request, {CLIENTS} clients: {most.rate * rows:,.0f} rows/s in batches"
+            f" of {most.batch}, {1000 * most.cpu:.3f} ms of CPU a request; clients took"
+            f" {most.client_cpu:.2f} of a core"
         )
+        for how, found in bare.items():
+            console.print(
+                f"  the bare model by {how}: {found['rows_a_second']:,.0f} rows/s:"
+                f" [bold]{most.rate * rows / found['rows_a_second']:.0%}[/bold];"
+                f" by CPU {rows / most.cpu / found['rows_a_cpu_second']:.0%}"
+            )
         console.print(
             f"  at half of it: p50 {open_loop['p50']:.1f} ms, p99 {open_loop['p99']:.1f} ms; one"
             f" client alone {alone['p50']:.1f} ms:"
@@ -166,12 +116,50 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
     return half
 
 
-def measure_bare(serving: Path, body: Path, rows: list[int]) -> dict[str, Any]:
-    """The newest version in a loop, in a process of its own."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "bare_model.py")]
-    command += [str(list_versions(serving)[-1]), str(body), "--rows", *map(str, rows)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout))
+def measure_forms(serving: Path, folder: Path, seconds: float, console: Console) -> None:
+    """Rows as tensors of Open Inference, and variants, which take transformed features."""
+    body, tensors, features = (folder / name for name in ("32.json", "tensors", "features.json"))
+    write_body(serving, body, 32)
+    header = write_tensors(serving, body, tensors)
+    measure_bare(serving, body, [32], "--features", str(features))
+    with running(serving, folder / "log") as server:
+        network = measure_most(server, body, 32, seconds)
+        found = measure_most(server, tensors, 32, seconds, header)
+    console.print(
+        f"tensors of Open Inference: {found.rate * 32:,.0f} rows/s, {found.rate / network.rate:.1f}"
+        f" times JSON's; by CPU {network.cpu / found.cpu:.1f} times"
+    )
+    there = read_manifest(list_versions(serving)[-1])
+    for variant in (name for name in VARIANTS if name in there):
+        with running(serving, folder / "log", "--variant", variant, "--transformed") as server:
+            found = measure_most(server, features, 32, seconds)
+        console.print(
+            f"{variant} alone, of features: {found.rate * 32:,.0f} rows/s,"
+            f" [bold]{found.rate / network.rate:.1f} times[/bold] the SavedModel's; by CPU"
+            f" {network.cpu / found.cpu:.1f} times"
+        )
+
+
+def measure_log(serving: Path, folder: Path, seconds: float, console: Console) -> None:
+    """How long requests take at a fixed rate, with and without a log of all of them."""
+    body = folder / "1.json"
+    write_body(serving, body, 1)
+    found: dict[bool, list[float]] = {False: [], True: []}
+    options = ("--log-requests", str(folder / "requests"))
+    with (
+        running(serving, folder / "log") as without,
+        running(serving, folder / "log", *options) as with_log,
+    ):
+        for _ in range(LOG_ROUNDS):
+            for server in (without, with_log):
+                result_of(start_load(server.url, body, 1.0, LOG_RATE))  # Warm.
+                load = start_load(server.url, body, seconds, LOG_RATE)
+                found[server is with_log].append(result_of(load)["p99"])
+    plain, logged = (statistics.median(found[kind]) for kind in (False, True))
+    console.print(
+        f"request log at {LOG_RATE} requests/s: p99 {logged:.1f} ms, {plain:.1f} ms without:"
+        f" [bold]{logged / plain:.2f} times[/bold]"
+    )
 
 
 def change_versions(serving: Path, seconds: float) -> None:
@@ -232,6 +220,8 @@ def main() -> None:
         serving = folder / "versions" / NAME
         push_new_version(list_versions(given.serving or make_model(folder))[-1], serving)
         rate = measure_speed(serving, folder, given.seconds, console)
+        measure_forms(serving, folder, given.seconds, console)
+        measure_log(serving, folder, given.seconds, console)
         measure_changes(serving, folder, given.changes, rate, console)
 
 

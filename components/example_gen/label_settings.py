@@ -35,6 +35,9 @@ def find_label_files(path: str) -> list[str]:
       DataError: there is none, or one is of no known format.
     """
     given = Path(path)
+    if given.is_file():  # Whatever its name is.
+        label_format(path)
+        return [path]
     pattern = "*" if given.is_dir() else given.name
     folder = given if given.is_dir() else given.parent
     files = [

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from components.example_gen.columns.served import mark_own
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.label_settings import find_label_files
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
 
@@ -70,6 +71,13 @@ def test_keys_are_compared_as_text(tmp_path, generate):
     pq.write_table(table, tmp_path / "labels.parquet")
     found = values(generate(rows, **labels_of(tmp_path / "labels.parquet")))
     assert found == {n / 2: [[b"no"], [b"yes"]][n % 2] for n in range(60)}
+
+
+def test_file_that_is_named_may_have_any_name(tmp_path):
+    """Such as those that a glob reads otherwise, or leaves out."""
+    for name in ("labels[1].csv", "_labels.csv"):
+        write_labels(tmp_path / name, range(3))
+        assert find_label_files(str(tmp_path / name)) == [str(tmp_path / name)]
 
 
 def test_requests_get_labels_by_their_id_which_is_no_data(tmp_path, generate):

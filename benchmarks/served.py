@@ -1,0 +1,157 @@
+"""A server in a process of its own, what it is asked, and the load on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from components.example_gen.builtin import BUILTIN_DATA
+from components.pusher.versions import list_versions
+from trainer_module.interface import read_interface
+
+ROOT = Path(__file__).parent.parent
+CLIENTS = 32
+NAME = "taxi"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+
+    @property
+    def url(self) -> str:
+        """Where predictions are asked for."""
+        return f"{self.address}/v1/models/{NAME}:predict"
+
+    @property
+    def infer_url(self) -> str:
+        """Where they are by Open Inference."""
+        return f"{self.address}/v2/models/{NAME}/infer"
+
+    @property
+    def megabytes(self) -> float:
+        """What it has of memory."""
+        return float(psutil.Process(self.process.pid).memory_info().rss / 2**20)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """That it has used."""
+        used = psutil.Process(self.process.pid).cpu_times()
+        return float(used.user + used.system)
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
+        text = requests.get(f"{self.address}/metrics", timeout=10).text
+        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+
+@contextmanager
+def running(serving: Path, log: Path, *options: str) -> Iterator[Server]:
+    """`serve` over a folder of versions, from when it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--model", str(serving)]
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [*command, "--name", NAME, "--port", str(port), *options],
+        stderr=log.open("w"),
+        env={**os.environ, "SCOPELINE_API_KEY": ""},
+    )
+    server = Server(process, f"http://127.0.0.1:{port}")
+    try:
+        while not _is_ready(server):
+            assert process.poll() is None, log.read_text()  # noqa: S101
+            time.sleep(0.02)
+        print(f"ready after {time.monotonic() - began:.1f} s")
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_ready(server: Server) -> bool:
+    try:
+        return requests.get(f"{server.address}/v2/health/ready", timeout=1).ok
+    except requests.ConnectionError:
+        return False
+
+
+def write_tensors(serving: Path, rows: Path, path: Path) -> str:
+    """The rows of a request as tensors of Open Inference; gives the header that this takes."""
+    from pipeline.serving.server.columns import from_rows, to_arrays
+    from pipeline.serving.server.open_inference import HEADER_LENGTH, to_tensors
+
+    interface = read_interface(list_versions(serving)[-1])
+    instances = json.loads(rows.read_text())["instances"]
+    inputs, tail = to_tensors(to_arrays(from_rows(instances, interface), interface))
+    asked = {"inputs": inputs, "parameters": {"binary_data_output": True}}
+    head = json.dumps(asked).encode()
+    path.write_bytes(head + tail)
+    return f"{HEADER_LENGTH}: {len(head)}"
+
+
+def write_body(serving: Path, path: Path, rows: int) -> None:
+    """A request for the first rows of the shipped data."""
+    import pyarrow.csv as pa_csv
+
+    table = pa_csv.read_csv(BUILTIN_DATA["taxi"].locate(path.parent)).slice(0, rows).to_pylist()
+    columns = read_interface(list_versions(serving)[-1]).columns
+    instances = [
+        {
+            c.request: "" if c.dtype == "string" and row[c.name] is None else row[c.name]
+            for c in columns
+        }
+        for row in table
+    ]
+    path.write_text(json.dumps({"signature_name": "serving_raw", "instances": instances}))
+
+
+def start_load(
+    url: str,
+    body: Path,
+    seconds: float,
+    rate: float = 0.0,
+    clients: int = CLIENTS,
+    header: str = "",
+) -> subprocess.Popen[str]:
+    """Begins to ask, in a process of its own."""
+    options = {"--clients": clients, "--rate": rate, "--seconds": seconds}
+    arguments = [str(item) for pair in options.items() for item in pair]
+    arguments += ["--header", header] if header else []
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "benchmarks" / "load.py"), url, str(body), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result_of(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it found, when it has ended."""
+    return dict(json.loads(load.communicate()[0]))
+
+
+def measure_bare(serving: Path, body: Path, rows: list[int], *options: str) -> dict[str, Any]:
+    """The newest version in a loop, in a process of its own."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "bare_model.py")]
+    command += [str(list_versions(serving)[-1]), str(body), "--rows", *map(str, rows), *options]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    return dict(json.loads(done.stdout))
