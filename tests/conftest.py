@@ -60,6 +60,7 @@ LONG = (
     "test_schedule_processes",
     "test_served_versions",
     "test_server",
+    "test_step_imports",
     "test_study",
     "test_supervisor",
     "test_tabular",

@@ -96,15 +96,28 @@ def _read_parameters(config: PipelineConfig, arguments: argparse.Namespace) -> P
     return parameters
 
 
-def _run_node(arguments: argparse.Namespace) -> int:
-    # The command line is parsed before TFX is imported, which takes seconds.
+def import_node(packed: str) -> str:
+    """Imports what runs a node: of TFX no more than its component needs.
+
+    Args:
+      packed: the pipeline of this one node.
+
+    Returns:
+      The node's id.
+    """
     with kept_imports():
         from pipeline.kubeflow.compiling.nodes import read_node_id
 
-        name = read_node_id(arguments.node)
+        name = read_node_id(packed)
         if name not in EVALUATING:
             defer_evaluation()
-        from pipeline.kubeflow.steps.node import run_node  # noqa: F401 - before processes fork
+        from pipeline.kubeflow.steps import node  # noqa: F401 - here, before a process is forked
+    return name
+
+
+def _run_node(arguments: argparse.Namespace) -> int:
+    # The command line is parsed before TFX is imported, which takes seconds.
+    name = import_node(arguments.node)
     # Forked before anything is read from an object store, which has threads.
     with serving() if name in TRAINING else nullcontext():
         return _run_named(name, arguments)
