@@ -74,7 +74,7 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     failed = _failed_metrics(uri)
     constant = read_constant_prediction(uri) if constant_metric(config) else None
     has_baseline = BASELINE in by_slice.get("", {})
-    names = metric_names(config.evaluate, config.target)
+    names = _reported(config, by_slice.get("", {}).get(CANDIDATE, {}))
     measured = {name: _measured(name, "", by_slice, noise, config) for name in names}
     results = tuple(
         MetricResult(
@@ -100,6 +100,13 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
     notes = [*noise.notes, *_notes(config, noise, has_baseline)]
     return EvaluationReport(blessed, reason, results, slices, noise.confidence, notes)
+
+
+def _reported(config: PipelineConfig, measured: Mapping[str, float]) -> list[str]:
+    """The metrics to tell of: of those of TFMA's config, one without a threshold may be a plot."""
+    evaluate = config.evaluate
+    plots = {n for n in evaluate.configured if n not in measured and n not in evaluate.thresholds}
+    return [name for name in metric_names(evaluate, config.target) if name not in plots]
 
 
 def _measured(

@@ -1,0 +1,60 @@
+"""Metrics of TFMA's config, measured and held to thresholds by the names that they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluation_artifacts import (
+    HALF,
+    ROWS,
+    SURE,
+    config_of,
+    measure,
+    write_examples,
+    write_model,
+)
+
+from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
+
+USERS = Path(__file__).parents[2] / "components" / "evaluator"
+"""The folder of a module as users write them."""
+MISSES = 5
+SCORES = [0.1] * (HALF + MISSES) + [0.9] * (HALF - MISSES)
+
+
+def evaluate(folder: Path, scores: list[float], **evaluate: Any) -> EvaluationReport:
+    config = config_of(evaluate)
+    examples = write_examples(folder, scores=scores)
+    measured = measure(folder / "one", config, examples, write_model(folder, "scores"))
+    return read_evaluation(measured.uri, config, measured.blessed)
+
+
+def test_one_of_tfmas_has_its_arguments_and_decides_by_its_threshold(tmp_path: Path) -> None:
+    metric = {"class_name": "Specificity", "config": {"thresholds": [0.05], "name": "strict"}}
+    found = evaluate(tmp_path, SURE, metrics=[metric], thresholds={"strict": {"min": 0.5}})
+    assert [result.name for result in found.metrics] == ["auc", "accuracy", "log_loss", "strict"]
+    assert found.metrics[-1].value == pytest.approx(1 / HALF)
+    assert not found.blessed
+    assert found.reason == "strict is 0.08333, below the threshold of 0.5"
+
+
+def test_one_of_the_users_has_its_arguments_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no mean of Keras's own, so that TFMA computes all of them."""
+    monkeypatch.syspath_prepend(USERS)
+    metric = {"class_name": "Cost", "module": "evaluated_by_users", "config": {"per_miss": 10}}
+    found = evaluate(tmp_path, SCORES, metrics=["auc", metric], thresholds={"cost": {"max": 2}})
+    values = {result.name: result.value for result in found.metrics}
+    assert values["cost"] == pytest.approx(10 * MISSES / ROWS)
+    assert not found.blessed
+    assert found.reason == "cost is 2.083, above the threshold of 2"
+
+
+def test_a_plot_of_tfmas_is_no_number_of_the_summary(tmp_path: Path) -> None:
+    plot = {"class_name": "ConfusionMatrixPlot", "config": {"num_thresholds": 10}}
+    found = evaluate(tmp_path, SURE, metrics=["auc", plot])
+    assert found.blessed
+    assert [result.name for result in found.metrics] == ["auc"]
