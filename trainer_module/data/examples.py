@@ -189,7 +189,7 @@ class Reader:
         return self._blocks() if self.chosen is None else self.records().batch(self.parse_batch)
 
     def _blocks(self) -> tf.data.Dataset:
-        """All examples; several files are read in turns of a block, which cost less than records."""
+        """All examples; several files take turns by block, which costs less than by record."""
         if len(self.files) == 1:
             return _read_file(self.files).batch(self.parse_batch)
         return tf.data.Dataset.from_tensor_slices(self.files).interleave(
