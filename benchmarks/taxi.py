@@ -1,4 +1,10 @@
-"""Stock TFX and Scopeline on the same taxi data, in turn: seconds per component, and ratios."""
+"""Stock TFX and Scopeline on the same taxi data, in turn: seconds per component, and ratios.
+
+Both train for as many steps of as many rows. The networks are about as large, but not the same: the
+stock one is the template's. It is evaluated on a tenth as many batches as it is trained on, and
+reports the accuracy; ours is evaluated on the whole eval split after every epoch, and reports the
+area under the curve as well.
+"""
 
 from __future__ import annotations
 

@@ -115,6 +115,50 @@ def test_same_seed_and_global_batch_same_losses(
     )
 
 
+# 15 steps are no multiple of 4.
+@pytest.mark.parametrize("strategy", ["default", "mirrored"])
+def test_several_steps_at_a_time_come_to_the_same(
+    trips: Transformed, expected: dict, tmp_path: Path, strategy: str
+) -> None:
+    """Each epoch's losses and metrics, without asking for them in every step."""
+    batch_size = 16 if strategy in TWO_REPLICAS else 32
+    options = {"strategy": strategy, "batch_size": batch_size, "steps_per_execution": 4}
+    job = prepare(trips, tmp_path, **options)
+    traced = []
+
+    class Counting(type(job.model)):
+        def call(self, *arguments: Any, **options: Any) -> Any:
+            traced.append(tf.inside_function())
+            return super().call(*arguments, **options)
+
+    job.model.__class__ = Counting
+    LOOPS[Loop.FIT](job)
+    for name, values in expected.items():
+        assert job.backup.history[name] == pytest.approx(values, rel=1e-5), name
+    assert job.model.optimizer.iterations.numpy() == 3 * 15
+    replicas = job.strategy.num_replicas_in_sync
+    assert traced == [True] * 2 * replicas, "one graph for the steps, one for the evaluation"
+
+
+class AskedStep(tf_keras.Model):
+    """A model whose steps are its own."""
+
+    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
+        return {**super().train_step(data), "asked": tf.constant(7.0)}
+
+
+def build_with_own_step(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    inputs = problem.make_inputs()
+    joined = tf_keras.layers.Concatenate()([inputs["fare"], inputs["miles"]])
+    return AskedStep(inputs, problem.make_output_layer()(joined))
+
+
+def test_a_step_of_the_users_own_is_taken_as_it_is(trips: Transformed, tmp_path: Path) -> None:
+    model = ModelSettings(kind=f"{__name__}.build_with_own_step")
+    own = replace(trips, settings=trips.settings.model_copy(update={"model": model}))
+    assert train(own, tmp_path, steps_per_execution=4, epochs=1)["asked"] == [7.0]
+
+
 class Interrupt(tf_keras.callbacks.Callback):
     """Ends training as an interruption would, when so many steps are done."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,17 +74,19 @@ def load_data(
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         key = (*files, *sorted(spec))
         if key not in known:
-            known[key] = read_anew(name, files)
+            reader = Reader(files, spec, problem)
+            known[key] = reader, reader.read(name, processes=workers)
         return known[key]
 
-    def read_anew(name: str, files: list[str]) -> tuple[Reader, Content]:
-        reader = Reader(files, spec, problem)
-        content = reader.read(name, processes=workers)
-        if in_step > 1 and not agree(strategy, content.tensors is not None):
-            content.tensors = None  # They do not fit on every worker.
-        return reader, content
-
-    reader, content = read("train", fn_args.train_files)
+    # Most of it is done by TensorFlow, with other threads of its own for each split.
+    with ThreadPoolExecutor(1) as other:
+        reading = other.submit(read, "eval", fn_args.eval_files)
+        found = [read("train", fn_args.train_files), reading.result()]
+    if in_step > 1:
+        for _, content in found:
+            if not agree(strategy, content.tensors is not None):
+                content.tensors = None  # They do not fit on every worker.
+    (reader, content), held_out = found
     batch_size = choose_batch_size(settings.train, content.examples, replicas)
     train = Split(reader, content, batch_size, replicas, in_step, settings.train.seed).fitted()
     by_class = weights_by_class(
@@ -94,7 +97,7 @@ def load_data(
     augmentation = make_augmentation(settings.train.augment, problem, settings.train.seed)
     train = replace(train, rounds=rounds, weighting=weighting, augmentation=augmentation)
     eval_batch = max(train.batch_size, EVAL_BATCH)
-    evaluation = Split(*read("eval", fn_args.eval_files), eval_batch, replicas, in_step)
+    evaluation = Split(*held_out, eval_batch, replicas, in_step)
     evaluation = replace(evaluation, weighting=weighting)
     problem = replace(
         problem,

@@ -75,30 +75,29 @@ def build_signatures(
     def apply(features: Tensors) -> tf.Tensor:
         return model(features, training=False)
 
+    # So are the features that several signatures begin with.
     def features_of(raw: Tensors) -> Tensors:
         transformed = transform(raw)
         return {name: transformed[name] for name in names}
 
-    def run(raw: Tensors) -> tf.Tensor:
-        return apply(features_of(raw))
-
     takes_examples = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
-
-    @tf.function(autograph=False, input_signature=takes_examples)
-    def serving_default(examples: tf.Tensor) -> Tensors:
-        return target.served(run(tf.io.parse_example(examples, spec)), problem)
-
-    @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
-    def serving_raw(columns: Tensors) -> Tensors:
-        return target.served(run(to_raw_features(columns, spec)), problem)
+    takes_columns = [raw_tensor_specs(spec, settings)]
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def serving_transform(examples: tf.Tensor) -> Tensors:
         return features_of(tf.io.parse_example(examples, spec))
 
-    @tf.function(autograph=False, input_signature=[raw_tensor_specs(spec, settings)])
+    @tf.function(autograph=False, input_signature=takes_columns)
     def serving_raw_transform(columns: Tensors) -> Tensors:
         return features_of(to_raw_features(columns, spec))
+
+    @tf.function(autograph=False, input_signature=takes_examples)
+    def serving_default(examples: tf.Tensor) -> Tensors:
+        return target.served(apply(serving_transform(examples)), problem)
+
+    @tf.function(autograph=False, input_signature=takes_columns)
+    def serving_raw(columns: Tensors) -> Tensors:
+        return target.served(apply(serving_raw_transform(columns)), problem)
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def transform_features(examples: tf.Tensor) -> Tensors:
@@ -107,7 +106,7 @@ def build_signatures(
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def evaluate(examples: tf.Tensor) -> Tensors:
-        return target.measured(run(tf.io.parse_example(examples, spec)))
+        return target.measured(apply(serving_transform(examples)))
 
     @tf.function(autograph=False, input_signature=takes_examples)
     def eval_label(examples: tf.Tensor) -> Tensors:

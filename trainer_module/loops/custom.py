@@ -13,6 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.loops.job import TrainingJob
+from trainer_module.loops.several_steps import use_several_steps
 
 
 def train_by_custom_loop(job: TrainingJob) -> None:
@@ -33,6 +34,8 @@ class CustomLoop:
         with job.strategy.scope():
             self._loss = tf_keras.metrics.Mean("loss")
         self._run_steps = tf.function(self._steps)
+        if job.steps_per_execution > 1:
+            use_several_steps(job.model)  # To evaluate.
         job.backup.metrics = lambda: [self._loss, *job.model.compiled_metrics.metrics]
 
     def run(self) -> None:

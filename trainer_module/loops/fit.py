@@ -5,6 +5,7 @@ from __future__ import annotations
 import tf_keras
 
 from trainer_module.loops.job import TrainingJob
+from trainer_module.loops.several_steps import use_several_steps
 
 
 def train_by_fit(job: TrainingJob) -> None:
@@ -18,6 +19,8 @@ def train_by_fit(job: TrainingJob) -> None:
         steps=job.train.steps,
         verbose=0,
     )
+    if job.steps_per_execution > 1:
+        use_several_steps(job.model)
     evaluation = None if job.is_asynchronous else job.evaluation.distribute(job.strategy)
     job.model.fit(
         job.train.distribute(job.strategy, job.start_step),

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.loops.layer_decay import with_layer_decay
+from trainer_module.loops.lean_steps import with_lean_steps
 from trainer_module.loops.learning_rate import LearningRateSchedule
 from trainer_module.optimizing.optimizer import with_pruning
 from trainer_module.settings import OptimizerName, OptimizerSettings
@@ -52,7 +53,8 @@ def build_optimizer(
             "ema_momentum": settings.ema,
             "ema_overwrite_frequency": steps_per_epoch,
         }
-    kind = _CLASSES[settings.kind]
+    is_adam = settings.kind in (OptimizerName.ADAM, OptimizerName.ADAMW)
+    kind = with_lean_steps(_CLASSES[settings.kind], is_adam and not settings.layer_decay)
     kind = with_layer_decay(kind) if settings.layer_decay else kind
     kind = with_pruning(kind) if pruning else kind
     optimizer = kind(rate, global_clipnorm=settings.clip_norm, **options)

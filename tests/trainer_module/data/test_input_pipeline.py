@@ -172,5 +172,29 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[tf.Tensor]:
 
 def test_steps_per_execution() -> None:
     """Tracing the loop takes longer than a short training gains."""
-    assert steps_per_execution(1499) == 1
-    assert steps_per_execution(1500) == 16
+    assert steps_per_execution(499) == 1
+    assert steps_per_execution(500) == 16
+
+
+@pytest.mark.parametrize("files", [1, 3, 11])
+def test_records_and_their_batches_have_one_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    """More files than are read at a time, and of different lengths."""
+    monkeypatch.setattr("trainer_module.data.examples.PARSE_BATCH", 3)
+    numbers = iter(range(1000))
+    for file in range(files):
+        rows = [to_example({"x": float(next(numbers)), "y": 1}) for _ in range(4 + file % 5)]
+        write_examples(tmp_path / f"data-{file:02}.gz", rows)
+    reader = Reader([str(tmp_path / "data-*")], SPEC, PROBLEM)
+    one_by_one = list(reader.records().as_numpy_iterator())
+    assert one_by_one == [record for batch in reader.batches() for record in batch.numpy()]
+    assert len(set(one_by_one)) == next(numbers)
+    content = reader.read("train")
+    assert content.tensors is not None
+    found = [reader.parse(tf.constant([record]))["x"].numpy().item() for record in one_by_one]
+    assert content.tensors["x"].numpy().ravel().tolist() == found
+    chosen = np.arange(len(found)) % 2 == 0
+    some = reader.only(chosen).read("train").tensors
+    assert some is not None
+    assert some["x"].numpy().ravel().tolist() == found[::2]
