@@ -33,7 +33,7 @@ from components.pusher.variants import read_manifest
 from components.pusher.versions import list_versions, push_new_version
 
 SWAPS = 5
-VARIANTS = ("float", "onnx")
+VARIANTS = ("int8", "onnx")
 _MODEL = (
     "model={kind: mlp}",
     "train.epochs=1",

@@ -24,6 +24,8 @@ class OnnxSession:
         """Loads the file."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
+        # Threads that wait for work turn in circles else, on cores that others could have.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3  # Of warnings there are many that nobody can mend.
         self._session = onnxruntime.InferenceSession(str(path), options, providers)
         self._names = [output.tensor for output in variant.outputs]

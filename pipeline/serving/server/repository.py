@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable
@@ -132,9 +133,13 @@ class Repository:
         self._thread.start()
 
     def _follow(self) -> None:
-        while not self._stop.is_set():
+        before = self.number
+        while not self._stop.wait(POLL_SECONDS):
+            if self.number != before:
+                before = self.number
+                # The graph of the version before is a circle, which Python leaves for long.
+                gc.collect()
             self.look()
-            self._stop.wait(POLL_SECONDS)
 
     def stop(self) -> None:
         """Follows it no more, unless a version is just being loaded: that goes on."""

@@ -29,6 +29,8 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     """
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
+    if column.width == 1 and set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
+        values = list(chain.from_iterable(values))
     quick = _all_at_once(values, column) if column.width == 1 else _all_lists(values, column)
     if quick is not None:
         return quick
