@@ -11,7 +11,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
@@ -76,28 +76,31 @@ class _DeferredPackage(ModuleType):
         spec = self.__spec__
         if name.startswith("__") or spec is None or spec.loader is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if name in self.__dict__["_alone"]:
+        if find_spec(f"{self.__name__}.{name}") is not None:
             return importlib.import_module(f"{self.__name__}.{name}")
         # First, as it imports itself.
         object.__setattr__(self, "__class__", ModuleType)
         spec.loader.exec_module(self)
+        adding = sys.modules.get(self.__dict__["_added_to_by"])
+        if isinstance(adding, _DeferredPackage):
+            hasattr(adding, "all")  # Any name has it executed.
         return getattr(self, name)
 
 
-def defer_package(name: str, alone: Collection[str] = ()) -> None:
+def defer_package(name: str, added_to_by: str = "") -> None:
     """Lets modules of a package be imported without all that its `__init__` imports.
 
     Whoever asks for a name that the package itself makes has it executed, and finds it as ever.
 
     Args:
       name: of the package, which is left as it is where it has been imported.
-      alone: modules that need nothing else of the package, also where they are asked for as names.
+      added_to_by: a package that gives it more names, and is executed after it.
     """
     spec = None if name in sys.modules else find_spec(name)
     if spec is None:
         return
     package = module_from_spec(spec)
-    package.__dict__["_alone"] = frozenset(alone)
+    package.__dict__["_added_to_by"] = added_to_by
     package.__class__ = _DeferredPackage
     sys.modules[name] = package
     parent, _, child = name.rpartition(".")
@@ -113,5 +116,5 @@ def defer_evaluation() -> None:
     """
     # The messages are of these, and their module does not say so.
     importlib.import_module("google.protobuf.wrappers_pb2")
-    defer_package("tensorflow_model_analysis", alone=("sdk", "proto"))
+    defer_package("tensorflow_model_analysis", added_to_by="tfx.components")
     defer_package("tfx.components")

@@ -53,13 +53,24 @@ def test_a_name_of_the_package_has_it_executed_once(package: Path) -> None:
     assert importlib.import_module("heavy_package").SIZE == 11
 
 
-def test_modules_that_need_nothing_are_had_as_names(package: Path) -> None:
-    defer_package(package.name, alone=("small",))
+def test_a_module_that_is_asked_for_as_a_name_is_imported_alone(package: Path) -> None:
+    defer_package(package.name)
     heavy = sys.modules["heavy_package"]
     assert heavy.small.NAME == "small"
     assert not is_loaded()
-    assert heavy.large.SIZE == 10
-    assert is_loaded()
+    assert heavy.small is importlib.import_module("heavy_package.small")
+
+
+def test_what_another_package_adds_is_there_as_well(package: Path) -> None:
+    adding = package.with_name("heavy_package_more")
+    adding.mkdir()
+    (adding / "__init__.py").write_text("import heavy_package\n\nheavy_package.MORE = 1\n")
+    defer_package(package.name, added_to_by=adding.name)
+    defer_package(adding.name)
+    heavy = sys.modules["heavy_package"]
+    assert heavy.SIZE == 10
+    assert heavy.MORE == 1
+    del sys.modules[adding.name]
 
 
 def test_what_it_does_not_have_it_does_not_have(package: Path) -> None:
