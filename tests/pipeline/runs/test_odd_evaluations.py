@@ -160,7 +160,8 @@ def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
     assert report.blessed
     assert re.fullmatch(
         r"every threshold is kept, and it is not worse than the model in service beyond noise: "
-        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, within noise \(95 %: -0\.0\d+ to \+0\.0\d+\)",
+        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, "
+        r"within noise \(95 %: -0\.0\d+ to \+0\.0\d+\)",
         report.reason,
     ), report.reason
     (accuracy,) = (metric for metric in report.metrics if metric.name == "accuracy")
