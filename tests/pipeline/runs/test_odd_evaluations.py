@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def report_of(measured: Measured) -> EvaluationReport:
     return read_evaluation(measured.uri, measured.config, measured.blessed)
 
 
+OWN = "tf_keras.metrics.BinaryIoU"
 SLICED = {"metrics": ["accuracy"], "thresholds": {"auc": {"min": 0.6, "slices": True}}}
 
 
@@ -143,3 +145,46 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
         "gone (data type: float) is required but could not be found): the new one was not compared"
     )
     assert "evaluate.thresholds" in notice
+
+
+def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:
+    rows = [row(n) | {"other": 0.9 if n % 2 else 0.1 + n / 1000} for n in range(80)]
+    for place in range(5):
+        rows[2 * place]["good"] = 0.8
+    for place in range(10, 14):
+        rows[2 * place]["other"] = 0.8
+    examples = write_rows(tmp_path, rows)
+    good, other = write_model(tmp_path, "good"), write_model(tmp_path, "other")
+    config = config_of({"thresholds": {"accuracy": {"min": 0.5}}})
+    report = report_of(measure(tmp_path / "measured", config, examples, good, other))
+    assert report.blessed
+    assert re.fullmatch(
+        r"every threshold is kept, and it is not worse than the model in service beyond noise: "
+        r"accuracy 0\.9375, 0\.01[23] worse than 0\.95, "
+        r"within noise \(95 %: -0\.0\d+ to \+0\.0\d+\)",
+        report.reason,
+    ), report.reason
+    (accuracy,) = (metric for metric in report.metrics if metric.name == "accuracy")
+    assert accuracy.interval is not None
+    assert accuracy.interval.low < 0.9375 < accuracy.interval.high
+    as_values = config_of({"thresholds": {"accuracy": {"min": 0.5}}, "confidence": None})
+    values = report_of(measure(tmp_path / "values", as_values, examples, good, other))
+    assert values.reason == (
+        "accuracy is 0.9375, worse than 0.95 of the model in service "
+        "(evaluate.thresholds.accuracy.tolerance allows for noise)"
+    )
+
+
+def test_metrics_that_tfma_computes_by_itself_are_held_as_they_are(tmp_path: Path) -> None:
+    """One of Keras's keeps what it likes: all goes through TFMA."""
+    examples = write_rows(tmp_path, [row(number) for number in range(40)])
+    good = write_model(tmp_path, "good")
+    config = config_of({"thresholds": {"auc": {"min": 0.5}}, "metrics": [OWN]})
+    report = report_of(measure(tmp_path / "measured", config, examples, good, good))
+    assert report.blessed, report.reason
+    assert report.confidence is None
+    assert [metric.interval for metric in report.metrics] == [None, None]
+    assert report.notes == [
+        "there are no intervals of auc, which TFMA computes by itself: thresholds hold the values "
+        "as they are"
+    ]

@@ -61,4 +61,6 @@ class Grouper:
 @functools.cache
 def draws() -> np.ndarray:
     """How often each resample has drawn the examples of each group, [resamples, groups]."""
-    return np.random.default_rng(_SEED).poisson(1.0, (RESAMPLES, GROUPS)).astype(np.float64)
+    # Group by group in memory, as slices pick groups.
+    drawn = np.random.default_rng(_SEED).poisson(1.0, (GROUPS, RESAMPLES)).astype(np.float64)
+    return drawn.T

@@ -72,7 +72,8 @@ class Resampler:
           counts: [resamples, GROUPS], how often each group is drawn; default: `draws()`.
         """
         mine, groups = grouped.parts_of(number)
-        drawn = Drawn(mine, (draws() if counts is None else counts)[:, groups])
+        by_group = (draws() if counts is None else counts).T
+        drawn = Drawn(mine, by_group[groups].T)
         found: dict[tuple[str, str], Values] = {}
         for source, twin in zip(self._sources, grouped.twins, strict=True):
             if type(twin) in DIRECT:
