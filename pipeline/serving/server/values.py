@@ -29,9 +29,7 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     """
     if isinstance(column, FeatureColumn) and len(column.shape) > 1:
         values = [_flat(v, column.shape, column, place) for place, v in enumerate(values)]
-    if column.width == 1 and set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
-        values = list(chain.from_iterable(values))
-    quick = _all_at_once(values, column) if column.width == 1 else _all_lists(values, column)
+    quick = _each_alone(values, column) if column.width == 1 else _all_lists(values, column)
     if quick is not None:
         return quick
     to_value = _to_text if column.dtype == "string" else _to_number(column)
@@ -50,6 +48,13 @@ def _flat(value: Any, shape: tuple[int, ...], column: FeatureColumn, place: int)
             f"{column.request!r} of row {place} is not of the shape {list(column.shape)}."
         )
     return [one for item in value for one in _flat(item, shape[1:], column, place)]
+
+
+def _each_alone(values: list[Any], column: RawColumn) -> np.ndarray | None:
+    """A column of one value a row, which may be in a list each; None as `_all_at_once`."""
+    if set(map(type, values)) == _LISTS and set(map(len, values)) == {1}:
+        values = list(chain.from_iterable(values))
+    return _all_at_once(values, column)
 
 
 def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
