@@ -95,8 +95,8 @@ def _is_ready(server: Server) -> bool:
 
 def write_tensors(serving: Path, rows: Path, path: Path) -> str:
     """The rows of a request as tensors of Open Inference; gives the header that this takes."""
-    from pipeline.serving.server.columns import from_rows, to_arrays
-    from pipeline.serving.server.open_inference import HEADER_LENGTH, to_tensors
+    from pipeline.serving.server.protocols.columns import from_rows, to_arrays
+    from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
 
     interface = read_interface(list_versions(serving)[-1])
     instances = json.loads(rows.read_text())["instances"]

@@ -18,13 +18,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from pipeline.serving.servable import Servable
-from pipeline.serving.server import open_inference, rest
 from pipeline.serving.server.direct import Direct
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import CONTENT_TYPE
 from pipeline.serving.server.middleware import Guarded
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.predictions import Predictions
+from pipeline.serving.server.protocols import rest
+from pipeline.serving.server.protocols.metadata import describe_signatures, describe_tensors
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.workers import WorkerPlace
 
@@ -144,7 +145,7 @@ class _Server:
     async def describe_model(self, request: Request) -> Response:
         """What v2 asks of a model."""
         number, model = self._named(request.path_params)
-        return _json(open_inference.to_metadata(self._options.name, number, model))
+        return _json(describe_tensors(self._options.name, number, model))
 
     async def model_ready(self, request: Request) -> Response:
         """Whether v2 may ask a model."""
@@ -164,7 +165,7 @@ class _Server:
             raise HTTPException(405)
         if path["metadata"]:
             number, model = self._named(path.groupdict())
-            return _json(rest.to_metadata(self._options.name, number, model))
+            return _json(describe_signatures(self._options.name, number, model))
         return self._status(path.groupdict())
 
     def _status(self, path: dict[str, str | None]) -> Response:

@@ -14,12 +14,12 @@ import orjson
 from pipeline.serving.model import RAW
 from pipeline.serving.request_log.log import RequestLog
 from pipeline.serving.servable import Servable
-from pipeline.serving.server import open_inference, rest
 from pipeline.serving.server.batching import Batcher
 from pipeline.serving.server.bodies import parse_json
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import Metrics
 from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.protocols import open_inference, rest
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.together import RequestAnswer, RequestInputs, SignatureCall, row_count
 

@@ -13,9 +13,9 @@ import numpy as np
 from pipeline.serving.model import EXAMPLES
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Arrays, Servable
-from pipeline.serving.server.columns import Columns, to_arrays
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.rest import Lists, to_lists
+from pipeline.serving.server.protocols.columns import Columns, to_arrays
+from pipeline.serving.server.protocols.rest import Lists, to_lists
 
 RequestInputs = Columns | Arrays
 """What one request asks: values of JSON, or tensors."""

@@ -20,8 +20,8 @@ import uvicorn
 from pipeline.serving.certificate.asking import GoldenRequest, join
 from pipeline.serving.model import RAW, Arrays, Model
 from pipeline.serving.server.app import make_app
-from pipeline.serving.server.open_inference import HEADER_LENGTH, from_tensors, to_tensors
 from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH, from_tensors, to_tensors
 from pipeline.serving.server.repository import Repository
 from trainer_module.errors import DataError
 from trainer_module.scratch import ScratchFolder

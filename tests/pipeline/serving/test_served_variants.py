@@ -28,11 +28,11 @@ from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
 from pipeline.serving.model import Model
 from pipeline.serving.servable import Arrays, FeatureColumn
-from pipeline.serving.server.columns import from_rows, to_arrays
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.open_inference import to_request
 from pipeline.serving.server.options import ServeOptions, check_options
-from pipeline.serving.server.values import to_array
+from pipeline.serving.server.protocols.columns import from_rows, to_arrays
+from pipeline.serving.server.protocols.open_inference import to_request
+from pipeline.serving.server.protocols.values import to_array
 from trainer_module import scratch
 from trainer_module.errors import ConfigError
 from trainer_module.interface import ModelInterface

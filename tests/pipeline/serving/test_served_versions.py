@@ -22,9 +22,9 @@ from server_process import free_port, wait_for
 from components.pusher.versions import delete_whole
 from pipeline.serving.model import RAW, Model
 from pipeline.serving.server.batching import Batcher
-from pipeline.serving.server.columns import Arrays, from_rows, to_arrays
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions, check_options
+from pipeline.serving.server.protocols.columns import Arrays, from_rows, to_arrays
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.together import RequestInputs, SignatureCall
 from trainer_module.errors import ConfigError

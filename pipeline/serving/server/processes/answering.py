@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import os
 import signal
@@ -101,6 +102,8 @@ def answer(
         logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
     # Ctrl-C is for the parent of workers: a second signal would have them drop what they answer.
     ending = (signal.SIGTERM,) if place else (signal.SIGTERM, signal.SIGINT)
+    # What is there now stays, so no search for garbage has to look at it.
+    gc.freeze()
     _Server(config, ending).run([bound])
     if repository.is_following:
         # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.

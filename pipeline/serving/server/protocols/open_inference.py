@@ -15,9 +15,9 @@ import numpy as np
 import orjson
 
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
-from pipeline.serving.servable import Arrays, FeatureColumn, Servable
-from pipeline.serving.server.columns import from_columns
+from pipeline.serving.servable import Arrays, FeatureColumn
 from pipeline.serving.server.errors import RequestError, unknown_name
+from pipeline.serving.server.protocols.columns import from_columns
 from trainer_module.interface import ModelInterface, RawColumn
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -37,7 +37,8 @@ _DATATYPES = {
     "FP64": "float64",
 }
 _BYTES = "BYTES"
-_OF_DTYPE = {name: datatype for datatype, name in _DATATYPES.items()} | {"string": _BYTES}
+DATATYPE_OF = {name: datatype for datatype, name in _DATATYPES.items()} | {"string": _BYTES}
+"""By the dtype of a tensor."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -188,7 +189,7 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     _check_shape(tensor.shape, column)
     is_text = tensor.dtype == object
     if is_text != (column.dtype == "string"):
-        right = _OF_DTYPE[column.dtype]
+        right = DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
     if not is_text and tensor.dtype.kind == "f" and np.isinf(tensor).any():
         raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
@@ -261,7 +262,7 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
     is_text = values.dtype == object
     output: dict[str, Any] = {
         "name": name,
-        "datatype": _BYTES if is_text else _OF_DTYPE[values.dtype.name],
+        "datatype": _BYTES if is_text else DATATYPE_OF[values.dtype.name],
         "shape": list(values.shape),
     }
     if is_binary and not is_text:
@@ -273,34 +274,3 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
         return output | {"data": data}, b""
     tail = b"".join(_LENGTH.pack(len(value)) + value for value in flat)
     return output | {"parameters": {"binary_data_size": len(tail)}}, tail
-
-
-def to_metadata(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """The answer to a question for what a model takes."""
-    return {
-        "name": name,
-        "versions": [str(number)],
-        "platform": model.platform,
-        "inputs": [
-            {
-                "name": column.request,
-                "datatype": _OF_DTYPE[column.dtype],
-                "shape": _described_shape(column),
-            }
-            for column in model.interface.columns
-        ],
-        "outputs": [
-            {
-                "name": output,
-                "datatype": _OF_DTYPE[dtype],
-                "shape": [-1 if size is None else size for size in shape],
-            }
-            for output, (dtype, shape) in model.outputs.items()
-        ],
-    }
-
-
-def _described_shape(column: RawColumn) -> list[int]:
-    if isinstance(column, FeatureColumn):
-        return [-1, *column.shape]
-    return [-1] if column.width == 1 else [-1, column.width or -1]

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
-from pipeline.serving.servable import Arrays, Servable
-from pipeline.serving.server.columns import Columns, from_columns, from_rows
+from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.values import decode_base64
+from pipeline.serving.server.protocols.columns import Columns, from_columns, from_rows
+from pipeline.serving.server.protocols.values import decode_base64
 from trainer_module.interface import ModelInterface
 
 Lists = dict[str, list[Any]]
@@ -184,52 +184,4 @@ def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
             }
             for number, state, message in states
         ]
-    }
-
-
-_DTYPES = {
-    "string": "DT_STRING",
-    "float32": "DT_FLOAT",
-    "float64": "DT_DOUBLE",
-    "int64": "DT_INT64",
-}
-
-
-def to_metadata(name: str, number: int, model: Servable) -> dict[str, Any]:
-    """The answer to a question for what the signatures take."""
-    raw = {
-        column.request: {
-            "dtype": _DTYPES[column.dtype],
-            "tensor_shape": {"unknown_rank": column.width == 1, "dim": []},
-            "name": column.request,
-        }
-        for column in model.interface.columns
-    }
-    examples = {
-        EXAMPLES_INPUT: {
-            "dtype": "DT_STRING",
-            "tensor_shape": {"unknown_rank": False, "dim": [{"size": "-1", "name": ""}]},
-            "name": EXAMPLES_INPUT,
-        }
-    }
-    outputs = {
-        output: {
-            "dtype": _DTYPES[dtype],
-            "tensor_shape": {
-                "unknown_rank": False,
-                "dim": [{"size": str(size or -1), "name": ""} for size in shape],
-            },
-            "name": output,
-        }
-        for output, (dtype, shape) in model.outputs.items()
-    }
-    method = "tensorflow/serving/predict"
-    asked = {RAW: raw, EXAMPLES: examples} if model.takes_examples else {RAW: raw}
-    signatures = {
-        title: {"inputs": inputs, "outputs": outputs, "method_name": method}
-        for title, inputs in asked.items()
-    }
-    return {
-        "model_spec": {"name": name, "signature_name": "", "version": str(number)},
-        "metadata": {"signature_def": {"signature_def": signatures}},
     }

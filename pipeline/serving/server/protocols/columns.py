@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError, unknown_name
-from pipeline.serving.server.values import to_array, type_of
+from pipeline.serving.server.protocols.values import to_array, type_of
 from trainer_module.interface import ModelInterface
 
 Columns = dict[str, list[Any]]
