@@ -137,7 +137,7 @@ def read_trained(folder: Path) -> Trained:
 
 
 def _label(saved_model: Path) -> str:
-    from trainer_module.interface import read_interface
+    from trainer_module.exported.interface import read_interface
 
     return read_interface(saved_model).label
 

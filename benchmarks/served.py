@@ -20,7 +20,7 @@ import requests
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.pusher.versions import list_versions
-from trainer_module.interface import read_interface
+from trainer_module.exported.interface import read_interface
 
 ROOT = Path(__file__).parent.parent
 CLIENTS = 32

@@ -25,7 +25,7 @@ from components.trainer.cluster.launcher import ClusterTask, RunningTask, TaskSp
 from components.trainer.cluster.local.fork_server import current_server
 from components.trainer.cluster.local.launcher import LocalLauncher
 from trainer_module.errors import TrainingError
-from trainer_module.interface import INTERFACE_FILE
+from trainer_module.exported.interface import INTERFACE_FILE
 from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)

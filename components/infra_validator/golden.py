@@ -11,7 +11,7 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.rows import GoldenRow
-from trainer_module.interface import ModelInterface, RawColumn
+from trainer_module.exported.interface import ModelInterface, RawColumn
 
 EVAL_ROWS = 200
 EDGE_ROWS = 150

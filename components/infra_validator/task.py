@@ -19,7 +19,7 @@ from components.infra_validator.rows import GoldenRow
 from components.trainer.cluster.child import Channel
 from components.trainer.cluster.failures import describe
 from trainer_module.errors import TrainingError
-from trainer_module.interface import read_interface
+from trainer_module.exported.interface import read_interface
 from trainer_module.settings import TrainerSettings
 
 _LOOK_SECONDS = 0.1

@@ -27,7 +27,7 @@ from components.evaluator.slices import CANDIDATE, metrics_by_slice
 from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
 from components.user_errors import find_user_error
-from trainer_module.exported import load_exported
+from trainer_module.exported.loading import load_exported
 from trainer_module.scratch import ScratchFolder
 
 LONGEST_REASON = 300

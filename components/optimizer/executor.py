@@ -48,7 +48,7 @@ from components.optimizer.sampling import read_sample
 from components.schema_reader import read_schema_artifact
 from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
-from trainer_module.interface import read_interface
+from trainer_module.exported.interface import read_interface
 from trainer_module.scratch import ScratchFolder
 from trainer_module.variants.manifest import Variant, write_variant
 from trainer_module.variants.running import Arrays

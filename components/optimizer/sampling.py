@@ -12,7 +12,7 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
 from trainer_module.errors import TrainingError
-from trainer_module.interface import ModelInterface
+from trainer_module.exported.interface import ModelInterface
 
 MOST_ROWS = 512
 """Examples that say enough of the range of each number."""

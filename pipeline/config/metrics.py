@@ -11,7 +11,7 @@ from trainer_module.sections import Settings
 from trainer_module.tasks.base import BaseTask, Metric
 
 if TYPE_CHECKING:
-    from pipeline.config.settings import EvaluateSettings
+    from pipeline.config.sections.evaluate import EvaluateSettings
 
 COUNT = "example_count"
 """The metric that is always measured."""

@@ -16,7 +16,8 @@ from components.evaluator.verdict_settings import VerdictSettings
 from components.optimizer.plan import DecidingMetric
 from pipeline.config.issues import near_match
 from pipeline.config.metrics import NAME, find_metric
-from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
+from pipeline.config.sections.evaluate import EvaluateSettings, Threshold
+from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task

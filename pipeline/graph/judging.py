@@ -125,7 +125,7 @@ def create_infra_validator(
         infra_validator,
         "components/infra_validator",
         "pipeline/serving",
-        "trainer_module/interface.py",
+        "trainer_module/exported/interface.py",
         "trainer_module/evaluation/reference.py",
     )
     return infra_validator

@@ -34,7 +34,7 @@ from pipeline.kubeflow.compiling.codec import unpack
 from pipeline.kubeflow.run_parameters import default_parameters, read_parameter
 from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.records.summary import State, Status
-from pipeline.runs.console import RunConsole
+from pipeline.runs.console.run_console import RunConsole
 from pipeline.runs.imports import defer_evaluation, kept_imports
 from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError

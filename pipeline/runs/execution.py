@@ -20,7 +20,7 @@ from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import RunSummary, State
 from pipeline.run_context import RunContext, RunRequest
-from pipeline.runs.console import RunConsole, shown
+from pipeline.runs.console.run_console import RunConsole, shown
 from pipeline.runs.imports import shared_module_path
 from pipeline.runs.local import LocalRunner
 from pipeline.runs.planning.plan import make_plan

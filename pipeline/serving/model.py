@@ -14,7 +14,7 @@ from components.pusher.variants import find_variant
 from pipeline.serving.servable import Arrays
 from pipeline.serving.signatures import Signatures
 from trainer_module.errors import DataError
-from trainer_module.interface import ModelInterface, read_interface
+from trainer_module.exported.interface import ModelInterface, read_interface
 from trainer_module.variants.running import RunnableVariant, open_variant
 
 LONGEST_REASON = 300

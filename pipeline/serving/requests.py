@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, first_values, list_lengths
 from trainer_module.errors import DataError
-from trainer_module.interface import ModelInterface, RawColumn
+from trainer_module.exported.interface import ModelInterface, RawColumn
 
 MISSING: dict[str, object] = {"string": b"", "float32": np.nan, "float64": np.nan}
 """What stands for a missing value, by dtype; int64 has none."""

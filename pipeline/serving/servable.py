@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trainer_module.interface import ModelInterface, RawColumn
+from trainer_module.exported.interface import ModelInterface, RawColumn
 
 Arrays = dict[str, np.ndarray]
 

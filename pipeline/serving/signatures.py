@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.serving.servable import Arrays
-from trainer_module.exported import with_operations
+from trainer_module.exported.loading import with_operations
 
 _TAGS = ["serve"]
 _IN_CALLER = -1

@@ -12,7 +12,7 @@ import numpy as np
 from components.pusher.variants import find_variant
 from pipeline.serving.servable import Arrays, FeatureColumn
 from trainer_module.errors import DataError
-from trainer_module.interface import ModelInterface, RawDtype, read_interface
+from trainer_module.exported.interface import ModelInterface, RawDtype, read_interface
 from trainer_module.variants.manifest import Format, VariantTensor
 from trainer_module.variants.running import RunnableVariant, open_variant
 

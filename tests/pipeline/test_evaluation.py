@@ -12,7 +12,8 @@ import pytest
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
-from pipeline.config.settings import EvaluateSettings, PipelineConfig, Threshold
+from pipeline.config.sections.evaluate import EvaluateSettings, Threshold
+from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import (
     constant_metric,
     effective_thresholds,

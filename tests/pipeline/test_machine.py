@@ -20,7 +20,7 @@ from pipeline.data.location import locate_data
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.summary import MetricSummary, RunSummary, State, Status
-from pipeline.runs.console import RunConsole
+from pipeline.runs.console.run_console import RunConsole
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.progress import PROGRESS_LOGGER, report_notice, report_progress
 
@@ -32,7 +32,7 @@ def make_summary(**changes) -> RunSummary:
 
 
 def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
-    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 0)
+    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 0)
     stream = io.StringIO()
     console = RunConsole(stream)
     logger = logging.getLogger(PROGRESS_LOGGER)
@@ -40,7 +40,7 @@ def test_screen_without_a_terminal_is_plain_lines(monkeypatch) -> None:
     logger.setLevel(logging.INFO)
     console.started("Trainer")
     report_progress(3, 12, "epoch", "loss 0.5 [sic]")
-    monkeypatch.setattr("pipeline.runs.console.QUIET_SECONDS", 20)
+    monkeypatch.setattr("pipeline.runs.console.run_console.QUIET_SECONDS", 20)
     report_progress(4, 12, "epoch")
     report_notice("waits for worker 1")
     console.finished("Trainer", State.RAN, 2.345, "12 epochs")
@@ -71,7 +71,9 @@ def test_summary_is_json_that_any_program_reads(tmp_path: Path) -> None:
     metric = MetricSummary(value=float("nan"), in_service=0.5, needs="", ok=False)
     make_summary(status=Status.FAILED, metrics={"auc": metric}).write(tmp_path / "summary.json")
     read = json.loads((tmp_path / "summary.json").read_text())
-    assert read["metrics"]["auc"] == {"value": None, "in_service": 0.5, "needs": "", "ok": False}
+    told = read["metrics"]["auc"]
+    assert told == dict.fromkeys(told) | {"in_service": 0.5, "needs": "", "ok": False}
+    assert "value" in told
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 from trainer_data import strategy_settings
 
-from trainer_module.loops.optimizer import build_optimizer
+from trainer_module.loops.optimizers.optimizer import build_optimizer
 from trainer_module.settings import OptimizerName, TrainSettings
 from trainer_module.strategies import build_strategy
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
 from trainer_module.loops.callbacks import EpochTimes, build_callbacks
-from trainer_module.loops.learning_rate import build_schedule
+from trainer_module.loops.optimizers.learning_rate import build_schedule
 from trainer_module.settings import TrainSettings
 
 STEPS = 10

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from trainer_module.interface import ModelInput, request_names
+from trainer_module.exported.interface import ModelInput, request_names
 from trainer_module.problem import Problem
 
 FROM_TRANSFORMED_SIGNATURE = "from_transformed"

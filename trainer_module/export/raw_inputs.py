@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer_module.export.numeric import describe_features
+from trainer_module.exported.interface import ModelInterface, RawColumn, request_names
 from trainer_module.features.base import BaseFeature
-from trainer_module.interface import ModelInterface, RawColumn, request_names
 from trainer_module.problem import Problem
 from trainer_module.settings import ImageFeature, TrainerSettings
 

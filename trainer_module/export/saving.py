@@ -11,7 +11,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.export.raw_inputs import describe_inputs
 from trainer_module.export.signatures import build_signatures
-from trainer_module.interface import INTERFACE_FILE, ModelInterface
+from trainer_module.exported.interface import INTERFACE_FILE, ModelInterface
 from trainer_module.problem import Problem
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import TrainerSettings

@@ -9,10 +9,10 @@ import tf_keras
 
 from trainer_module.data.augmentation.mixing import MixedLoss, of_larger_share
 from trainer_module.errors import TrainingError
-from trainer_module.loops.learning_rate import USUAL_EXAMPLES, build_schedule
 from trainer_module.loops.length import choose_epochs
 from trainer_module.loops.losses import make_loss
-from trainer_module.loops.optimizer import build_optimizer
+from trainer_module.loops.optimizers.learning_rate import USUAL_EXAMPLES, build_schedule
+from trainer_module.loops.optimizers.optimizer import build_optimizer
 from trainer_module.models import load_builder
 from trainer_module.models.members import with_members
 from trainer_module.problem import Problem

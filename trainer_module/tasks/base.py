@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from trainer_module.features.raw_columns import AnyTensor
     from trainer_module.problem import Problem
 
-OWN_METRICS = "components.evaluator.metrics"
-NUMBER_METRICS = "components.evaluator.number_metrics"
-CALIBRATION_METRICS = "components.evaluator.calibration"
-ERROR_METRICS = "components.evaluator.error_quantiles"
+OWN_METRICS = "components.evaluator.own_metrics.classes"
+NUMBER_METRICS = "components.evaluator.own_metrics.numbers"
+CALIBRATION_METRICS = "components.evaluator.own_metrics.calibration"
+ERROR_METRICS = "components.evaluator.own_metrics.error_quantiles"
 """The modules of those metrics that neither TFMA nor Keras has."""
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from components.evaluator.batched.counts import CellTwin
 from components.evaluator.batched.rows import Members, ModelRows, NotByBatches, weights_of
 from components.evaluator.batched.twins import twin_for
-from components.evaluator.calibration import BINS, Bins, TopLabelCombiner, top_labels
-from components.evaluator.error_quantiles import CELLS, ErrorCombiner, cells_of
+from components.evaluator.own_metrics.calibration import BINS, Bins, TopLabelCombiner, top_labels
+from components.evaluator.own_metrics.error_quantiles import CELLS, ErrorCombiner, cells_of
 
 
 @twin_for(TopLabelCombiner)

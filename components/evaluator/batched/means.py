@@ -14,8 +14,8 @@ from tensorflow_model_analysis.metrics import (
 
 from components.evaluator.batched.rows import Members, ModelRows, weights_of
 from components.evaluator.batched.twins import Sums, SumTwin, Twin, twin_for
-from components.evaluator.metrics import Spread, _DeterminationCombiner
-from components.evaluator.number_metrics import _MeanCombiner
+from components.evaluator.own_metrics.classes import Spread, _DeterminationCombiner
+from components.evaluator.own_metrics.numbers import _MeanCombiner
 
 
 def weighed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.numeric import FROM_TRANSFORMED_SIGNATURE
-from trainer_module.exported import load_exported
-from trainer_module.interface import ModelInterface, read_interface
+from trainer_module.exported.interface import ModelInterface, read_interface
+from trainer_module.exported.loading import load_exported
 from trainer_module.variants.manifest import VariantTensor
 
 Arrays = dict[str, np.ndarray]

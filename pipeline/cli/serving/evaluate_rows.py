@@ -55,7 +55,7 @@ def _write_examples(
 
     from pipeline.serving.batch.reading import Input, read_blocks
     from pipeline.serving.requests import kind_of_column
-    from trainer_module.interface import read_interface
+    from trainer_module.exported.interface import read_interface
 
     interface, encoder = read_interface(asked.folder), RecordBatchToExamplesEncoder()
     label, dtype = interface.label, interface.label_dtype

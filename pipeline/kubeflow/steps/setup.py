@@ -25,7 +25,7 @@ from pipeline.records.event_log import EventLog
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext, RunRequest, resolve_run
-from pipeline.runs.console import RunConsole
+from pipeline.runs.console.run_console import RunConsole
 from pipeline.runs.window_reader import WindowReader, left_out, make_spans
 from trainer_module.errors import ConfigError
 

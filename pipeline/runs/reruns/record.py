@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext
-from pipeline.runs.console import shown
+from pipeline.runs.console.run_console import shown
 from pipeline.runs.reruns.facts import Facts, given_to, left_by
 from pipeline.versions.expiry import find_expired
 from pipeline.whole_files import write_whole

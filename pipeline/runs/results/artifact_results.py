@@ -18,8 +18,8 @@ from pipeline.records.summary import (
     State,
 )
 from pipeline.runs.columns import effective_types, gist_of_types
+from pipeline.runs.console.trials import why_not_the_first
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
-from pipeline.runs.trials import why_not_the_first
 
 
 class ArtifactResults(ArtifactReader):

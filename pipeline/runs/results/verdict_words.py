@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.noise import Interval, MetricNoise, Noise
 from pipeline.config.metrics import find_metric
-from pipeline.config.settings import PipelineConfig, Threshold
+from pipeline.config.sections.evaluate import Threshold
+from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import effective_thresholds
 
 

@@ -23,7 +23,7 @@ from pipeline.records.summary import (
     WindowSummary,
 )
 from pipeline.run_context import RunContext
-from pipeline.runs.console import RunConsole
+from pipeline.runs.console.run_console import RunConsole
 from pipeline.runs.results.run_results import RunResults
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from pipeline.serving.batch.answers import text_column
 from pipeline.serving.batch.blocks import Block
 from pipeline.serving.requests import kind_of_column
 from trainer_module.errors import ConfigError, DataError, enumerate_names
-from trainer_module.interface import ModelInterface
+from trainer_module.exported.interface import ModelInterface
 from trainer_module.tasks import task_class
 
 _PICTURES = 128

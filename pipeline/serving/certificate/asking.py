@@ -20,7 +20,7 @@ from components.infra_validator.rows import GoldenRow
 from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import kind_of_column, to_request
 from pipeline.serving.servable import Arrays
-from trainer_module.interface import ModelInterface, RawColumn
+from trainer_module.exported.interface import ModelInterface, RawColumn
 
 AT_ONCE = 32
 """Rows that are asked for together, which may be pictures."""

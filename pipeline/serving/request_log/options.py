@@ -8,7 +8,7 @@ from pathlib import Path
 
 from components.pusher.versions import list_versions
 from trainer_module.errors import ConfigError
-from trainer_module.interface import read_interface
+from trainer_module.exported.interface import read_interface
 
 DEFAULT_LIMIT = 4096
 """Megabytes that a log may have: days of a busy server, and little of a disk."""

@@ -21,7 +21,7 @@ from pipeline.serving.batch.answers import text_column, to_columns
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Arrays, Servable
-from trainer_module.interface import RawColumn
+from trainer_module.exported.interface import RawColumn
 
 
 @dataclass(frozen=True)

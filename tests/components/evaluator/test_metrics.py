@@ -15,8 +15,8 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
-from components.evaluator.error_quantiles import ACCURACY
-from components.evaluator.number_metrics import PoissonDeviance
+from components.evaluator.own_metrics.error_quantiles import ACCURACY
+from components.evaluator.own_metrics.numbers import PoissonDeviance
 from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config

@@ -14,7 +14,7 @@ from trainer_module.export.numeric import (
     describe_features,
     numeric_signature,
 )
-from trainer_module.interface import INTERFACE_FILE, ModelInterface, read_interface
+from trainer_module.exported.interface import INTERFACE_FILE, ModelInterface, read_interface
 from trainer_module.models import load_builder
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, TrainerSettings

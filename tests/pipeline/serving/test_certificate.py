@@ -27,7 +27,7 @@ from pipeline.serving.model import Arrays
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.ways.certifying import KERAS, WAYS, certify
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.interface import ModelInterface, RawColumn, read_interface
+from trainer_module.exported.interface import ModelInterface, RawColumn, read_interface
 from trainer_module.settings import TrainerSettings
 
 TOLERANCE = 1e-3

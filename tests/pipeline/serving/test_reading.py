@@ -9,7 +9,7 @@ from PIL import Image
 
 from pipeline.serving.batch.reading import Input, find_files, read_blocks
 from trainer_module.errors import ConfigError, DataError
-from trainer_module.interface import ModelInterface, RawColumn
+from trainer_module.exported.interface import ModelInterface, RawColumn
 
 
 def of_pictures(origin: str, *others: RawColumn) -> ModelInterface:

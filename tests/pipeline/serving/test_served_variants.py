@@ -35,7 +35,7 @@ from pipeline.serving.server.protocols.open_inference import to_request
 from pipeline.serving.server.protocols.values import to_array
 from trainer_module import scratch
 from trainer_module.errors import ConfigError
-from trainer_module.interface import ModelInterface
+from trainer_module.exported.interface import ModelInterface
 from trainer_module.variants.manifest import read_variant
 
 Rows = list[dict[str, Any]]

@@ -16,7 +16,7 @@ import tf_keras
 from safetensors.numpy import load_file, save_file
 
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.loops.optimizer import build_optimizer
+from trainer_module.loops.optimizers.optimizer import build_optimizer
 from trainer_module.models import load_builder
 from trainer_module.models.bert.encoder import encode
 from trainer_module.models.bert.files import read_files, read_weights

@@ -10,7 +10,7 @@ from components.evaluator.batched.counts import CellTwin
 from components.evaluator.batched.means import Determination
 from components.evaluator.batched.rows import padded
 from components.evaluator.batched.twins import SumTwin
-from components.evaluator.metrics import Spread
+from components.evaluator.own_metrics.classes import Spread
 
 MOST_CELLS = 250
 """Into so many of about equal weight are the cells of a curve joined: its area then moves by less

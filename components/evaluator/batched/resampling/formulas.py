@@ -24,7 +24,7 @@ from components.evaluator.batched.means import (
 )
 from components.evaluator.batched.resampling.drawing import Drawn, joined_cells
 from components.evaluator.batched.twins import SumTwin, Twin
-from components.evaluator.metrics import THRESHOLDS
+from components.evaluator.own_metrics.classes import THRESHOLDS
 
 Values = np.ndarray
 """[resamples]"""
@@ -114,7 +114,7 @@ def _of_histogram(twin: Twin, drawn: Drawn) -> dict[str, Values]:
 
 
 def _of_classes(twin: Twin, drawn: Drawn) -> dict[str, Values]:
-    """Means over the classes that occur in a resample, as `components.evaluator.metrics` has it."""
+    """Means over the classes that occur in a resample, as `own_metrics.classes` has it."""
     assert isinstance(twin, ClassMatrix)  # noqa: S101 - as registered
     parts, pairs, totals = drawn.cells(twin)
     true, said = np.divmod(pairs, 1 << 20)

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError, unknown_name
 from pipeline.serving.server.protocols.values import to_array, type_of
-from trainer_module.interface import ModelInterface
+from trainer_module.exported.interface import ModelInterface
 
 Columns = dict[str, list[Any]]
 """Values of JSON by the names of requests, one a row, of which the types are not looked at yet."""

@@ -18,7 +18,7 @@ from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
 from pipeline.serving.servable import Arrays, FeatureColumn
 from pipeline.serving.server.errors import RequestError, unknown_name
 from pipeline.serving.server.protocols.columns import from_columns
-from trainer_module.interface import ModelInterface, RawColumn
+from trainer_module.exported.interface import ModelInterface, RawColumn
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""

@@ -16,7 +16,7 @@ from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.protocols.columns import Columns, from_columns, from_rows
 from pipeline.serving.server.protocols.values import decode_base64
-from trainer_module.interface import ModelInterface
+from trainer_module.exported.interface import ModelInterface
 
 Lists = dict[str, list[Any]]
 """Answers by name, one a row."""

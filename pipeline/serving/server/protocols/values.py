@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.serving.requests import MISSING, numpy_dtype
 from pipeline.serving.servable import FeatureColumn
 from pipeline.serving.server.errors import RequestError
-from trainer_module.interface import RawColumn
+from trainer_module.exported.interface import RawColumn
 
 _LARGEST = 2**63
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}

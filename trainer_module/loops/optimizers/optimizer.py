@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.loops.layer_decay import with_layer_decay
-from trainer_module.loops.lean_steps import with_lean_steps
-from trainer_module.loops.learning_rate import LearningRateSchedule
+from trainer_module.loops.optimizers.layer_decay import with_layer_decay
+from trainer_module.loops.optimizers.lean_steps import with_lean_steps
+from trainer_module.loops.optimizers.learning_rate import LearningRateSchedule
 from trainer_module.optimizing.optimizer import with_pruning
 from trainer_module.settings import OptimizerName, OptimizerSettings
 

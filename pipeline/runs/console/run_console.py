@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from pipeline.records.summary import RunSummary, State, Status
-from pipeline.runs.trials import describe_trial, show_values, trials_table
-from pipeline.runs.variants import describe_variants, variants_table
+from pipeline.runs.console.trials import describe_trial, show_values, trials_table
+from pipeline.runs.console.variants import describe_variants, variants_table
 
 QUIET_SECONDS = 20
 """Where there is no terminal to draw a bar in, progress is a line at most this often."""

@@ -1,0 +1,1 @@
+"""Metrics that TFMA has not, as its own classes."""

@@ -1,0 +1,1 @@
+"""Optimizers: built from the settings, with their learning rates, and with leaner steps."""
