@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from components.example_gen import executor
+from components.example_gen import planning
 
 # Field 15, which tf.Example does not define, would be lost in decoding and encoding again.
 UNKNOWN_FIELD = b"\x78\x01"
@@ -57,7 +57,7 @@ def test_a_feature_without_any_value_has_no_type(tmp_path, execute, read_split):
 def test_a_large_file_becomes_several_shards(tmp_path, execute, read_split, monkeypatch):
     write(tmp_path / "a.tfrecord")
     size = (tmp_path / "a.tfrecord").stat().st_size
-    monkeypatch.setattr(executor, "_SHARD_BYTES", size // 2 + 1)
+    monkeypatch.setattr(planning, "_SHARD_BYTES", size // 2 + 1)
     examples = execute(tmp_path, "tfrecord")
     for split in ("train", "eval"):
         assert sorted(path.name for path in Path(examples.uri, f"Split-{split}").iterdir()) == [
