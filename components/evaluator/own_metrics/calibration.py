@@ -8,10 +8,9 @@ Calibration of Modern Neural Networks", arXiv:1706.04599.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import (
     calibration_histogram,
@@ -20,6 +19,8 @@ from tensorflow_model_analysis.metrics import (
     metric_util,
 )
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2
+
+from components.evaluator.own_metrics.combining import KeyedCombiner
 
 BINS = 10
 """Of equal widths, from 0 to 1."""
@@ -95,17 +96,10 @@ def _top_label_error(
     output_name: str = "",
     example_weighted: bool = False,
 ) -> metric_types.MetricComputations:
-    computation = _top_label_bins(eval_config, model_name, output_name, example_weighted)
-    (bins,) = computation.keys
     key = metric_types.MetricKey(
         name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
     )
-
-    def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
-        return {key: expected_calibration_error(metrics[bins])}
-
-    derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
-    return [computation, derived]
+    return _of_top_labels(key, eval_config, expected_calibration_error)
 
 
 class TopLabelCalibrationPlot(metric_types.Metric):
@@ -122,42 +116,46 @@ def _top_label_plot(
     output_name: str = "",
     example_weighted: bool = False,
 ) -> metric_types.MetricComputations:
-    computation = _top_label_bins(eval_config, model_name, output_name, example_weighted)
-    (bins,) = computation.keys
     key = metric_types.PlotKey(
         name, model_name=model_name, output_name=output_name, example_weighted=example_weighted
     )
+    return _of_top_labels(key, eval_config, _buckets)
+
+
+def _buckets(bins: Bins) -> metrics_for_slice_pb2.CalibrationHistogramBuckets:
+    buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
+    for place, (true, said, weight) in enumerate(bins.tolist()):
+        buckets.buckets.add(
+            lower_threshold_inclusive=place / BINS,
+            upper_threshold_exclusive=(place + 1) / BINS if place + 1 < BINS else math.inf,
+            total_weighted_label={"value": true},
+            total_weighted_refined_prediction={"value": said},
+            num_weighted_examples={"value": weight},
+        )
+    return buckets
+
+
+def _of_top_labels(
+    key: metric_types.MetricKey | metric_types.PlotKey,
+    eval_config: config_pb2.EvalConfig | None,
+    of_bins: Callable[[Bins], Any],
+) -> metric_types.MetricComputations:
+    """What follows from the bins of the key's model and output."""
+    bins = metric_types.MetricKey(
+        f"_top_label_bins:{BINS}",
+        model_name=key.model_name,
+        output_name=key.output_name,
+        example_weighted=key.example_weighted,
+    )
 
     def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, Any]:
-        buckets = metrics_for_slice_pb2.CalibrationHistogramBuckets()
-        for place, (true, said, weight) in enumerate(metrics[bins].tolist()):
-            buckets.buckets.add(
-                lower_threshold_inclusive=place / BINS,
-                upper_threshold_exclusive=(place + 1) / BINS if place + 1 < BINS else math.inf,
-                total_weighted_label={"value": true},
-                total_weighted_refined_prediction={"value": said},
-                num_weighted_examples={"value": weight},
-            )
-        return {key: buckets}
+        return {key: of_bins(metrics[bins])}
 
-    derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
-    return [computation, derived]
-
-
-def _top_label_bins(
-    eval_config: config_pb2.EvalConfig | None,
-    model_name: str,
-    output_name: str,
-    example_weighted: bool,
-) -> metric_types.MetricComputation:
-    key = metric_types.MetricKey(
-        f"_top_label_bins:{BINS}",
-        model_name=model_name,
-        output_name=output_name,
-        example_weighted=example_weighted,
-    )
-    combiner = TopLabelCombiner(key, eval_config)
-    return metric_types.MetricComputation(keys=[key], preprocessors=None, combiner=combiner)
+    combiner = TopLabelCombiner(bins, eval_config)
+    return [
+        metric_types.MetricComputation(keys=[bins], preprocessors=None, combiner=combiner),
+        metric_types.DerivedMetricComputation(keys=[key], result=result),
+    ]
 
 
 def top_labels(truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,15 +176,8 @@ def top_labels(truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np
     return places, np.stack([is_right, confidence, np.ones(len(truth))], axis=1)
 
 
-class TopLabelCombiner(beam.CombineFn):
+class TopLabelCombiner(KeyedCombiner):
     """Adds up the bins, example by example."""
-
-    def __init__(
-        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
-    ) -> None:
-        super().__init__()
-        self._key = key
-        self._eval_config = eval_config
 
     def create_accumulator(self) -> Bins:
         """Of no examples."""
@@ -194,14 +185,7 @@ class TopLabelCombiner(beam.CombineFn):
 
     def add_input(self, accumulator: Bins, element: metric_types.StandardMetricInputs) -> Bins:
         """Adds an example."""
-        for label, predicted, weight in metric_util.to_label_prediction_example_weight(
-            element,
-            eval_config=self._eval_config,
-            model_name=self._key.model_name,
-            output_name=self._key.output_name,
-            example_weighted=self._key.example_weighted,
-            flatten=False,
-        ):
+        for label, predicted, weight in self.rows(element, flatten=False):
             (place,), (added,) = top_labels(label.reshape(1), predicted.reshape(1, -1))
             accumulator[place] += added * float(weight.item())
         return accumulator
@@ -209,7 +193,3 @@ class TopLabelCombiner(beam.CombineFn):
     def merge_accumulators(self, accumulators: Iterable[Bins]) -> Bins:
         """Their sum."""
         return np.sum([*accumulators], axis=0)
-
-    def extract_output(self, accumulator: Bins) -> dict[metric_types.MetricKey, Bins]:
-        """By its private key."""
-        return {self._key: accumulator}

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import metric_types, metric_util
 from tensorflow_model_analysis.proto import config_pb2
+
+from components.evaluator.own_metrics.combining import KeyedCombiner
 
 ACCURACY = 1e-3
 """By what share of itself a quantile may be off."""
@@ -94,15 +95,8 @@ def _error_quantile(
     ]
 
 
-class ErrorCombiner(beam.CombineFn):
+class ErrorCombiner(KeyedCombiner):
     """Counts errors by their cells, example by example."""
-
-    def __init__(
-        self, key: metric_types.MetricKey, eval_config: config_pb2.EvalConfig | None
-    ) -> None:
-        super().__init__()
-        self._key = key
-        self._eval_config = eval_config
 
     def create_accumulator(self) -> dict[int, float]:
         """Of no examples."""
@@ -112,13 +106,7 @@ class ErrorCombiner(beam.CombineFn):
         self, accumulator: dict[int, float], element: metric_types.StandardMetricInputs
     ) -> dict[int, float]:
         """Adds an example."""
-        for label, predicted, weight in metric_util.to_label_prediction_example_weight(
-            element,
-            eval_config=self._eval_config,
-            model_name=self._key.model_name,
-            output_name=self._key.output_name,
-            example_weighted=self._key.example_weighted,
-        ):
+        for label, predicted, weight in self.rows(element):
             error = abs(float(label.item()) - float(predicted.item()))
             if not math.isnan(error):
                 (cell,) = cells_of(np.array([error])).tolist()
@@ -132,9 +120,3 @@ class ErrorCombiner(beam.CombineFn):
             for cell, weight in accumulator.items():
                 total[cell] = total.get(cell, 0.0) + weight
         return total
-
-    def extract_output(
-        self, accumulator: dict[int, float]
-    ) -> dict[metric_types.MetricKey, dict[int, float]]:
-        """By its private key."""
-        return {self._key: accumulator}

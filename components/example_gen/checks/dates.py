@@ -43,7 +43,7 @@ class _Fit:
 
 
 @dataclass(frozen=True)
-class Tally:
+class DateTally:
     """The values of a column, and how many of them are dates."""
 
     values: int
@@ -51,13 +51,13 @@ class Tally:
     fits: Mapping[str, _Fit]
     """By pattern."""
 
-    def merge(self, other: Tally) -> Tally:
+    def merge(self, other: DateTally) -> DateTally:
         """The same for the values of both."""
         fits = {
             pattern: self.fit(pattern).merge(other.fit(pattern))
             for pattern in [*self.fits, *(p for p in other.fits if p not in self.fits)]
         }
-        return Tally(self.values + other.values, self.first, fits)
+        return DateTally(self.values + other.values, self.first, fits)
 
     def judge(self, forms: Mapping[str, Form]) -> Dates | None:
         """The dates, in the first of the formats that most of them have; None if most are none."""
@@ -83,7 +83,7 @@ class Tally:
 
 def tally_dates(
     rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings
-) -> dict[str, Tally]:
+) -> dict[str, DateTally]:
     """The tallies of the columns of text that may be dates.
 
     Args:
@@ -101,20 +101,22 @@ def tally_dates(
     }
 
 
-def merge_tallies(one: Mapping[str, Tally], other: Mapping[str, Tally]) -> dict[str, Tally]:
+def merge_tallies(
+    one: Mapping[str, DateTally], other: Mapping[str, DateTally]
+) -> dict[str, DateTally]:
     """Both by column."""
     both = {name: one[name].merge(other[name]) for name in one.keys() & other.keys()}
     return {**one, **other, **both}
 
 
-def find_dates(tallies: Mapping[str, Tally]) -> dict[str, Dates]:
+def find_dates(tallies: Mapping[str, DateTally]) -> dict[str, Dates]:
     """The columns most of whose values are dates."""
     forms = dict(candidates())
     found = {name: tally.judge(forms) for name, tally in sorted(tallies.items())}
     return {name: dates for name, dates in found.items() if dates is not None}
 
 
-def check_dates(tallies: Mapping[str, Tally], known: Mapping[str, str] | None) -> list[str]:
+def check_dates(tallies: Mapping[str, DateTally], known: Mapping[str, str] | None) -> list[str]:
     """What people should know of columns of dates that are not all alike.
 
     Args:
@@ -131,7 +133,7 @@ def check_dates(tallies: Mapping[str, Tally], known: Mapping[str, str] | None) -
     return [f"column {name!r}: {found[name].description}" for name in found if found[name].odd]
 
 
-def _read_as(name: str, tally: Tally, date_format: str) -> Dates:
+def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
     fit = tally.fit(Form.parse(date_format).pattern)
     dates = tally.dates(fit, date_format)
     if not dates.are_alike:
@@ -143,13 +145,13 @@ def _read_as(name: str, tally: Tally, date_format: str) -> Dates:
     return dates
 
 
-def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
+def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTally]:
     values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
     is_text = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
     if not is_text or not len(values):
         return
     if known is None and not may_be_dates(_some(values, _GLANCE)):
-        yield Tally(len(values), Cell(first.file, first.row, shown(values[0].as_py())), {})
+        yield DateTally(len(values), Cell(first.file, first.row, shown(values[0].as_py())), {})
         return
     texts, row_of = texts_of(column)
     if not len(texts):
@@ -178,7 +180,7 @@ def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[Tally]:
         return _Fit(int(fits.sum()), begin, has_time, odd)
 
     tried = {pattern: try_form(form, pattern) for pattern, form in forms.items()}
-    yield Tally(len(texts), cell(0), tried)
+    yield DateTally(len(texts), cell(0), tried)
 
 
 def _possible(values: pa.StringArray) -> dict[str, Form]:

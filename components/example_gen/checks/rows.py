@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.example_gen.checks.dates import Tally, merge_tallies, tally_dates
+from components.example_gen.checks.dates import DateTally, merge_tallies, tally_dates
 from components.example_gen.checks.forms import Written, find_written, merge_written
 from components.example_gen.checks.numbers import check_numbers
 from components.example_gen.checks.weights import check_weights
@@ -40,7 +40,7 @@ class ChunkReport:
     files: FileNotes = field(default_factory=FileNotes)
     written: dict[str, Written] = field(default_factory=dict)
     """How the values of columns are written whose type reads some forms alone."""
-    dates: dict[str, Tally] = field(default_factory=dict)
+    dates: dict[str, DateTally] = field(default_factory=dict)
     """How the values of columns are written of which nobody has said what they are."""
 
     def add_rows(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from components.column_types.dates import Dates
-from components.example_gen.checks.dates import Tally, find_dates, merge_tallies, tally_dates
+from components.example_gen.checks.dates import DateTally, find_dates, merge_tallies, tally_dates
 from components.example_gen.checks.named_pictures import check_files_exist, picture_files
 from components.example_gen.checks.rows import ChunkReport, is_kept
 from components.example_gen.checks.whole import check_report
@@ -76,7 +76,7 @@ def read_first_rows(settings: ExampleGenSettings, files: Sequence[str]) -> First
     surveys = [source.survey(group) for group in groups]
     kinds = merge_surveys(surveys, settings)
     read: list[pa.RecordBatch] = []
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, DateTally] = {}
     rows, is_all = 0, True
     for batch in (batch for group in groups for batch in source.read(group, kinds)):
         part = batch.rows.slice(0, MOST_ROWS - rows)

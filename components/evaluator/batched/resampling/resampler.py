@@ -19,7 +19,7 @@ from components.evaluator.eval_config import metric_classes, plain_metrics
 
 
 @dataclass(frozen=True)
-class Source:
+class MetricSource:
     """A twin that metrics are made from, and which they are."""
 
     twin: Twin
@@ -88,7 +88,7 @@ class Resampler:
 
 def _source(
     computation: metric_types.MetricComputation, names: set[str], derived: Mapping[str, str]
-) -> Source | None:
+) -> MetricSource | None:
     """The twin of a computation, if there are formulas of what is made of it.
 
     Args:
@@ -99,10 +99,10 @@ def _source(
     keys, twin = computation.keys, find_twin(computation.combiner)
     if type(twin) in DIRECT and twin is not None:
         outputs = tuple(key.name for key in keys)
-        return Source(twin, keys[0].model_name, outputs) if set(outputs) <= names else None
+        return MetricSource(twin, keys[0].model_name, outputs) if set(outputs) <= names else None
     if type(twin) in DERIVED and twin is not None:
         formulas = DERIVED[type(twin)]
         made = tuple(name for name, kind in derived.items() if kind in formulas.classes)
         is_theirs = bool(made) and formulas.suits(twin)
-        return Source(twin, keys[0].model_name, made) if is_theirs else None
+        return MetricSource(twin, keys[0].model_name, made) if is_theirs else None
     return None
