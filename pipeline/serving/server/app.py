@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.direct import Direct
-from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.errors import RequestError, status_and_headers
 from pipeline.serving.server.metrics import CONTENT_TYPE
 from pipeline.serving.server.middleware import Guarded
 from pipeline.serving.server.options import ServeOptions
@@ -176,12 +176,13 @@ class _Server:
         return _json(rest.to_status([(s.number, s.state, s.message) for s in states]))
 
 
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
+def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(content), status, headers, "application/json")
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, error.status if isinstance(error, RequestError) else 400)
+    status, headers = status_and_headers(error)
+    return _json({"error": str(error)}, status, headers)
 
 
 async def _refuse_path(request: Request, error: Exception) -> Response:

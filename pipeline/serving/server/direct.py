@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.serving.server.bodies import read_body
-from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.errors import RequestError, status_and_headers
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.predictions import Predictions, Reply
 from trainer_module.errors import DataError
@@ -23,8 +23,6 @@ _PATHS = re.compile(
     r"|/v2/models/(?P<name2>[^/]+)(/versions/(?P<version2>[^/]+))?/infer"
 )
 _KNOWN_PATHS = 128
-_REFUSED_SECONDS = b"1"
-"""After which a client may come again that was told that too many wait."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,9 @@ class Direct:
 
 async def refuse(send: Send, error: RequestError | DataError) -> None:
     """Answers with what is wrong."""
-    status = error.status if isinstance(error, RequestError) else 400
-    again = ((b"retry-after", _REFUSED_SECONDS),) if status == 503 else ()
-    await _send(send, status, Reply(orjson.dumps({"error": str(error)}), headers=again))
+    status, headers = status_and_headers(error)
+    encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
+    await _send(send, status, Reply(orjson.dumps({"error": str(error)}), headers=encoded))
 
 
 async def send_json(send: Send, status: int, content: Mapping[str, str]) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_AGAIN_SECONDS = "1"
+"""After which a client may come again that was told that too many wait, or nothing is loaded."""
+
 
 class RequestError(Exception):
     """A request that is not answered; `status` is the HTTP status of the answer."""
@@ -12,6 +15,12 @@ class RequestError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+def status_and_headers(error: Exception) -> tuple[int, dict[str, str]]:
+    """Those of the answer to a request that went wrong."""
+    status = error.status if isinstance(error, RequestError) else 400
+    return status, {"retry-after": _AGAIN_SECONDS} if status == 503 else {}
 
 
 def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
