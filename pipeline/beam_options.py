@@ -5,14 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from trainer_module.errors import ConfigError, enumerate_names
 
-DEFAULT_BEAM_ARGS = (
-    "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner",
-    "--sdk_container_image=local",
-)
-"""Beam in this process. DirectRunner would try to download another runner for every pipeline, and
-without the name of an image, which nothing here uses, TFX would package its sources for workers."""
 DIRECT, CONFIG = "direct", "config"
 """In this process, and as the config says."""
 _RUNNERS = {
@@ -36,7 +31,7 @@ def beam_args(runner: str, configured: Sequence[str]) -> list[str]:
       ConfigError: there is no such runner, or the config says nothing.
     """
     if runner == DIRECT:
-        return list(DEFAULT_BEAM_ARGS)
+        return list(IN_PROCESS_ARGS)
     if runner == CONFIG:
         if not configured:
             raise ConfigError(

@@ -15,6 +15,10 @@ class DiskFullError(InternalError):
     """A disk is full: names the file and the room there is; once there is more, it may succeed."""
 
 
+class WorkerError(InternalError):
+    """A process that shared the work of a step has ended: names it and what ended it."""
+
+
 class ConfigError(ScopelineError):
     """The configuration cannot be used; nothing ran."""
 

@@ -21,6 +21,7 @@ from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from benchmarks.models.tables import Rows, Table
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at
 from components.schema_gen.gaps import fill_gaps
@@ -28,7 +29,6 @@ from components.schema_gen.inference import infer_schema
 from components.trainer.cluster.local.launcher import LocalLauncher
 from components.tuner.finals import choose
 from components.tuner.search import Search, SearchJob
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.settings import Task, TrainerSettings
 from trainer_module.settings.tune import TuneSettings
 from trainer_module.trainer import run_fn
@@ -119,7 +119,7 @@ def transform(table: Table, train: Rows, evaluation: Rows, root: Path) -> Transf
     (root / "schema").mkdir()
     tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
+        beam_pipeline_args=list(IN_PROCESS_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
     )
     Executor(context).Do(
         {

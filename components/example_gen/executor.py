@@ -46,6 +46,8 @@ from components.example_gen.sources.base import (
 from components.example_gen.sources.pictures.named import cut, read_pictures
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
+from components.row_counts import lost_rows, write_row_counts
+from components.spreading import Spread
 
 _FOUND = "found.json"
 
@@ -60,7 +62,7 @@ class _WriteChunk(beam.DoFn):
     def process(
         self, chunk: Chunk, kinds: dict[str, ColumnKind], cuts: Cuts | None
     ) -> Iterator[ChunkReport]:
-        plan, report, encoder = self._plan, ChunkReport(), RecordBatchToExamplesEncoder()
+        plan, report, encoder = self._plan, ChunkReport(chunks=1), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
             batches = self._source.read(chunk.files, kinds)
             batches = cut(batches) if plan.settings.pictures else batches
@@ -77,6 +79,7 @@ class _WriteChunk(beam.DoFn):
                 for split in np.unique(splits[splits >= 0]):
                     path = posixpath.join(plan.split_folders[split], name)
                     writer.write(path, examples[splits == split])
+        report.shards.update(writer.rows)
         yield report
 
     def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
@@ -143,7 +146,8 @@ class Executor(BaseExampleGenExecutor):
     def _run(self, plan: Plan, source: Source, chunks: list[Chunk]) -> None:
         settings = plan.settings
         with self._make_beam_pipeline() as pipeline:
-            planned = pipeline | "Plan" >> beam.Create(chunks) | "Redistribute" >> beam.Reshuffle()
+            files = [file for chunk in chunks for file in chunk.files]
+            planned = pipeline | "Plan" >> Spread(chunks, files)
             surveys = (
                 planned
                 | "Survey" >> beam.Map(lambda chunk: source.survey(chunk.files))
@@ -160,6 +164,7 @@ class Executor(BaseExampleGenExecutor):
                 planned
                 | "Write" >> beam.ParDo(_WriteChunk(plan, source), known, cuts)
                 | "SumReports" >> beam.CombineGlobally(ChunkReport.sum)
+                | "KeepCounts" >> beam.Map(_keep_counts, plan, len(chunks))
                 | "Check"
                 >> beam.Map(
                     check_report,
@@ -182,6 +187,16 @@ def _rank_chunk(
 
 def _cut(ranks: list[Ranks], plan: Plan) -> Cuts:
     return cut_groups(ranks, plan.split_names, plan.hash_buckets, plan.settings.order_by)
+
+
+def _keep_counts(report: ChunkReport, plan: Plan, chunks: int) -> ChunkReport:
+    """Writes how many rows each file has, once all of them are there."""
+    if report.chunks != chunks:
+        raise lost_rows(f"{report.chunks:,} of {chunks:,} parts of the data were written")
+    write_row_counts(
+        plan.uri, {posixpath.relpath(p, plan.uri): n for p, n in report.shards.items()}
+    )
+    return report
 
 
 def _write_found(

@@ -45,7 +45,13 @@ class Plan:
     hash_buckets: list[int]
     """By split; empty where each input split is an output split."""
     partition_feature: str | None
-    temporary_folder: str
+    uri: str
+    """The folder of the examples."""
+
+    @property
+    def temporary_folder(self) -> str:
+        """For what is not complete yet."""
+        return posixpath.join(self.uri, ".incomplete")
 
     @property
     def is_ranked(self) -> bool:
@@ -76,7 +82,7 @@ def make_plan(
         split_folders=[artifact_utils.get_split_uri([examples], name) for name in names],
         hash_buckets=[split.hash_buckets for split in split_config.splits],
         partition_feature=split_config.partition_feature_name if by_feature else None,
-        temporary_folder=posixpath.join(examples.uri, ".incomplete"),
+        uri=examples.uri,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 
 import tensorflow as tf
@@ -28,13 +29,16 @@ class ShardWriter:
     def __init__(self, temporary_folder: str) -> None:
         self._temporary_folder = temporary_folder
         self._writers: dict[str, tuple[str, tf.io.TFRecordWriter]] = {}
+        self.rows: Counter[str] = Counter()
+        """What was written, by path."""
 
-    def write(self, path: str, examples: Iterable[bytes]) -> None:
+    def write(self, path: str, examples: Sequence[bytes]) -> None:
         """Appends serialized examples to the shard that will be `path`."""
         if path not in self._writers:
             temporary = posixpath.join(self._temporary_folder, uuid.uuid4().hex)
             self._writers[path] = temporary, open_writer(temporary)
         write_all(self._writers[path][1], examples)
+        self.rows[path] += len(examples)
 
     def __enter__(self) -> ShardWriter:
         return self

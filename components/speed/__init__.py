@@ -6,6 +6,24 @@ The results are the libraries' own. Everything here changes them in this process
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+_CHANGES = {
+    "tfx.utils.io_utils": ("schemas.remember_schemas",),
+    "apache_beam": ("beam_lookups.remember_lookups",),
+    "tfx_bsl.coders.batch_util": ("batches.batch_by_bytes",),
+    "tfx.components.util.tfxio_utils": ("examples_source.read_by_batches",),
+    "tensorflow_data_validation": (
+        "histograms.vectorise_histograms",
+        "validation.validate_by_columns",
+    ),
+    "tensorflow_transform.beam": (
+        "transform_graphs.look_up_sources",
+        "transform_graphs.share_transform_graphs",
+    ),
+    "tfx.components.transform.executor": ("examples_sink.write_by_batches",),
+}
+"""By library, what changes it: the modules here and their functions."""
 
 
 def speed_up() -> None:
@@ -13,38 +31,12 @@ def speed_up() -> None:
 
     What no component has imported by now is neither imported nor changed.
     """
-    if _is_there("tfx.utils.io_utils"):
-        from components.speed.schemas import remember_schemas
-
-        remember_schemas()
-    if _is_there("apache_beam"):
-        from components.speed.beam_lookups import remember_lookups
-
-        remember_lookups()
-    if _is_there("tfx_bsl.coders.batch_util"):
-        from components.speed.batches import batch_by_bytes
-
-        batch_by_bytes()
-    if _is_there("tfx.components.util.tfxio_utils"):
-        from components.speed.examples_source import read_by_batches
-
-        read_by_batches()
-    if _is_there("tensorflow_data_validation"):
-        from components.speed.histograms import vectorise_histograms
-        from components.speed.validation import validate_by_columns
-
-        vectorise_histograms()
-        validate_by_columns()
-    if _is_there("tensorflow_transform.beam"):
-        from components.speed.transform_graphs import look_up_sources, share_transform_graphs
-
-        look_up_sources()
-        share_transform_graphs()
-    if _is_there("tfx.components.transform.executor"):
-        from components.speed.examples_sink import write_by_batches
-
-        write_by_batches()
+    for library in imported():
+        for change in _CHANGES[library]:
+            module, function = change.split(".")
+            getattr(import_module(f"{__name__}.{module}"), function)()
 
 
-def _is_there(library: str) -> bool:
-    return library in sys.modules
+def imported() -> list[str]:
+    """The libraries to be changed that this process has imported."""
+    return [library for library in _CHANGES if library in sys.modules]

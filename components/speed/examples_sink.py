@@ -5,6 +5,7 @@ Beam compresses and checks TFRecords in Python, record by record.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from apache_beam.io.filebasedsink import FileBasedSink
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.transform import executor, labels
 
+from components.row_counts import count_written
 from components.tfrecords.writing import open_writer, write_all
 
 _Batch = tuple[pa.RecordBatch, dict[str, pa.Array]]
@@ -50,7 +52,7 @@ class _Write(beam.PTransform):
         """Encodes and writes."""
         return (
             batches
-            | "Encode" >> beam.ParDo(_Encode(self._schema))
+            | "Encode" >> beam.ParDo(_Encode(self._schema, self._path))
             | "Write" >> beam.io.Write(_Sink(self._path))
         )
 
@@ -60,9 +62,15 @@ class _Write(beam.PTransform):
 class _Encode(executor.TransformProcessor._RecordBatchToExamplesFn):
     """From a transformed batch to its serialized examples, together."""
 
+    def __init__(self, schema: schema_pb2.Schema, path: str) -> None:
+        super().__init__(schema)
+        self._folder = posixpath.dirname(path)
+
     def process(self, batch: _Batch) -> Iterator[list[bytes]]:
         """Encodes as TFX does, without what it hands to nobody: the key of each."""
-        yield [example for _, example in super().process(batch)]
+        examples = [example for _, example in super().process(batch)]
+        count_written(self._folder, len(examples))
+        yield examples
 
 
 class _Sink(FileBasedSink):

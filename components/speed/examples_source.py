@@ -19,6 +19,8 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from tfx_bsl.tfxio.record_based_tfxio import AppendRawRecordColumn
 from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
+from components.row_counts import count_read
+from components.spreading import Spread
 from components.tfrecords.ahead import work_ahead
 from components.tfrecords.reading import read_batches, rows_for_columns
 from trainer_module.errors import DataError
@@ -84,13 +86,8 @@ class _ReadFiles(beam.PTransform):
 
     def expand(self, pipeline: Any) -> beam.PCollection:
         """Spreads the files over the workers."""
-        return (
-            pipeline
-            | "Patterns" >> beam.Create(self._patterns)
-            | "Files" >> beam.FlatMap(_files).with_output_types(str)
-            | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(self._read)
-        )
+        files = [file for pattern in self._patterns for file in _files(pattern)]
+        return pipeline | "Files" >> Spread(files, files) | "Read" >> beam.ParDo(self._read)
 
 
 def _files(pattern: str) -> list[str]:
@@ -115,7 +112,9 @@ class _ReadFile(beam.DoFn):
 
     def process(self, file: str) -> Iterator[pa.RecordBatch]:
         """Decodes ahead: it needs no lock of Python's while the next steps work."""
-        yield from work_ahead(self._decode(file))
+        for batch in work_ahead(self._decode(file)):
+            count_read(file, batch.num_rows)
+            yield batch
 
     def _decode(self, file: str) -> Iterator[pa.RecordBatch]:
         # Of its own, since a decoder serves one thread.

@@ -7,7 +7,7 @@ Nothing here imports TensorFlow or TFX, so that a bad file is refused at once.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -103,7 +103,10 @@ class BeamSettings(Settings):
     """How Apache Beam runs the data components."""
 
     args: list[str] = []
-    """Beam pipeline options, such as `--runner=FlinkRunner`; default: in this process."""
+    """Beam pipeline options, such as `--runner=FlinkRunner`; default: on this machine."""
+    workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """The most processes that share the work of a data component on this machine; auto: one for
+    each 16 MB of files, as far as there are files, cores and memory."""
 
 
 NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"

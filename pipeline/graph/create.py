@@ -6,9 +6,9 @@ from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.resolver import ResolverStrategy
 from tfx.orchestration import pipeline
 
+from components.beam_workers.options import local_args
 from components.pusher.component import Pusher
 from components.resolvers.models import LatestOtherBlessedModelStrategy
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.component_ids import ComponentId
 from pipeline.graph.data import Spans, create_data
 from pipeline.graph.inputs import create_inputs
@@ -106,5 +106,5 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         # What is compiled for elsewhere has no place for a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
         # A list of its own: TFX's executors add their labels to the one that they are given.
-        beam_pipeline_args=list(config.beam.args or DEFAULT_BEAM_ARGS),
+        beam_pipeline_args=list(config.beam.args or local_args(config.beam.workers)),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfx import types
-from tfx.components import StatisticsGen
 from tfx.dsl.components.base import base_node
 
 from components.example_validator.component import ExampleValidator
 from components.schema_gen.component import SchemaGen
+from components.statistics_gen.component import StatisticsGen
 from pipeline.component_ids import ComponentId
 from pipeline.config.named_columns import named_columns
 from pipeline.config.span_patterns import is_dated, show_span

@@ -8,6 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from components.beam_workers.sizing import note_cores
 from components.example_validator.verdict import ACCEPT
 from components.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId
@@ -97,7 +98,7 @@ def _run_components(
 ) -> None:
     """Reads the spans that are new, and runs the graph; what is found is told to the observer."""
     config, window, run_id = context.config, context.window, observer.summary.run_id
-    for note in prepare_training(config.train):
+    for note in [*prepare_training(config.train), *note_cores(config.beam.workers)]:
         console.write(f"  note: {note}")
         observer.summary.notes.append(note)
     spans = None

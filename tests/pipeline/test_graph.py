@@ -14,9 +14,9 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
+from components.beam_workers.options import local_args
 from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
 from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.fingerprint import CODE_KEY
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
@@ -302,7 +302,7 @@ def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     assert pipeline.pipeline_info.pipeline_name == "sizes"
     assert pipeline.pipeline_info.pipeline_root == layout.artifacts
     assert pipeline.enable_cache
-    assert pipeline.beam_pipeline_args == list(DEFAULT_BEAM_ARGS)
+    assert pipeline.beam_pipeline_args == local_args()
     assert pipeline.metadata_connection_config.sqlite.filename_uri == str(layout.metadata)
     destination = json.loads(parameters(pipeline, "Pusher")["push_destination"])
     assert destination["filesystem"]["base_directory"] == layout.serving

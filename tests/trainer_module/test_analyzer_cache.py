@@ -15,8 +15,8 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from tensorflow_transform.beam import analysis_graph_builder, analyzer_cache
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.speed.beam_lookups import remember_lookups
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
 from trainer_module.vocabularies.classes import CLASSES
@@ -73,7 +73,7 @@ def analyse(
 ) -> tuple[tft.TFTransformOutput, dict[str, int]]:
     """Analyses spans as TFX's Transform does; also says how many rows of each were read."""
     remember_lookups()
-    pipeline = beam.Pipeline(argv=list(DEFAULT_BEAM_ARGS))
+    pipeline = beam.Pipeline(argv=list(IN_PROCESS_ARGS))
     keys = {analyzer_cache.DatasetKey(name): name for name in names}
     known: Mapping[Any, Any] | None = None
     needed = set(keys)

@@ -18,13 +18,13 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 from trainer_data import Transformed, make_image, run_transform, to_example, write_examples
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.speed import examples_sink
 from components.speed.batches import batch_by_bytes
 from components.speed.beam_lookups import remember_lookups
 from components.speed.examples_sink import write_by_batches
 from components.speed.examples_source import read_by_batches
 from components.speed.histograms import vectorise_histograms
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.settings import TrainerSettings
 
 ROWS: list[dict[str, Any]] = [
@@ -102,7 +102,7 @@ def statistics(root: Path, raw: Path) -> dict[str, Any]:
     examples.uri, found.uri = str(raw), str(root)
     examples.split_names = '["train", "eval"]'
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
+        beam_pipeline_args=list(IN_PROCESS_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
     )
     StatisticsExecutor(context).Do({"examples": [examples]}, {"statistics": [found]}, {})
     return {

@@ -17,9 +17,9 @@ from tfx.proto import example_gen_pb2
 from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 from trainer_data import make_image, to_example, write_examples
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.speed.examples_source import BatchedExamples, by_batches, read_by_batches
 from components.user_errors import find_user_error
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -61,7 +61,7 @@ Batches = list[tuple[pa.Schema, list[dict[str, Any]]]]
 def run(tfxio: TFExampleRecord, folder: Path, batch_size: int | None = None) -> Batches:
     """The batches of a source."""
     found = folder / "found"
-    with beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))) as pipeline:
+    with beam.Pipeline(options=PipelineOptions(list(IN_PROCESS_ARGS))) as pipeline:
         (
             pipeline
             | tfxio.BeamSource(batch_size)

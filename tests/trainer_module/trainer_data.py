@@ -29,10 +29,10 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from components.speed.beam_lookups import remember_lookups
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.problem import Problem
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import TrainerSettings, TrainSettings
@@ -189,7 +189,7 @@ def run_transform(
     (root / "schema").mkdir()
     tfdv.write_schema_text(schema, str(root / "schema" / "schema.pbtxt"))
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
+        beam_pipeline_args=list(IN_PROCESS_ARGS), tmp_dir=str(root / "tmp"), unique_id="1"
     )
     Executor(context).Do(
         {

@@ -19,6 +19,8 @@ from components.evaluator.batched.slices import SliceKey
 from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Noise, write_noise
 from components.evaluator.verdict_settings import NO_CHANCE, VerdictSettings
+from components.row_counts import check_total, count_read
+from components.spreading import Spread
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class MeasureFiles(beam.DoFn):
         tally = Tally.start(self._config, self._columns, self._by_groups)
         for answers in self._asker.read([file]):
             tally.add(answers)
+            count_read(file, len(answers.hashes))
         yield tally.found()
 
 
@@ -93,8 +96,12 @@ class _Judged:
 
 
 def _judge(
-    total: TallyFound | None, config: tfma.EvalConfig, settings: VerdictSettings
+    total: TallyFound | None,
+    config: tfma.EvalConfig,
+    settings: VerdictSettings,
+    files: Sequence[str],
 ) -> Iterator[_Judged]:
+    check_total("the evaluation", total.found.rows if total else 0, files)
     if total is None or not total.found.rows:
         return
     tally, computations = Tally.resume(config, total), computations_of(config)
@@ -143,12 +150,11 @@ def evaluate(
     """
     judged = (
         pipeline
-        | "Files" >> beam.Create(list(files))
-        | "SpreadFiles" >> beam.Reshuffle()
+        | "Files" >> Spread(files, files, asks_models=True)
         | "Measure"
         >> beam.ParDo(MeasureFiles(config, question, columns, settings.confidence is not None))
         | "AddUp" >> beam.CombineGlobally(AddUp(config))
-        | "Judge" >> beam.FlatMap(_judge, config, settings)
+        | "Judge" >> beam.FlatMap(_judge, config, settings, list(files))
     )
     _ = judged | "WriteNoise" >> beam.Map(lambda found: write_noise(found.noise, output))
     validations = judged | "Validate" >> beam.FlatMap(

@@ -28,6 +28,10 @@ class ChunkReport:
     columns: set[str] = field(default_factory=set)
     rows: Counter[str] = field(default_factory=Counter)
     """Number of rows by split."""
+    shards: Counter[str] = field(default_factory=Counter)
+    """Number of rows by the file that they were written to."""
+    chunks: int = 0
+    """Of which this is the report."""
     classes: dict[str, Counter[Any]] = field(default_factory=dict)
     """Number of rows by split and value of the label; empty for regression."""
     label_bounds: tuple[float, float] | None = None
@@ -125,6 +129,8 @@ class ChunkReport:
         for report in reports:
             total.columns |= report.columns
             total.rows += report.rows
+            total.shards += report.shards
+            total.chunks += report.chunks
             for split, counts in report.classes.items():
                 total.classes.setdefault(split, Counter()).update(counts)
             total._widen(report.label_bounds)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from pipeline.config.issues import Issue
 from pipeline.config.rules.augment import AUGMENT_RULES
+from pipeline.config.rules.beam import BEAM_RULES
 from pipeline.config.rules.bert import (
     BERT_RULES,
     vocabularies_can_be_read,
@@ -30,6 +31,7 @@ from pipeline.config.settings import PipelineConfig
 Rule = Callable[[PipelineConfig], Iterator[Issue]]
 RULES: tuple[Rule, ...] = (
     *DATA_RULES,
+    *BEAM_RULES,
     *MODEL_RULES,
     *TRANSFER_RULES,
     *BERT_RULES,

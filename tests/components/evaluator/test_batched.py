@@ -15,9 +15,9 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from as_tfma import check_metrics, check_plots
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.evaluator.batched.measuring import Computations, Found, Measurement, is_plot
 from components.evaluator.batched.rows import ModelRows
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.tasks import TASKS, task_class
@@ -103,7 +103,7 @@ def by_tfma(config: tfma.EvalConfig, rows: ModelRows, columns: pa.RecordBatch, t
         "weight": pa.array([[v] for v in rows.weights.tolist()]),
         **{name: columns.column(name) for name in columns.schema.names},
     }
-    with beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))) as pipeline:
+    with beam.Pipeline(options=PipelineOptions(list(IN_PROCESS_ARGS))) as pipeline:
         _ = (
             pipeline
             | beam.Create([pa.RecordBatch.from_pydict(data)])

@@ -15,9 +15,9 @@ import tensorflow_model_analysis as tfma
 from apache_beam.options.pipeline_options import PipelineOptions
 from sklearn import metrics as sk
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.evaluator.own_metrics.error_quantiles import ACCURACY
 from components.evaluator.own_metrics.numbers import PoissonDeviance
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings import Task
@@ -86,7 +86,7 @@ def evaluate(task: str, data: Data, folder: Path) -> dict[str, Any]:
         "output": outputs if data.output.ndim > 1 else [[value] for value in outputs],
         "weight": [[value] for value in data.weights.tolist()],
     }
-    with beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))) as pipeline:
+    with beam.Pipeline(options=PipelineOptions(list(IN_PROCESS_ARGS))) as pipeline:
         _ = (
             pipeline
             | beam.Create([pa.RecordBatch.from_pydict(columns)])

@@ -13,6 +13,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.example_gen import custom_config
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.executor import Executor
@@ -20,7 +21,6 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys
 from components.user_errors import find_user_error
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.errors import DataError
 
 SPLITS = {"train": 2, "eval": 1}
@@ -77,7 +77,7 @@ def execute(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., standard_
         examples = standard_artifacts.Examples()
         examples.uri = str(tmp_path_factory.mktemp("examples"))
         context = BaseBeamExecutor.Context(
-            beam_pipeline_args=list(DEFAULT_BEAM_ARGS),
+            beam_pipeline_args=list(IN_PROCESS_ARGS),
             tmp_dir=str(tmp_path_factory.mktemp("beam")),
         )
         properties = _exec_properties(folder, splits, pattern, by, settings)

@@ -13,11 +13,11 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2
 from tfx.utils import proto_utils
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.example_gen import custom_config
 from components.example_gen.component import ArrowExampleGen
 from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from trainer_module.errors import DataError
 
 Execution = metadata_store_pb2.Execution
@@ -45,7 +45,7 @@ def run(root: Path, data: Path, label: str = "label") -> None:
             pipeline_root=str(root / "pipeline_root"),
             components=[example_gen],
             enable_cache=True,
-            beam_pipeline_args=list(DEFAULT_BEAM_ARGS),
+            beam_pipeline_args=list(IN_PROCESS_ARGS),
             metadata_connection_config=metadata.sqlite_metadata_connection_config(
                 str(root / "metadata.db")
             ),
@@ -85,6 +85,7 @@ def test_the_latest_span_is_read_once(tmp_path):
     assert sorted(path.name for path in Path(artifact.uri).iterdir()) == [
         "Split-eval",
         "Split-train",
+        "rows.json",
     ]
 
     write_span(data, 3, 50)

@@ -14,9 +14,9 @@ from google.protobuf import json_format
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.executor import CONSTANT_KEY, Executor
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import (
     constant_metric,
@@ -130,7 +130,7 @@ def measure(
     """Runs TFX's Evaluator as a pipeline of the config does."""
     folder.mkdir(parents=True)
     context = BaseBeamExecutor.Context(
-        beam_pipeline_args=list(DEFAULT_BEAM_ARGS), tmp_dir=str(folder / "tmp"), unique_id="1"
+        beam_pipeline_args=list(IN_PROCESS_ARGS), tmp_dir=str(folder / "tmp"), unique_id="1"
     )
     schema = _artifact(standard_artifacts.Schema, folder / "schema")
     Path(schema.uri).mkdir()

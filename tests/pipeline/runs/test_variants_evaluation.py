@@ -15,9 +15,9 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import Artifact
 
+from components.beam_workers.options import IN_PROCESS_ARGS
 from components.optimizer.evaluating import Evaluation, evaluate, read_evaluated
 from components.optimizer.gating import Evaluated
-from pipeline.beam_options import DEFAULT_BEAM_ARGS
 from pipeline.graph.evaluation import make_measuring_config
 from trainer_module.export.signatures import (
     EVAL_LABEL_SIGNATURE,
@@ -108,7 +108,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         "eval",
         schema,
         make_measuring_config(CONFIG),
-        lambda: beam.Pipeline(options=PipelineOptions(list(DEFAULT_BEAM_ARGS))),
+        lambda: beam.Pipeline(options=PipelineOptions(list(IN_PROCESS_ARGS))),
     )
     factors = {"same": 1.0, "half": 0.5, "nan": math.nan, "corrupt": 1.0}
     variants = {name: write_factor(folder / name, factor) for name, factor in factors.items()}

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from served_trips import Pushed
 
-from pipeline.beam_options import DEFAULT_BEAM_ARGS, beam_args
+from components.beam_workers.options import IN_PROCESS_ARGS
+from pipeline.beam_options import beam_args
 from pipeline.cli.serving.predict import ChosenModel, write_predictions, write_predictions_on_beam
 from trainer_module.errors import ConfigError, DataError, InternalError
 
@@ -31,7 +32,7 @@ def trips(rows: Rows, tmp_path: Path) -> str:
 
 
 def on_beam(
-    pushed: Pushed, given: str, output: Path, args: tuple[str, ...] = DEFAULT_BEAM_ARGS
+    pushed: Pushed, given: str, output: Path, args: tuple[str, ...] = IN_PROCESS_ARGS
 ) -> None:
     write_predictions_on_beam(
         ChosenModel(pushed.version), given, output, "trip id", 32, False, args
@@ -107,7 +108,7 @@ def test_runner_takes_its_options_from_the_config() -> None:
     assert beam_args("flink", configured) == options
     assert beam_args("flink", ["--runner", "SparkRunner", *configured[1:]]) == options
     assert beam_args("config", configured) == configured
-    assert beam_args("direct", configured) == list(DEFAULT_BEAM_ARGS)
+    assert beam_args("direct", configured) == list(IN_PROCESS_ARGS)
     with pytest.raises(ConfigError, match=r"the config has no `beam\.args`"):
         beam_args("config", [])
     with pytest.raises(ConfigError, match=r"--runner flnk: .*; did you mean 'flink'"):

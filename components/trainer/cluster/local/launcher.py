@@ -18,15 +18,16 @@ logger = logging.getLogger(__name__)
 class LocalLauncher:
     """Starts each task in a process group of its own, that does not outlive this process."""
 
-    def __init__(self, server: ForkServer | None = None) -> None:
+    def __init__(self, server: ForkServer | None = None, computing: int = 1) -> None:
         """Has nothing started yet.
 
         Args:
           server: forks the processes, if there is one; else each is a fresh interpreter.
+          computing: tasks that share this machine's cores, where no cluster says it.
         """
         self._server = server
         self._tasks: list[LocalTask] = []
-        self._computing = 1
+        self._computing = computing
         self._shows_names = False
 
     def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:

@@ -1,0 +1,151 @@
+"""Processes in which Beam's workers run, as Beam starts, watches and ends them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    ControlConnection,
+    ControlFuture,
+    GrpcWorkerHandler,
+    WorkerHandler,
+)
+from apache_beam.transforms import environments
+
+from components.beam_workers.failing import died
+from components.speed import imported
+from components.trainer.cluster.launcher import ClusterTask, TaskSpec
+from components.trainer.cluster.local.fork_server import current_server
+from components.trainer.cluster.local.launcher import LocalLauncher
+
+_URN = "scopeline:env:forked_workers:v1"
+_MODULE = "components.beam_workers.worker"
+_LOOKS_EVERY = 0.05
+_ENDS_WITHIN = 5.0
+
+
+class _ForkedWorkers(environments.Environment):
+    """Says to Beam that functions run in such processes."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(capabilities=environments.python_sdk_capabilities())
+        self._workers = workers
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        """The kind of environment, and how many processes share the machine."""
+        return _URN, str(self._workers).encode()
+
+
+def environment_of(workers: int) -> environments.Environment:
+    """The environment of so many processes on this machine."""
+    return _ForkedWorkers(workers)
+
+
+class _Connection:
+    """Beam's connection to a worker, which answers for a worker that has died.
+
+    Otherwise Beam waits for that answer for ever.
+    """
+
+    def __init__(self, connection: ControlConnection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._asked: list[ControlFuture] = []
+        self._death = ""
+
+    def push(self, request: Any) -> ControlFuture:
+        """Asks the worker."""
+        future = self._connection.push(request)
+        with self._lock:
+            self._asked = [future, *(one for one in self._asked if not one.is_done())]
+            self._answer()
+        return future
+
+    def fail(self, death: str) -> None:
+        """Answers whatever it is or will be asked by an error."""
+        with self._lock:
+            self._death = death
+            self._answer()
+
+    def is_waiting(self) -> bool:
+        """Whether it has been asked something that it has not answered."""
+        with self._lock:
+            return any(not future.is_done() for future in self._asked)
+
+    def close(self) -> None:
+        """Lets the worker end."""
+        self._connection.close()
+
+    def _answer(self) -> None:
+        for future in self._asked if self._death else ():
+            if not future.is_done():
+                future.set(
+                    beam_fn_api_pb2.InstructionResponse(
+                        instruction_id=future.instruction_id, error=self._death
+                    )
+                )
+
+
+@WorkerHandler.register_environment(_URN, bytes)
+class ForkedWorker(GrpcWorkerHandler):
+    """A worker in a fork of the run, or in a fresh process where there is no server of forks."""
+
+    def __init__(self, workers: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
+        """As Beam makes them.
+
+        Args:
+          workers: how many there are.
+          state: Beam's.
+          provision_info: Beam's.
+          grpc_server: Beam's, which the worker connects to.
+        """
+        super().__init__(state, provision_info, grpc_server)
+        self._launcher = LocalLauncher(current_server(), computing=int(workers))
+        self._name = f"Beam {self.worker_id.replace('_', ' ')}"
+        connection: ControlConnection = grpc_server.control_handler.get_conn_by_worker_id(
+            self.worker_id
+        )
+        self._connection = self.control_conn = _Connection(connection)
+        self._stopping = threading.Event()
+        self._watch = threading.Thread(target=self._see_it_die, name="beam-worker", daemon=True)
+
+    def start_worker(self) -> None:
+        """Starts the process."""
+        self._task = self._launcher.start(
+            TaskSpec(
+                ClusterTask("worker", 0, label=self._name),
+                _MODULE,
+                {
+                    "control": self.control_address,
+                    "worker": self.worker_id,
+                    "libraries": imported(),
+                },
+                {"CUDA_VISIBLE_DEVICES": "-1"},
+            )
+        )
+        self._watch.start()
+
+    def close(self) -> None:
+        """Ends it; at once where nobody waits for its answer any more, as after an interrupt."""
+        self._stopping.set()
+        self._watch.join()
+        if self._connection.is_waiting():
+            self._launcher.stop_all()
+        super().close()
+
+    def stop_worker(self) -> None:
+        """Waits until it has ended, or ends it."""
+        latest = time.monotonic() + _ENDS_WITHIN
+        while self._task.poll() is None and time.monotonic() < latest:
+            time.sleep(_LOOKS_EVERY)
+        self._launcher.stop_all()
+
+    def _see_it_die(self) -> None:
+        while not self._stopping.wait(_LOOKS_EVERY):
+            status = self._task.poll()
+            if status is not None:
+                self._connection.fail(died(self._name, status, self._task.log_tail()))
+                return

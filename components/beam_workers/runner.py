@@ -1,0 +1,67 @@
+"""Beam's runner in this process, with workers that are forks of it where that pays."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from components.beam_workers.processes import environment_of
+from components.beam_workers.sizing import Work, choose_workers
+from components.row_counts import check_rows
+from components.spreading import Spread
+
+logger = logging.getLogger(__name__)
+
+_PROCESSES = "multi_processing"
+
+
+class WorkersRunner(FnApiRunner):
+    """Takes Beam's options `direct_running_mode` and `direct_num_workers`, the most it may start.
+
+    What a pipeline reads says how many pay: see `Spread`. Every row that it counts is compared with
+    what the examples are known to have.
+    """
+
+    def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
+        """Runs it to its end.
+
+        Raises:
+          DataError: rows were lost.
+          RuntimeError: a step or a worker failed.
+        """
+        direct = options.view_as(DirectOptions)
+        found = _FindWork()
+        pipeline.visit(found)
+        workers = 1
+        if direct.direct_running_mode == _PROCESSES:
+            workers = choose_workers(found.work, direct.direct_num_workers)
+        # Said to Beam in the way that leaves the choice of the processes to this class.
+        direct.direct_running_mode, direct.direct_num_workers = "in_memory", workers
+        if workers > 1:
+            logger.info("%d processes share the work", workers)
+            direct.direct_running_mode = None
+            self._default_environment = environment_of(workers)
+        result = super().run_pipeline(pipeline, options)
+        check_rows(result.metrics(), found.reading)
+        return result
+
+
+class _FindWork(PipelineVisitor):
+    """Collects what a pipeline begins with."""
+
+    def __init__(self) -> None:
+        self.work: list[Work] = []
+        self.reading: dict[str, list[str]] = {}
+        """By the prefix of the steps that read them, the files."""
+
+    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
+        transform = transform_node.transform
+        if isinstance(transform, Spread):
+            prefix = transform_node.full_label.rpartition("/")[0]
+            self.reading.setdefault(prefix, []).extend(transform.files)
+            self.work.append(Work(len(transform.elements), transform.files, transform.asks_models))

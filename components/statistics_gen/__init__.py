@@ -1,0 +1,1 @@
+"""TFX's StatisticsGen, whose statistics are those of every row."""

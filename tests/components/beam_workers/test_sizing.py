@@ -1,0 +1,109 @@
+"""How many processes a pipeline gets: as many as pay, and as the machine can bear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from components.beam_workers import sizing
+from components.beam_workers.options import AUTO
+from components.beam_workers.sizing import (
+    Work,
+    choose_workers,
+    count_cores,
+    free_memory,
+    note_cores,
+)
+
+MB, GB = 1 << 20, 1 << 30
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """One of 16 cores and 64 GiB, without a GPU and outside of a container."""
+    monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(sizing, "free_memory", lambda: 64 * GB)
+    monkeypatch.setattr(sizing, "_GPUS", str(tmp_path / "nvidia*"))
+    monkeypatch.setattr(sizing, "_CGROUP", tmp_path)
+    return monkeypatch
+
+
+def work(folder: Path, sizes: list[int], asks_models: bool = False) -> Work:
+    """Files of some sizes, without content."""
+    files = []
+    for number, size in enumerate(sizes):
+        with (folder / f"{number}").open("wb") as file:
+            file.truncate(size)
+        files.append(file.name)
+    return Work(len(files), files, asks_models)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "expected"),
+    [
+        ([MB] * 8, AUTO, 1),
+        ([8 * MB] * 8, AUTO, 4),
+        ([100 * MB] * 8, AUTO, 8),
+        ([100 * MB] * 40, AUTO, 16),
+        ([900 * MB], AUTO, 1),
+        ([1] * 8, 4, 4),
+        ([1] * 3, 4, 3),
+        ([1] * 40, 99, 16),
+        ([100 * MB] * 8, 2, 2),
+        ([], AUTO, 1),
+    ],
+)
+def test_bytes_files_and_cores_decide(
+    machine: pytest.MonkeyPatch, tmp_path: Path, sizes: list[int], most: int, expected: int
+) -> None:
+    assert choose_workers([work(tmp_path, sizes)], most) == expected
+
+
+def test_without_files_there_is_one() -> None:
+    assert choose_workers([]) == choose_workers([], 8) == 1
+
+
+def test_a_process_needs_memory(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    much = [work(tmp_path, [100 * MB] * 16)]
+    machine.setattr(sizing, "free_memory", lambda: 3 * GB)
+    assert choose_workers(much) == 3
+    machine.setattr(sizing, "free_memory", lambda: 0)
+    assert choose_workers(much) == 1
+    assert choose_workers(much, 4) == 4, "whoever asks for a number gets it"
+
+
+def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nvidia0").touch()
+    assert choose_workers([work(tmp_path, [100 * MB] * 4, asks_models=True)]) == 1
+    assert choose_workers([work(tmp_path, [100 * MB] * 4)]) == 4
+
+
+def test_a_container_may_have_less_than_its_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sizing, "_CGROUP", tmp_path)
+    monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
+    assert count_cores() == 16
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    assert count_cores() == 2
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert count_cores() == 16
+    (tmp_path / "memory.max").write_text(f"{GB}\n")
+    (tmp_path / "memory.current").write_text(f"{GB // 4}\n")
+    assert free_memory() == GB * 3 // 4
+    (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {GB // 8}\n")
+    assert free_memory() == GB * 7 // 8
+
+
+def test_of_many_files_the_first_tell_how_large_all_are(
+    machine: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine.setattr(sizing, "_LOOKED_AT", 2)
+    assert choose_workers([work(tmp_path, [8 * MB, 8 * MB, 0, 0])]) == 2
+
+
+def test_more_workers_than_cores_are_noted(machine: pytest.MonkeyPatch) -> None:
+    assert note_cores("auto") == note_cores(16) == []
+    (note,) = note_cores(17)
+    assert note.startswith("beam.workers: 17, and this machine has 16 cores")

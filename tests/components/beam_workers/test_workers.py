@@ -1,0 +1,73 @@
+"""Beam's workers as processes: they share the work, and what happens to one is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """What a run of its own has tried, as pytest has threads; its folder, and what it tells."""
+    root = tmp_path_factory.mktemp("workers")
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "beam_steps", str(root)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    return root, json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("kind", ["forked", "fresh"])
+def test_two_processes_share_the_files(tried: tuple[Path, dict[str, Any]], kind: str) -> None:
+    root, told = tried
+    noted = [json.loads(file.read_text()) for file in (root / kind).iterdir()]
+    assert sorted(file for _, file in noted) == sorted(map(str, (root / "Split-train").iterdir()))
+    processes = [process for process, _ in noted]
+    assert len(set(processes)) == 2
+    assert told["run"] not in processes
+    assert {processes.count(process) for process in processes} == {4}
+
+
+def test_a_worker_that_is_killed_is_named(tried: tuple[Path, dict[str, Any]]) -> None:
+    killed = tried[1]["killed"]
+    assert killed["known"] == "WorkerError"
+    assert "was killed by SIGKILL (out of memory?)" in killed["said"]
+    assert "beam.workers: 1" in killed["said"]
+    assert killed["seconds"] < 30
+
+
+def test_what_a_worker_raises_is_said_as_in_the_run_itself(
+    tried: tuple[Path, dict[str, Any]],
+) -> None:
+    refused = tried[1]["refused"]
+    assert refused["known"] == "DataError"
+    assert refused["said"].endswith("5.gz: row 7 is odd.")
+
+
+def test_rows_are_counted(tried: tuple[Path, dict[str, Any]]) -> None:
+    told = tried[1]
+    assert told["complete"]["raised"] == "NoneType"
+    assert told["lost"]["known"] == told["unwritten"]["known"] == "InternalError"
+    assert "9 of the 10 rows of" in told["lost"]["said"]
+    assert "5.gz were read" in told["lost"]["said"]
+    assert "79 rows were written" in told["unwritten"]["said"]
+    assert "for 80" in told["unwritten"]["said"]
+
+
+def test_an_interrupt_leaves_nobody_behind(tried: tuple[Path, dict[str, Any]]) -> None:
+    told = tried[1]
+    assert told["interrupted"]["raised"] == "KeyboardInterrupt"
+    assert told["interrupted"]["seconds"] < 20
+    kinds = ("killed", "refused", "complete", "lost", "interrupted")
+    assert [told[kind]["left"] for kind in kinds] == [0] * len(kinds)
