@@ -1,0 +1,79 @@
+"""A run whose data components share their work between processes, one of which is killed first."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+
+import psutil
+import pytest
+from e2e.conftest import Project
+
+CONFIG = """
+name: doors
+data: {format: csv, path: "doors/*.csv", label: open, splits: {train: 3, eval: 1}}
+task: binary
+model: {kind: mlp}
+train: {epochs: 3}
+beam: {workers: 2}
+"""
+FILES, ROWS = 4, 60
+WORKER = "components.beam_workers.worker"
+
+
+@pytest.fixture(scope="module")
+def doors(project: Project) -> Project:
+    """A table of several files."""
+    (project.folder / "doors").mkdir()
+    for file in range(FILES):
+        rows = [f"{row % 7 + file},{['oak', 'ash'][row % 2]},{row % 2}" for row in range(ROWS)]
+        text = "\n".join(["width,wood,open", *rows])
+        (project.folder / "doors" / f"{file}.csv").write_text(text + "\n")
+    (project.folder / "doors.yaml").write_text(CONFIG)
+    return project
+
+
+def children(run: int) -> list[psutil.Process]:
+    """The processes of a run, as long as it lasts."""
+    try:
+        return psutil.Process(run).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill_worker(run: subprocess.Popen[str]) -> None:
+    """Kills the first worker that a run starts."""
+    deadline = time.monotonic() + 60
+    while run.poll() is None and time.monotonic() < deadline:
+        for process in children(run.pid):
+            try:
+                if WORKER in " ".join(process.cmdline()) and os.getpgid(process.pid) == process.pid:
+                    process.kill()
+                    return
+            except (psutil.NoSuchProcess, ProcessLookupError):
+                continue
+    raise AssertionError(f"no worker was started: {run.communicate()}")
+
+
+def test_a_run_goes_on_after_one_that_lost_a_worker(doors: Project) -> None:
+    run = doors.start("run", "--config", "doors.yaml")
+    kill_worker(run)
+    said, errors = run.communicate(timeout=120)
+    assert run.returncode == 1, said + errors
+    assert "was killed by SIGKILL (out of memory?)" in said
+    assert "beam.workers: 1" in said
+    assert "Traceback" not in said + errors
+    assert doors.states("doors")["ExampleGen"] == "failed"
+
+    done = doors.scopeline("run", "--config", "doors.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (counted,) = re.findall(r"StatisticsGen +ran .* train (\d+), eval (\d+)", done.stdout)
+    assert sum(map(int, counted)) == FILES * ROWS
+    assert doors.summary("doors")["metrics"]["auc"]["value"] > 0.9
+    newest = max((doors.output / "doors" / "runs").iterdir())
+    shared = (newest / "run.log").read_text().count("2 processes share the work")
+    # ExampleGen, StatisticsGen, Transform and Evaluator.
+    assert shared >= 4
+    assert len(doors.versions("doors")) == 1
