@@ -95,7 +95,7 @@ def run(
     through: Annotated[
         str | None,
         typer.Option(
-            metavar="SPAN", help="The span to end at: a date or a number, not the newest."
+            metavar="SPAN", help="The span to end at: a date, an hour or a number, not the newest."
         ),
     ] = None,
     validate_only: Annotated[

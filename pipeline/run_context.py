@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.clock import system_clock
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
+from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.data.ingestion import Ingestion
 from pipeline.data.location import DataLocation, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
@@ -26,7 +26,7 @@ class RunRequest:
     because: str = BY_HAND
     """Why there is a run, for the event log."""
     through: str | None = None
-    """The span that the window ends at, a date or a number; default: the newest."""
+    """The span that the window ends at, a date, an hour or a number; default: the newest."""
     validate_only: bool = False
     """Whether to read and check the newest span, and go no further."""
     search_only: bool = False
@@ -111,11 +111,11 @@ def _find_window(config: PipelineConfig, location: DataLocation, request: RunReq
     through = None
     if request.through is not None:
         try:
-            through = parse_span(request.through, is_dated(config.data))
+            through = span_kind(config.data).parse(request.through)
         except ValueError:
             raise ConfigError(
-                f"{request.through_name} {request.through}: the spans at data.path are "
-                f"{span_kind(config.data)}"
+                f"{request.through_name} {request.through}: each span at data.path is "
+                f"{span_kind(config.data).value}"
             ) from None
     spans = list_spans(config.data, location)
     now = system_clock()

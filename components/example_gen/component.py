@@ -1,4 +1,4 @@
-"""The TFX component: the stock driver, an executor that works on Arrow record batches."""
+"""The TFX component: stock's driver with hours, an executor that works on Arrow batches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from components.example_gen import custom_config
 from components.example_gen.executor import Executor
 from components.example_gen.formats import ExampleGenSettings
+from components.example_gen.spans.driver import Driver
 
 
 class ArrowExampleGen(FileBasedExampleGen):
     """Reads files of one of the `FORMATS`, checks them and writes tf.Examples in splits.
 
     The output is what stock ExampleGens write, `examples` of type Examples, and so are
-    fingerprints, the {SPAN}, {VERSION} and date placeholders of split patterns, and caching.
+    fingerprints, the {SPAN}, {VERSION} and date placeholders of split patterns, and caching. {HH}
+    beside a date makes a span of each hour, numbered by the hours since 1970.
     """
+
+    DRIVER_CLASS = Driver
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
@@ -36,7 +40,8 @@ class ArrowExampleGen(FileBasedExampleGen):
           input_config: one glob, or one per split; `*` where unset.
           output_config: hash buckets per split; train and eval, 2 to 1, where unset and the
             input has one glob.
-          range_config: the range of spans to choose from; the latest where unset.
+          range_config: the range of spans to choose from; the latest where unset, which hours do
+            without.
         """
         super().__init__(
             input_base=input_base,

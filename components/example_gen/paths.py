@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from components.example_gen.formats import FORMATS
+from components.example_gen.spans.placeholders import PLACEHOLDER
 from trainer_module.errors import DataError
 
-# TFX's span, version and date placeholders, such as {SPAN:3}.
-_PLACEHOLDER = re.compile(r"\{(?:(?:SPAN|VERSION)(?::\d+)?|YYYY|MM|DD)\}")
 PICTURE_EXTENSIONS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp"),
     *(".tif", ".tiff", ".avif", ".jp2", ".ppm", ".pgm", ".pbm"),
@@ -23,11 +22,6 @@ _MAGIC = re.compile(r"[*?\[{]")
 def is_remote(path: str) -> bool:
     """Whether the path has a scheme, such as gs://bucket/data."""
     return "://" in path
-
-
-def is_span_pattern(pattern: str) -> bool:
-    """Whether the pattern holds TFX's {SPAN} or a date."""
-    return bool(re.search(r"\{SPAN(?::\d+)?\}|\{YYYY\}", pattern))
 
 
 def is_hidden(path: str) -> bool:
@@ -65,7 +59,7 @@ def check_files_exist(input_base: str, pattern: str) -> None:
     """
     if is_remote(input_base):
         return
-    base, wildcards = Path(input_base), _PLACEHOLDER.sub("*", pattern)
+    base, wildcards = Path(input_base), PLACEHOLDER.sub("*", pattern)
     if any(path.is_file() and not is_hidden(path.name) for path in base.glob(wildcards)):
         return
     parent = posixpath.dirname(wildcards)

@@ -70,7 +70,7 @@ def list_all(
 
 @app.command()
 def accept(
-    span: Annotated[str, typer.Argument(metavar="SPAN", help="A date or a number.")],
+    span: Annotated[str, typer.Argument(metavar="SPAN", help="A date, an hour or a number.")],
     config: ConfigOption,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why it is right, for the history.")

@@ -13,7 +13,7 @@ import typer
 from components.example_gen.paths import is_remote
 from components.pusher.variants import accepted_variants, read_manifest
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated, show_span
+from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.console.run_console import shown
@@ -164,8 +164,7 @@ def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
     """The spans that the model was trained on; empty where the data does not come in spans."""
     if not has_spans(config.data):
         return []
-    dated = is_dated(config.data)
-    return [show_span(number, dated) for number in details.get("window", [])]
+    return [span_kind(config.data).show(number) for number in details.get("window", [])]
 
 
 def _row(version: Version, config: PipelineConfig) -> tuple[str, ...]:

@@ -45,9 +45,9 @@ class DataSettings(Settings):
 
     format: DataFormat
     path: str = Field(min_length=1)
-    """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}` and `{YYYY}{MM}{DD}` pick the
-    latest span; `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped data. Relative
-    to where you run."""
+    """A file, folder or glob, local or gs://; `{SPAN}`, `{VERSION}`, `{YYYY}{MM}{DD}` and
+    `{HH}` pick the latest span; `builtin:digits`, `builtin:reviews` and `builtin:taxi` are shipped
+    data. Relative to where you run."""
     label: str = Field(default="label", min_length=1)
     """The column to predict. For images in folders the folder's name is the label."""
     weight: str | None = None

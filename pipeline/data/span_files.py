@@ -13,12 +13,12 @@ from pathlib import Path
 
 from components.example_gen.label_settings import find_label_files
 from components.example_gen.paths import is_hidden, is_remote
+from components.example_gen.spans.placeholders import DATE, HOUR, NAMES, PLACEHOLDER
 from pipeline.config.settings import DataSettings
-from pipeline.config.span_patterns import EPOCH
+from pipeline.config.span_patterns import SpanKind
 
-_PLACEHOLDERS = re.compile(r"\\\{(SPAN|VERSION|YYYY|MM|DD)(?::(\d+))?\\\}")
-_DIGITS = {"YYYY": r"\d{4}", "MM": r"\d{2}", "DD": r"\d{2}"}
-_PLACEHOLDER = re.compile(r"\{(?:SPAN|VERSION|YYYY|MM|DD)(?::\d+)?\}")
+_ESCAPED = re.compile(rf"\\\{{({'|'.join(NAMES)})(?::(\d+))?\\\}}")
+_DIGITS = {"YYYY": r"\d{4}", "MM": r"\d{2}", "DD": r"\d{2}", HOUR: "(?:[01][0-9]|2[0-3])"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
         number = rf"\d{{{width}}}" if width else r"\d+"
         return f"(?P<{name}>{_DIGITS.get(name, number)})"
 
-    return re.compile(_PLACEHOLDERS.sub(group, text))
+    return re.compile(_ESCAPED.sub(group, text))
 
 
 def _character_class(match: re.Match[str]) -> str:
@@ -91,16 +91,17 @@ def _span_and_version(groups: Mapping[str, str | None]) -> tuple[int, int | None
         number = int(span)
     else:
         try:
-            day = date(*(int(groups[part] or 0) for part in ("YYYY", "MM", "DD")))
+            day = date(*(int(groups[part] or 0) for part in DATE))
         except ValueError:
             return None
-        number = (day - EPOCH).days
+        hour = groups.get(HOUR)
+        number = SpanKind.DAY.first(day) if hour is None else SpanKind.HOUR.first(day) + int(hour)
     return number, None if version is None else int(version)
 
 
 def list_files(base: str, pattern: str) -> list[File]:
     """The files that match a glob with placeholders, but for hidden ones."""
-    glob = _PLACEHOLDER.sub("*", pattern)
+    glob = PLACEHOLDER.sub("*", pattern)
     if is_remote(base):
         # Beam knows the object stores; it is imported for them alone, as it takes a second.
         from apache_beam.io.filesystems import FileSystems
@@ -126,8 +127,8 @@ def _local_file(path: Path) -> Iterator[File]:
 def span_folder(pattern: str) -> str:
     """The beginning of a pattern that names a span's folder; empty where the files' names do."""
     parts = posixpath.dirname(pattern).split("/")
-    named = [number for number, part in enumerate(parts, 1) if _PLACEHOLDER.search(part)]
-    is_whole = len(_PLACEHOLDER.findall(pattern)) == len(_PLACEHOLDER.findall("/".join(parts)))
+    named = [number for number, part in enumerate(parts, 1) if PLACEHOLDER.search(part)]
+    is_whole = len(PLACEHOLDER.findall(pattern)) == len(PLACEHOLDER.findall("/".join(parts)))
     return "/".join(parts[: named[-1]]) if named and is_whole else ""
 
 
@@ -138,6 +139,6 @@ def list_empty_folders(base: str, folder: str) -> list[File]:
     """
     if is_remote(base) or not folder:
         return []
-    paths = [path for path in Path(base).glob(_PLACEHOLDER.sub("*", folder)) if path.is_dir()]
+    paths = [path for path in Path(base).glob(PLACEHOLDER.sub("*", folder)) if path.is_dir()]
     empty = [path for path in paths if not any(below.is_file() for below in path.rglob("*"))]
     return [File(str(path), 0, path.stat().st_mtime) for path in empty]

@@ -1,7 +1,7 @@
 """The spans at a config's data path, and the window of them that a run trains on.
 
 TFX's own driver reads a span; which ones there are is found here without TFX, so that a scheduler
-can look every few minutes. Spans are numbers: those of {SPAN}, or days since 1970 of a date.
+can look every few minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from components.example_gen.paths import is_remote
 from pipeline.clock import is_future
 from pipeline.config.sections.schedule import MissingSpan, ScheduleSettings, WindowSettings
 from pipeline.config.settings import DataSettings
-from pipeline.config.span_patterns import EPOCH, NO_SPAN, has_spans, is_dated, show_span
+from pipeline.config.span_patterns import NO_SPAN, SpanKind, has_spans, span_kind
 from pipeline.data.location import DataLocation
 from pipeline.data.rows import are_empty
 from pipeline.data.span_files import (
@@ -43,19 +43,19 @@ class Span:
     number: int
     version: int | None
     files: tuple[File, ...]
-    has_date: bool = False
-    """Whether the number counts days."""
+    kind: SpanKind = SpanKind.NUMBER
+    """What the number counts."""
     labels: tuple[File, ...] = ()
     """Files with labels of its rows, among others."""
 
     def __str__(self) -> str:
-        """As people know it: 2026-01-05, or 12, with its version if there is one."""
+        """As people know it: 2026-01-05, 2026-01-05T08 or 12, with its version if there is one."""
         return self.name + ("" if self.version is None else f" version {self.version}")
 
     @property
     def name(self) -> str:
-        """Its date or number."""
-        return show_span(self.number, self.has_date)
+        """Its date, hour or number."""
+        return self.kind.show(self.number)
 
     @property
     def modified(self) -> float:
@@ -133,7 +133,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
     whole = {key: splits for key, splits in found.items() if set(splits) == set(location.patterns)}
     # In ascending order, so that the latest version of a span stays.
     latest = {
-        number: Span(number, version, _sorted(whole[number, version]), is_dated(data), labels)
+        number: Span(number, version, _sorted(whole[number, version]), span_kind(data), labels)
         for number, version in sorted(whole, key=lambda key: (key[0], key[1] or 0))
     }
     begun = {number for number, _ in found}
@@ -143,7 +143,7 @@ def list_spans(data: DataSettings, location: DataLocation) -> list[Span]:
             list_empty_folders(location.base, folder), posixpath.join(location.base, folder)
         ):
             if number not in begun:
-                latest[number] = Span(number, None, (file,), is_dated(data))
+                latest[number] = Span(number, None, (file,), span_kind(data))
     return [latest[number] for number in sorted(latest)]
 
 
@@ -202,7 +202,7 @@ def choose_window(
     first = _first_number(spans, settings.window)
     chosen = [span for span in spans if span.number >= first]
     if not chosen:
-        begins = show_span(first, spans[-1].has_date)
+        begins = spans[-1].kind.show(first)
         raise DataError(
             f"data.path: there is no span to train on; the window begins at {begins}, after the "
             f"newest span, {spans[-1]}"
@@ -228,8 +228,7 @@ def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> li
     missing = list(islice((n for n in numbers if n not in known), _SHOWN + 1))
     if not missing:
         return []
-    dated = usable[-1].has_date
-    shown = ", ".join(show_span(n, dated) for n in missing[:_SHOWN])
+    shown = ", ".join(map(usable[-1].kind.show, missing[:_SHOWN]))
     gap = f"{shown}{' and more' if len(missing) > _SHOWN else ''}"
     if settings.missing_span is MissingSpan.FAIL:
         raise DataError(
@@ -277,5 +276,5 @@ def _first_number(spans: list[Span], window: WindowSettings) -> int:
         return spans[-1].number - window.last + 1
     if window.since is not None:
         since = window.since
-        return (since - EPOCH).days if isinstance(since, date) else since
+        return spans[-1].kind.first(since) if isinstance(since, date) else since
     return spans[0].number

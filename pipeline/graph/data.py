@@ -12,7 +12,7 @@ from components.schema_gen.component import SchemaGen
 from components.statistics_gen.component import StatisticsGen
 from pipeline.component_ids import ComponentId
 from pipeline.config.named_columns import named_columns
-from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.config.span_patterns import span_kind
 from pipeline.graph.cache_keys import add_code
 from pipeline.graph.resolving import resolve_statistics
 from pipeline.ingestion import make_example_gen
@@ -91,7 +91,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
     previous, compared_with = None, ""
     if spans is not None and spans.compared_with is not None and config.drift.columns:
         previous = resolve_statistics(spans.compared_with, example_gen, statistics_gen)
-        compared_with = f"span {show_span(spans.compared_with, is_dated(config.data))}"
+        compared_with = f"span {span_kind(config.data).show(spans.compared_with)}"
 
     # Compares; stops the run before a model learns from broken data.
     example_validator = ExampleValidator(

@@ -15,7 +15,7 @@ import kfp_server_api as kfp_api
 
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.config.span_patterns import span_kind
 from pipeline.exit_codes import EXIT_FAILED
 from pipeline.kubeflow.api.client import Kubeflow
 from pipeline.kubeflow.api.submission import runs_of
@@ -132,4 +132,4 @@ def _record_lost_end(config: PipelineConfig, event_log: EventLog, run: kfp_api.V
 def _parameters(config: PipelineConfig, due: Due) -> Parameters:
     if due.through is None:
         return {}
-    return {"span": show_span(due.through, is_dated(config.data))}
+    return {"span": span_kind(config.data).show(due.through)}

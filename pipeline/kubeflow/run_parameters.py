@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipeline.config.issues import from_validation, near_match
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
+from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.kubeflow.compiled import Parameters, ParameterValue
 from trainer_module.errors import ConfigError, enumerate_names
 from trainer_module.settings import AUTO
@@ -89,10 +89,11 @@ def _read_span(config: PipelineConfig, text: str) -> str:
         return text
     if not has_spans(config.data):
         raise ConfigError("data.path has no spans; leave it empty")
+    kind = span_kind(config.data)
     try:
-        parse_span(text, is_dated(config.data))
+        kind.parse(text)
     except ValueError:
-        raise ConfigError(f"the spans at data.path are {span_kind(config.data)}") from None
+        raise ConfigError(f"each span at data.path is {kind.value}") from None
     return text
 
 

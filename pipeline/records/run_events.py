@@ -12,7 +12,7 @@ from pipeline.config.fingerprint import config_fingerprint
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.sections.schedule import MissingSpan
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import NO_SPAN, is_dated, show_span
+from pipeline.config.span_patterns import NO_SPAN, span_kind
 from pipeline.data.spans import Span
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from pipeline.records.notify import notify
@@ -215,7 +215,7 @@ class RunEvents:
         number = event.details["span"]
         if number == NO_SPAN:
             return event.message
-        return f"span {show_span(number, is_dated(self._config.data))}: {event.message}"
+        return f"span {span_kind(self._config.data).show(number)}: {event.message}"
 
     def _left_out(self) -> list[str]:
         """Why spans were refused that the run went on without; not of those that ended it."""

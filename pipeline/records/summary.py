@@ -104,7 +104,7 @@ class MetricSummary(BaseModel):
 
 
 class WindowSummary(BaseModel):
-    """The spans that the run trains on, by date or number."""
+    """The spans that the run trains on, by date, hour or number."""
 
     spans: list[str]
     newest: str

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.config.span_patterns import span_kind
 from pipeline.exit_codes import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -225,7 +225,7 @@ def _run_arguments(pipeline: ScheduledPipeline, config: PipelineConfig, due: Due
     """The arguments of a run, after the runner's command."""
     arguments = ["run", *_config_arguments(pipeline), "--because", due.details["because"]]
     if due.through is not None:
-        arguments += ["--through", show_span(due.through, is_dated(config.data))]
+        arguments += ["--through", span_kind(config.data).show(due.through)]
     if due.validate_only:
         arguments.append("--validate-only")
     if pipeline.verbose:

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated, parse_span, span_kind
+from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.data.location import locate_data
 from pipeline.data.rows import are_empty
 from pipeline.data.spans import Span, list_spans, unsettled
@@ -87,7 +87,7 @@ def accept_span(
       config: of the pipeline.
       layout: of the pipeline.
       event_log: of the pipeline.
-      name: of the span, its date or number.
+      name: of the span, its date, hour or number.
       reason: why it is right as it is, for the history.
 
     Returns:
@@ -120,10 +120,11 @@ def accept_span(
 
 
 def _find(config: PipelineConfig, layout: Layout, name: str) -> Span:
+    kind = span_kind(config.data)
     try:
-        number = parse_span(name, is_dated(config.data))
+        number = kind.parse(name)
     except ValueError:
-        raise ConfigError(f"{name}: the spans at data.path are {span_kind(config.data)}") from None
+        raise ConfigError(f"{name}: each span at data.path is {kind.value}") from None
     spans = list_spans(config.data, locate_data(config.data, layout))
     for span in spans:
         if span.number == number:

@@ -1,4 +1,4 @@
-"""What has to hold between `schedule:`, `drift:` and the rest of a config."""
+"""What has to hold between spans, `schedule:`, `drift:` and the rest of a config."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from datetime import date
 
 from components.example_gen.paths import is_remote
+from components.example_gen.spans.placeholders import pattern_fault
 from pipeline.config.issues import Issue
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.sections.requests import OnSkew
 from pipeline.config.sections.schedule import OnDrift
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated
+from pipeline.config.span_patterns import has_spans, span_kind
 
 TRIGGERS = (
     "give it cron: 0 3 * * * or on_new_data: true, or let drift do it with drift.on_drift: retrain "
@@ -37,6 +38,15 @@ def has_trigger(config: PipelineConfig) -> bool:
     return schedule.cron is not None or schedule.on_new_data or by_drift or by_skew
 
 
+def spans_are_named_in_full(config: PipelineConfig) -> Iterator[Issue]:
+    """An hour belongs to a day, a version to a span."""
+    keys = {"data.path": config.data.path}
+    keys |= {f"data.splits.{name}": str(glob) for name, glob in config.data.splits.items()}
+    for key, pattern in keys.items():
+        if fault := pattern_fault(pattern):
+            yield Issue(key, f"{pattern}: {fault}")
+
+
 def windows_need_spans(config: PipelineConfig) -> Iterator[Issue]:
     """Without spans there is one set of data, and all of it is trained on."""
     if config.schedule is None or has_spans(config.data):
@@ -51,7 +61,7 @@ def windows_need_spans(config: PipelineConfig) -> Iterator[Issue]:
 
 def window_begins_at_a_span(config: PipelineConfig) -> Iterator[Issue]:
     """Spans are dates or numbers, and so is where a window begins."""
-    since, dated = config.schedule_or_default.window.since, is_dated(config.data)
+    since, dated = config.schedule_or_default.window.since, span_kind(config.data).is_dated
     if since is not None and has_spans(config.data) and isinstance(since, date) is not dated:
         right = "dates, such as 2026-01-05" if dated else "numbers"
         yield Issue("schedule.window.since", f"found {since}; the spans at data.path are {right}")
@@ -104,6 +114,7 @@ def stale_alarms_reach_somebody(config: PipelineConfig) -> Iterator[Issue]:
 
 
 SCHEDULE_RULES = (
+    spans_are_named_in_full,
     schedule_has_an_occasion,
     windows_need_spans,
     window_begins_at_a_span,

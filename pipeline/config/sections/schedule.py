@@ -38,11 +38,11 @@ class WindowSettings(Settings):
     """Which spans to train on, counted back from the newest; one of the three."""
 
     last: PositiveInt | None = None
-    """So many consecutive spans, days where the path has a date."""
+    """So many consecutive spans: days where the path has a date, hours with `{HH}`."""
     all: bool = False
     """Every span there is."""
     since: date | NonNegativeInt | None = None
-    """From this span on: a date where the path has one, else a number."""
+    """From this span on: a date where the path has one, for hours its first; else a number."""
 
     @model_validator(mode="after")
     def _one_of_three(self) -> WindowSettings:

@@ -21,7 +21,7 @@ from components.example_validator.moves import most_moved
 from pipeline.component_ids import ComponentId
 from pipeline.config.metrics import find_metric
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import is_dated, show_span
+from pipeline.config.span_patterns import span_kind
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.span_records import SpanRecords
 from pipeline.runs.results.artifact_reader import ArtifactReader
@@ -138,7 +138,7 @@ class DataSuspicion:
         before = list(self._statistics_of(reading.details["uri"]))[-1:]
         if not now or not before:
             return ""
-        since = f"span {show_span(older, is_dated(self._config.data))}"
+        since = f"span {span_kind(self._config.data).show(older)}"
         if moved := most_moved(before[0], now[0]):
             return f"; what moved most since {since}: {'; '.join(moved)}"
         return (

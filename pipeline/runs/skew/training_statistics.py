@@ -12,7 +12,7 @@ from tfx.orchestration import metadata
 from components.example_validator.component import DRIFT_SPLIT
 from components.example_validator.drift import Older
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import has_spans, is_dated, show_span
+from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.layout import Layout
 from pipeline.metadata.store import check_store
 from pipeline.runs.results.artifact_reader import ArtifactReader
@@ -46,7 +46,7 @@ def training_statistics(config: PipelineConfig, layout: Layout, version: Version
 def _name(config: PipelineConfig, version: Version, span: int) -> str:
     if not has_spans(config.data):
         return f"what version {version.number} was trained on"
-    shown = show_span(span, is_dated(config.data))
+    shown = span_kind(config.data).show(span)
     return f"span {shown}, which version {version.number} was trained on"
 
 

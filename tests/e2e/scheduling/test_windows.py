@@ -99,7 +99,7 @@ def test_an_earlier_window_can_be_asked_for(runs: Runs) -> None:
     assert "there is no span 7 to train on" in done.stderr
     done = runs.project.scopeline("run", "--config", "spans.yaml", "--through", "May")
     assert done.returncode == 2
-    assert "--through May: the spans at data.path are a number" in done.stderr
+    assert "--through May: each span at data.path is a number" in done.stderr
 
 
 def test_drift_stops_the_run_before_anything_is_learnt(runs: Runs) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.config.settings import DataSettings
-from pipeline.config.span_patterns import has_spans, parse_span, show_span
+from pipeline.config.span_patterns import SpanKind, has_spans
 from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
@@ -233,11 +233,19 @@ def test_no_span_at_all(tmp_path: Path) -> None:
 
 
 def test_spans_are_shown_and_parsed() -> None:
-    assert show_span(DAY_1, True) == "2026-01-01"
-    assert parse_span("2026-01-01", True) == DAY_1
-    assert (show_span(7, False), parse_span("7", False)) == ("7", 7)
-    with pytest.raises(ValueError, match="invalid literal"):
-        parse_span("2026-01-01", False)
+    assert SpanKind.DAY.show(DAY_1) == "2026-01-01"
+    assert SpanKind.DAY.parse("2026-01-01") == DAY_1
+    assert SpanKind.HOUR.show(DAY_1 * 24 + 8) == "2026-01-01T08"
+    assert SpanKind.HOUR.parse("2026-01-01T08") == DAY_1 * 24 + 8
+    assert (SpanKind.NUMBER.show(7), SpanKind.NUMBER.parse("7")) == ("7", 7)
+    for kind, text in (
+        (SpanKind.NUMBER, "2026-01-01"),
+        (SpanKind.HOUR, "2026-01-01"),
+        (SpanKind.HOUR, "2026-01-01T24"),
+        (SpanKind.DAY, "2026-01-01T08"),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            kind.parse(text)
 
 
 @pytest.mark.parametrize("date_folder", ["2026-13-45", "2026-02-30"])
@@ -266,3 +274,30 @@ def test_labels_that_come_later_belong_to_every_span(tmp_path: Path) -> None:
     assert [span.modified for span in after] == [span.modified for span in before]
     with pytest.raises(DataError, match="still being written"):
         window(after)
+
+
+def hours(folder: Path, *numbers: int) -> list[Span]:
+    """Files as the request log of a server names them, of the 2nd of January."""
+    for number in numbers:
+        write(folder / "2026-01-02" / f"{number:02d}-77-ab12.parquet")
+    return spans_at(folder, "{YYYY}-{MM}-{DD}/{HH}-*.parquet")
+
+
+def test_hours_are_spans_numbered_since_1970(tmp_path: Path) -> None:
+    write(tmp_path / "2026-01-01" / "23-1-a.parquet")
+    write(tmp_path / "2026-01-02" / "24-1-a.parquet")
+    spans = hours(tmp_path, 10, 9)
+    midnight = (DAY_1 + 1) * 24
+    assert [span.number for span in spans] == [midnight - 1, midnight + 9, midnight + 10]
+    assert [str(span) for span in spans] == ["2026-01-01T23", "2026-01-02T09", "2026-01-02T10"]
+
+
+def test_windows_of_hours_count_hours(tmp_path: Path) -> None:
+    spans = hours(tmp_path, 8, 9, 10)
+    chosen = window(spans, window={"last": 2})
+    assert str(chosen) == "spans 2026-01-02T09 to 2026-01-02T10, 2 of them"
+    assert len(window(spans, window={"since": "2026-01-02"}).spans) == 3
+    assert len(window(spans, spans[1].number, window={"since": "2026-01-02"}).spans) == 2
+    spans = hours(tmp_path, 13)
+    with pytest.raises(DataError, match="lacks span 2026-01-02T11, 2026-01-02T12, or its files"):
+        window(spans, window={"last": 4})

@@ -157,7 +157,7 @@ def test_other_code_in_the_image_is_noted(tmp_path: Path, capfd: Any) -> None:
                 "model": {"kind": "mlp"},
             },
             {"span": "monday"},
-            "the parameter span is 'monday'; the spans at data.path are a number",
+            "the parameter span is 'monday'; each span at data.path is a number",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_parameters_have_the_types_of_their_defaults(tmp_path: Path) -> None:
         ),
         (
             ["span=-x"],
-            "span=-x: the spans at data.path are a date, such as 2026-01-05",
+            "span=-x: each span at data.path is a date, such as 2026-01-05",
         ),
         (
             ["epochs=3", "strategy=mirrored"],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tiny_data import ROWS, TinyPipeline
 
+from pipeline.config.span_patterns import SpanKind
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import BY_HAND, RunRequest, resolve_run
@@ -59,3 +60,20 @@ def test_days_refused_for_a_shift_are_judged_anew_once_its_first_day_is_accepted
     accept_span(config, pipeline.layout, event_log, "2", "a new shop")
     assert read("run 3") == ["1", "2", "3", "4"]
     assert [e.details["span"] for e in event_log.events(EventKind.UNUSABLE_SPAN)] == [2, 3]
+
+
+def test_each_hour_is_read_as_it_comes_and_compared_with_the_one_before(tmp_path: Path) -> None:
+    pipeline = TinyPipeline(tmp_path, "{YYYY}-{MM}-{DD}/{HH}-*.csv")
+    header, *lines = ROWS.splitlines()
+    lines *= 20
+    for hour, left_out in {"2026-01-01T23": 2, "2026-01-02T00": 1, "2026-01-02T01": 0}.items():
+        rows = "\n".join([header, *lines[left_out:]])
+        if hour.endswith("01"):
+            rows = rows.replace("north", "south")
+        pipeline.write(rows, file=f"{hour.replace('T', '/')}-7-ab.csv")
+        checked = pipeline.check(drift={"columns": {"side": {"infinity_norm": 0.2}}})
+        assert checked.code == 0, checked.screen
+        (read,) = (event for event in checked.events if event.kind == EventKind.INGESTED)
+        assert read.details["span"] == SpanKind.HOUR.parse(hour)
+        assert sum(read.details["examples"].values()) == len(lines) - left_out
+    assert "compared with span 2026-01-02T00: 'north' gone" in " ".join(checked.screen.split())

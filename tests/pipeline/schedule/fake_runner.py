@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
-from pipeline.config.span_patterns import parse_span
+from pipeline.config.span_patterns import SpanKind
 from pipeline.data.location import locate_data
 from pipeline.data.request_files import count_rows
 from pipeline.data.spans import choose_window, list_spans
@@ -69,7 +69,7 @@ def main() -> None:
     deaf = behaviour == "deaf"
     signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.default_int_handler)
     with one_at_a_time(layout):
-        through = parse_span(given.through, has_date=True)
+        through = SpanKind.DAY.parse(given.through)
         spans, now = (
             list_spans(config.data, locate_data(config.data, layout)),
             datetime.now().astimezone(),

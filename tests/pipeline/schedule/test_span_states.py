@@ -160,7 +160,7 @@ def test_a_span_that_was_read_before_it_was_refused_is_read_again(days: Days) ->
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("4", "4: the spans at data.path are a date, such as 2026-01-05"),
+        ("4", "4: each span at data.path is a date, such as 2026-01-05"),
         ("2026-02-04", "there is no such span at data.path; there are 2026-01-01 to 2026-01-05"),
         ("2026-01-03", "span 2026-01-03: no run has found that it drifted; nothing is to accept"),
         ("2026-01-05", "This is no drift, and cannot be accepted here: deliver it anew, or"),
