@@ -57,11 +57,12 @@ class _FindWork(PipelineVisitor):
     def __init__(self) -> None:
         self.work: list[Work] = []
         self.reading: dict[str, list[str]] = {}
-        """By the prefix of the steps that read them, the files."""
+        """By the prefix of the steps that read and count them, the files."""
 
     def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
         transform = transform_node.transform
         if isinstance(transform, Spread):
-            prefix = transform_node.full_label.rpartition("/")[0]
-            self.reading.setdefault(prefix, []).extend(transform.files)
+            if transform.is_counted:
+                prefix = transform_node.full_label.rpartition("/")[0]
+                self.reading.setdefault(prefix, []).extend(transform.files)
             self.work.append(Work(len(transform.elements), transform.files, transform.asks_models))

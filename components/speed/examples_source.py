@@ -87,7 +87,8 @@ class _ReadFiles(beam.PTransform):
     def expand(self, pipeline: Any) -> beam.PCollection:
         """Spreads the files over the workers."""
         files = [file for pattern in self._patterns for file in _files(pattern)]
-        return pipeline | "Files" >> Spread(files, files) | "Read" >> beam.ParDo(self._read)
+        spread = Spread(files, files, is_counted=True)
+        return pipeline | "Files" >> spread | "Read" >> beam.ParDo(self._read)
 
 
 def _files(pattern: str) -> list[str]:

@@ -127,13 +127,13 @@ def _files(input_dict: Inputs, exec_properties: dict[str, Any]) -> list[str]:
 
 
 def files_of(examples: list[Artifact], splits: Sequence[str]) -> list[str]:
-    """The files of some splits."""
-    return sorted(
+    """The files of some splits, in an order that does not depend on what artifacts are called."""
+    return [
         file
-        for split in splits
+        for split in sorted(splits)
         for uri in artifact_utils.get_split_uris(examples, split)
-        for file in fileio.glob(io_utils.all_files_pattern(uri))
-    )
+        for file in sorted(fileio.glob(io_utils.all_files_pattern(uri)))
+    ]
 
 
 def bless(

@@ -15,6 +15,7 @@ from tensorflow_model_analysis.utils import model_util
 
 # Registers the twins.
 from components.evaluator.batched import bins, counts, keras, means  # noqa: F401
+from components.evaluator.batched.crowds import Kind, Largest
 from components.evaluator.batched.matrices import find_matrices
 from components.evaluator.batched.rows import Members, ModelRows
 from components.evaluator.batched.slices import SliceKey, Slicer
@@ -55,15 +56,22 @@ class Computations:
         keys = [key for computation in self.derived for key in computation.keys]
         return any(is_plot(key) and not _is_private(key) for key in keys)
 
-    def start(self, columns: list[tuple[str, ...]]) -> Measurement:
-        """A measurement of no rows, with slices by some columns."""
+    def start(
+        self, columns: list[Kind], largest: Mapping[Kind, Largest] | None = None
+    ) -> Measurement:
+        """A measurement of no rows.
+
+        Args:
+          columns: of each kind of slices the columns that it is by.
+          largest: of kinds of too many slices, which are measured alone.
+        """
         twins = [twin for one in self.base if (twin := _twin(one)) is not None]
         models = [one.keys[0].model_name for one in self.base]
-        return Measurement(Slicer(columns), twins, models)
+        return Measurement(Slicer(columns, largest), twins, models)
 
     def resume(self, found: Found) -> Measurement:
         """A measurement that goes on from what has been found."""
-        measurement = self.start(found.columns)
+        measurement = self.start(found.columns, found.largest)
         for key in found.keys:
             measurement.slicer.number(key)
         for twin, sums in zip(measurement.twins, found.sums, strict=True):
@@ -112,8 +120,10 @@ class Computations:
 class Found:
     """What rows have come to, without TFMA's objects, of which some cannot be sent on."""
 
-    columns: list[tuple[str, ...]]
+    columns: list[Kind]
     """Of each kind of slices those that it is by."""
+    largest: Mapping[Kind, Largest]
+    """Of kinds of too many slices, which are measured."""
     keys: list[SliceKey]
     """Of the slices, in the order of their numbers."""
     sums: list[Sums]
@@ -140,7 +150,8 @@ class Measurement:
     def found(self) -> Found:
         """What another process can go on from."""
         sums = [twin.sums for twin in self.twins]
-        return Found(self.slicer.columns, self.slicer.keys, sums, self.rows)
+        slicer = self.slicer
+        return Found(slicer.columns, slicer.largest, slicer.keys, sums, self.rows)
 
     def merge(self, other: Measurement) -> None:
         """Adds what another process, or another file, has come to."""

@@ -3,56 +3,114 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import apache_beam as beam
 import tensorflow_model_analysis as tfma
 
+from components.evaluator.batched.crowds import (
+    Counts,
+    Crowded,
+    Kind,
+    Largest,
+    add_up,
+    find_largest,
+)
 from components.evaluator.batched.measuring import Metrics, is_plot
-from components.evaluator.batched.reading import Asker, Question
+from components.evaluator.batched.reading import Asker, Question, read_raw_columns
+from components.evaluator.batched.resampling.groups import Grouper
 from components.evaluator.batched.resampling.intervals import find_noise
 from components.evaluator.batched.resampling.tally import Tally, TallyFound, computations_of
 from components.evaluator.batched.resampling.verdict import bounds_of, validate
 from components.evaluator.batched.rows import NotByBatches
-from components.evaluator.batched.slices import SliceKey
+from components.evaluator.batched.slices import SliceKey, Slicer
 from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Noise, write_noise
 from components.evaluator.verdict_settings import NO_CHANCE, VerdictSettings
-from components.row_counts import check_total, count_read
+from components.row_counts import check_total
 from components.spreading import Spread
 
 logger = logging.getLogger(__name__)
 
+NumberedFile: TypeAlias = tuple[int, str]
+"""A file of examples with its number among those of the evaluation."""
+Found: TypeAlias = TallyFound | Crowded
+"""What rows come to, or that they are in too many slices."""
 
-class MeasureFiles(beam.DoFn):
-    """From a file of examples to what its rows come to."""
 
-    def __init__(
-        self,
-        config: tfma.EvalConfig,
-        question: Question,
-        columns: list[tuple[str, ...]],
-        by_groups: bool,
-    ) -> None:
-        self._config = config
-        self._question = question
-        self._columns = columns
-        self._by_groups = by_groups
-        self._asker: Asker | None = None
+@dataclass(frozen=True)
+class Measured:
+    """What a worker needs to know of an evaluation."""
+
+    config: tfma.EvalConfig
+    """TFMA's, which `Computations.of` and `slice_columns` can do."""
+    question: Question
+    """What is read, and asked of the models."""
+    columns: list[Kind]
+    """Of each kind of slices the columns that it is by."""
+    with_chance: bool
+    """Whether rows are dealt to groups, by which chance is known."""
+
+
+class _Measure(beam.DoFn):
+    """From a file of examples, with its number, to what its rows come to."""
+
+    def __init__(self, measured: Measured) -> None:
+        self._measured = measured
+
+    def _measure(
+        self, file: NumberedFile, asker: Asker, largest: Mapping[Kind, Largest] | None = None
+    ) -> Found:
+        """Reads one file; not to its end where there are too many slices."""
+        measured, (number, name) = self._measured, file
+        grouper = Grouper(number) if measured.with_chance else None
+        tally = Tally.start(measured.config, measured.columns, grouper, largest)
+        for answers in asker.read(name):
+            tally.add(answers)
+            if tally.measurement.slicer.is_crowded:
+                break
+        return tally.found()
+
+
+class MeasureFile(_Measure):
+    """With all slices, unless there are too many."""
 
     def setup(self) -> None:
         """Loads the models, once in a process."""
-        self._asker = Asker(self._question)
+        self._asker = Asker(self._measured.question)
 
-    def process(self, file: str) -> Iterator[TallyFound]:
+    def process(self, file: NumberedFile) -> Iterator[Found]:
         """Measures the rows of one file."""
-        assert self._asker is not None  # noqa: S101 - Beam has called `setup`
-        tally = Tally.start(self._config, self._columns, self._by_groups)
-        for answers in self._asker.read([file]):
-            tally.add(answers)
-            count_read(file, len(answers.hashes))
-        yield tally.found()
+        yield self._measure(file, self._asker)
+
+
+class MeasureLargest(_Measure):
+    """With the largest slices alone of kinds of too many, where there are such."""
+
+    def setup(self) -> None:
+        """Loads no model before it is needed."""
+        self._asker: Asker | None = None
+
+    def process(self, file: NumberedFile, largest: dict[Kind, Largest]) -> Iterator[Found]:
+        """Measures the rows of one file, if that is still to be done."""
+        if largest:
+            self._asker = self._asker or Asker(self._measured.question)
+            yield self._measure(file, self._asker, largest)
+
+
+def _count_slices(
+    file: NumberedFile, total: Found | None, measured: Measured
+) -> Iterator[dict[Kind, Counts]]:
+    """How many rows of a file are in each slice, where there are too many to measure all."""
+    if isinstance(total, Crowded):
+        slicer, counts = Slicer(measured.columns), defaultdict[Kind, Counts](Counts)
+        for batch in read_raw_columns(measured.question, file[1]):
+            for kind, (hashes, rows) in slicer.count(batch).items():
+                counts[kind].add(hashes, rows)
+        yield dict(counts)
 
 
 class AddUp(beam.CombineFn):
@@ -62,27 +120,31 @@ class AddUp(beam.CombineFn):
         super().__init__()
         self._config = config
 
-    def create_accumulator(self) -> TallyFound | None:
+    def create_accumulator(self) -> Found | None:
         """None so far."""
         return None
 
-    def add_input(self, total: TallyFound | None, found: TallyFound) -> TallyFound:
+    def add_input(self, total: Found | None, found: Found) -> Found:
         """Adds one file."""
         if total is None:
+            return found
+        if isinstance(total, Crowded):
+            return total
+        if isinstance(found, Crowded):
             return found
         tally = Tally.resume(self._config, total)
         tally.merge(Tally.resume(self._config, found))
         return tally.found()
 
-    def merge_accumulators(self, totals: Iterable[TallyFound | None]) -> TallyFound | None:
+    def merge_accumulators(self, totals: Iterable[Found | None]) -> Found | None:
         """Adds what several processes have added up."""
-        merged: TallyFound | None = None
+        merged: Found | None = None
         for total in totals:
             if total is not None:
                 merged = self.add_input(merged, total)
         return merged
 
-    def extract_output(self, total: TallyFound | None) -> TallyFound | None:
+    def extract_output(self, total: Found | None) -> Found | None:
         """As it is."""
         return total
 
@@ -96,13 +158,16 @@ class _Judged:
 
 
 def _judge(
-    total: TallyFound | None,
+    total: Found | None,
+    again: Found | None,
     config: tfma.EvalConfig,
     settings: VerdictSettings,
     files: Sequence[str],
 ) -> Iterator[_Judged]:
-    check_total("the evaluation", total.found.rows if total else 0, files)
-    if total is None or not total.found.rows:
+    total = again if isinstance(total, Crowded) else total
+    rows = total.found.rows if isinstance(total, TallyFound) else 0
+    check_total("the evaluation", rows, files)
+    if not isinstance(total, TallyFound) or not rows:
         return
     tally, computations = Tally.resume(config, total), computations_of(config)
     numbers = tally.reported()
@@ -129,9 +194,7 @@ def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
 def evaluate(
     pipeline: beam.Pipeline,
     files: Sequence[str],
-    config: tfma.EvalConfig,
-    question: Question,
-    columns: list[tuple[str, ...]],
+    measured: Measured,
     output: str,
     settings: VerdictSettings,
 ) -> None:
@@ -142,20 +205,19 @@ def evaluate(
     Args:
       pipeline: to add it to.
       files: gzipped TFRecords of serialized tf.Examples.
-      config: TFMA's, which `Computations.of` and `slice_columns` can do.
-      question: what is read, and asked of the models.
-      columns: of each kind of slices the columns that it is by.
+      measured: what is measured.
       output: the folder for TFMA's files.
       settings: what the verdict makes of chance.
     """
-    judged = (
-        pipeline
-        | "Files" >> Spread(files, files, asks_models=True)
-        | "Measure"
-        >> beam.ParDo(MeasureFiles(config, question, columns, settings.confidence is not None))
+    config, question = measured.config, measured.question
+    numbered = pipeline | "Files" >> Spread(list(enumerate(files)), files, asks_models=True)
+    total = (
+        numbered
+        | "Measure" >> beam.ParDo(MeasureFile(measured))
         | "AddUp" >> beam.CombineGlobally(AddUp(config))
-        | "Judge" >> beam.FlatMap(_judge, config, settings, list(files))
     )
+    again = _measure_crowds(numbered, total, measured) if measured.columns else None
+    judged = total | "Judge" >> beam.FlatMap(_judge, again, config, settings, list(files))
     _ = judged | "WriteNoise" >> beam.Map(lambda found: write_noise(found.noise, output))
     validations = judged | "Validate" >> beam.FlatMap(
         lambda found: [
@@ -175,6 +237,23 @@ def evaluate(
     _ = evaluation | "Write" >> tfma.WriteResults(writers)
 
 
+def _measure_crowds(
+    files: beam.PCollection, total: beam.PCollection, measured: Measured
+) -> beam.pvalue.AsSingleton:
+    """What the rows come to with the largest slices, where there are too many to measure all."""
+    largest = (
+        files
+        | "CountSlices" >> beam.FlatMap(_count_slices, beam.pvalue.AsSingleton(total), measured)
+        | "AddCounts" >> beam.CombineGlobally(add_up)
+        | "FindLargest" >> beam.Map(find_largest)
+    )
+    return beam.pvalue.AsSingleton(
+        files
+        | "MeasureLargest" >> beam.ParDo(MeasureLargest(measured), beam.pvalue.AsSingleton(largest))
+        | "AddUpLargest" >> beam.CombineGlobally(AddUp(measured.config))
+    )
+
+
 def evaluate_if_possible(
     make_pipeline: Callable[[], beam.Pipeline],
     files: Sequence[str],
@@ -188,16 +267,17 @@ def evaluate_if_possible(
 
     Args:
       make_pipeline: makes the Beam pipeline.
-      files: as of `evaluate`, like the others.
+      files: as of `evaluate`.
       config: TFMA's.
       question: what is read, and asked of the models.
       columns: of each kind of slices the columns that it is by.
       output: the folder for TFMA's files.
       settings: what the verdict makes of chance.
     """
+    measured = Measured(config, question, columns, settings.confidence is not None)
     try:
         with make_pipeline() as pipeline:
-            evaluate(pipeline, files, config, question, columns, output, settings)
+            evaluate(pipeline, files, measured, output, settings)
     except Exception as error:  # Beam wraps what is raised in it.
         if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
             raise

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from components.evaluator.batched.rows import ModelRows
 from components.evaluator.slices import BASELINE
 from components.evaluator.variants import answer_by_variant
-from components.tfrecords.reading import read_batches
+from components.tfrecords.reading import read_batches, rows_for_columns
 from trainer_module.errors import DataError
 from trainer_module.exported.loading import load_exported
 
@@ -53,8 +52,11 @@ class Answers:
 
     models: dict[str, ModelRows]
     columns: pa.RecordBatch
-    hashes: np.ndarray
-    """[rows] int64, of the serialized examples: the same wherever they are read."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(next(iter(self.models.values())).labels)
 
 
 class Asker:
@@ -66,24 +68,22 @@ class Asker:
         self._models = {name: loaded[path] for name, path in question.models.items()}
         for name, folder in question.variants.items():
             self._models[name] = answer_by_variant(self._models[name], folder)
-        schema = schema_pb2.Schema(feature=question.columns)
-        self._decoder = ExamplesToRecordBatchDecoder(schema.SerializeToString())
+        self._decoder = _decoder(question)
 
-    def read(self, files: Sequence[str]) -> Iterator[Answers]:
-        """The batches of some files of gzipped TFRecords.
+    def read(self, file: str) -> Iterator[Answers]:
+        """The batches of a file of gzipped TFRecords.
 
         Raises:
           DataError: a row has no weight.
           RuntimeError: a model cannot read the examples; begins with UNREADABLE.
         """
-        for records in chain.from_iterable(map(read_batches, files)):
+        for records in read_batches(file):
             columns = self._decoder.DecodeBatch(records.tolist())
             weights = self._weights(columns, len(records))
             examples = tf.constant(records)
             yield Answers(
                 {name: self._ask(name, examples, weights) for name in self._models},
                 columns,
-                tf.strings.to_hash_bucket_fast(examples, np.iinfo(np.int64).max).numpy(),
             )
 
     def _weights(self, columns: pa.RecordBatch, rows: int) -> np.ndarray:
@@ -121,6 +121,18 @@ class Asker:
         return ModelRows(
             labels.numpy().reshape(rows), predictions, quantiles.astype(np.float64), weights
         )
+
+
+def read_raw_columns(question: Question, file: str) -> Iterator[pa.RecordBatch]:
+    """The raw columns of a file by batches, without asking a model."""
+    decoder = _decoder(question)
+    for records in read_batches(file, rows_for_columns):
+        yield decoder.DecodeBatch(records.tolist())
+
+
+def _decoder(question: Question) -> ExamplesToRecordBatchDecoder:
+    schema = schema_pb2.Schema(feature=question.columns)
+    return ExamplesToRecordBatchDecoder(schema.SerializeToString())
 
 
 def _what_is_missing(error: Exception) -> str:

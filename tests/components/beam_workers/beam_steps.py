@@ -65,7 +65,8 @@ def sleep(file: str) -> None:
 def run(files: Sequence[str], work: Callable[..., None], *arguments: Any) -> None:
     """Runs a pipeline in two processes."""
     with beam.Pipeline(options=PipelineOptions(local_args(2))) as pipeline:
-        _ = pipeline | "Files" >> Spread(files, files) | "Work" >> beam.Map(work, *arguments)
+        spread = Spread(files, files, is_counted=True)
+        _ = pipeline | "Files" >> spread | "Work" >> beam.Map(work, *arguments)
 
 
 def attempt(files: Sequence[str], work: Callable[..., None], *arguments: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from components.evaluator.batched.reading import Answers
 from components.evaluator.batched.resampling.groups import GROUPS, Grouper
 from components.evaluator.batched.resampling.intervals import find_noise
 from components.evaluator.batched.resampling.resampler import Resampler
-from components.evaluator.batched.resampling.tally import Tally, computations_of
+from components.evaluator.batched.resampling.tally import Tally, TallyFound, computations_of
 from components.evaluator.batched.resampling.verdict import validate
 from components.evaluator.batched.rows import ModelRows
 from components.evaluator.noise import MetricNoise, Noise
@@ -37,17 +37,16 @@ WITHOUT_FORMULA = {
 
 
 def as_answers(rows: ModelRows, columns: pa.RecordBatch, places: np.ndarray) -> Answers:
-    """Some rows, whose hashes are the same wherever they are."""
+    """Some of the rows."""
     batch = ModelRows(
         rows.labels[places], rows.predictions[places], rows.quantiles[places], rows.weights[places]
     )
-    hashes = np.random.default_rng(1).integers(0, 2**62, len(rows.labels))
-    return Answers({"": batch}, columns.take(pa.array(places)), hashes[places])
+    return Answers({"": batch}, columns.take(pa.array(places)))
 
 
-def tally_of(task: str, *batches: np.ndarray) -> tuple[tfma.EvalConfig, Tally]:
+def tally_of(task: str, *batches: np.ndarray, file: int = 0) -> tuple[tfma.EvalConfig, Tally]:
     config = make_config(task, is_weighted=True)
-    tally = Tally.start(config, [tuple(names) for names in SLICES], by_groups=True)
+    tally = Tally.start(config, [tuple(names) for names in SLICES], Grouper(file))
     for places in batches:
         tally.add(as_answers(make_rows(task), raw_columns(), places))
     return config, tally
@@ -80,10 +79,10 @@ def test_resamples_are_those_of_repeated_examples() -> None:
         config, tally = tally_of(task, np.arange(300))
         answers = as_answers(make_rows(task), raw_columns(), np.arange(300))
         rows = answers.models[""]
-        counts = draw[Grouper().groups(answers.hashes)]
+        counts = draw[Grouper(0).groups(answers.rows)]
         drawn = ModelRows(rows.labels, rows.predictions, rows.quantiles, rows.weights * counts)
-        again = Tally.start(config, [], by_groups=False)
-        again.add(Answers({"": drawn}, answers.columns, answers.hashes))
+        again = Tally.start(config, [], None)
+        again.add(Answers({"": drawn}, answers.columns))
         computations = computations_of(config)
         ((_, metrics),) = computations.results(again.measurement)
         resampler = Resampler.of(config, computations)
@@ -101,19 +100,24 @@ def noise_of(config: tfma.EvalConfig, tally: Tally) -> Noise:
     return find_noise(config, tally, metrics, CONFIDENCE, lambda key: True)
 
 
-def test_intervals_depend_neither_on_batches_nor_on_files() -> None:
-    config, whole = tally_of("binary", np.arange(300))
-    other = np.random.default_rng(8).permutation(300)
-    _, first = tally_of("binary", other[:50], other[50:70])
-    _, second = tally_of("binary", other[70:])
+def test_intervals_depend_neither_on_batches_nor_on_the_order_of_files() -> None:
+    config, whole = tally_of("binary", np.arange(200))
+    _, other = tally_of("binary", np.arange(200, 300), file=1)
+    whole.merge(other)
+    _, first = tally_of("binary", np.arange(50), np.arange(50, 70), np.arange(70, 200))
+    _, second = tally_of("binary", np.arange(200, 290), np.arange(290, 300), file=1)
     # As they are sent from one process to another.
-    merged = Tally.resume(config, second.found())
-    merged.merge(Tally.resume(config, first.found()))
-    _, again = tally_of("binary", other[:100], other[100:])
+    merged = resumed(config, second)
+    merged.merge(resumed(config, first))
     expected = noise_of(config, whole)
     assert expected.slices[""]["auc"].interval is not None
-    assert_equal(noise_of(config, again), expected)
     assert_equal(noise_of(config, merged), expected)
+
+
+def resumed(config: tfma.EvalConfig, tally: Tally) -> Tally:
+    found = tally.found()
+    assert isinstance(found, TallyFound)
+    return Tally.resume(config, found)
 
 
 def assert_equal(found: Noise, expected: Noise) -> None:
@@ -126,18 +130,24 @@ def assert_equal(found: Noise, expected: Noise) -> None:
                 assert other.interval.ends == pytest.approx(noise.interval.ends, rel=1e-6)
 
 
-def test_equal_examples_are_dealt_to_different_groups() -> None:
-    groups = Grouper().groups(np.full(500, 42))
-    assert len(set(groups)) > 350
-    alone = [int(Grouper().groups(np.array([42]))[0]) for _ in range(3)]
-    assert alone == [groups[0]] * 3
+def test_examples_are_dealt_to_groups_at_random_by_their_places() -> None:
+    groups = Grouper(0).groups(100_000)
+    sizes = np.bincount(groups, minlength=GROUPS)
+    # As of a Poisson distribution of the same mean.
+    assert sizes.var() == pytest.approx(100_000 / GROUPS, rel=0.2)
+    assert abs(np.corrcoef(groups[:-1], groups[1:])[0, 1]) < 0.02
+    again = Grouper(0)
+    assert np.concatenate([again.groups(1), again.groups(70), again.groups(29)]).tolist() == (
+        groups[:100].tolist()
+    )
+    assert (Grouper(1).groups(1000) == groups[:1000]).sum() < 10
 
 
 def test_an_interval_of_accuracy_is_that_of_its_formula() -> None:
     """By the normal distribution, of 4,000 examples in 1,024 groups."""
     random = np.random.default_rng(4)
     right = random.random(4000) < 0.8
-    noise = compared(right, right, random)
+    noise = compared(right, right)
     low, high = noise.interval.ends if noise.interval else (0.0, 0.0)
     error = np.sqrt(right.mean() * (1 - right.mean()) / 4000)
     assert (low + high) / 2 == pytest.approx(right.mean(), abs=error / 5)
@@ -159,7 +169,7 @@ def config_of(threshold: dict[str, Any], confidence: float | None = CONFIDENCE) 
 
 
 def judge(
-    right: np.ndarray, right_in_service: np.ndarray, hashes: np.ndarray, config: PipelineConfig
+    right: np.ndarray, right_in_service: np.ndarray, config: PipelineConfig
 ) -> tuple[bool, MetricNoise]:
     """Whether a model is blessed, by the code that Evaluator runs, and how sure its accuracy is."""
     eval_config = tfma.utils.update_eval_config_with_defaults(
@@ -172,18 +182,18 @@ def judge(
         return ModelRows(labels, scores[:, np.newaxis], np.zeros((len(right), 0)), ones)
 
     settings = make_verdict(config)
-    tally = Tally.start(eval_config, [], settings.confidence is not None)
+    grouper = None if settings.confidence is None else Grouper(0)
+    tally = Tally.start(eval_config, [], grouper)
     models = {"candidate": said(right), "baseline": said(right_in_service)}
-    tally.add(Answers(models, pa.RecordBatch.from_pydict({"x": pa.array(ones)}), hashes))
+    tally.add(Answers(models, pa.RecordBatch.from_pydict({"x": pa.array(ones)})))
     ((key, metrics),) = computations_of(eval_config).results(tally.measurement, [0])
     noise = find_noise(eval_config, tally, {0: metrics}, settings.confidence, bool)
     validation = validate((key, metrics), eval_config, noise, settings)
     return validation.validation_ok, noise.of("accuracy")
 
 
-def compared(right: np.ndarray, in_service: np.ndarray, random: Any) -> MetricNoise:
-    hashes = random.integers(0, 2**62, len(right))
-    return judge(right, in_service, hashes, config_of({"tolerance": 0.01}))[1]
+def compared(right: np.ndarray, in_service: np.ndarray) -> MetricNoise:
+    return judge(right, in_service, config_of({"tolerance": 0.01}))[1]
 
 
 def blocked_share(examples: int, loss: float, pairs: int, tolerance: float = 0.0) -> float:
@@ -194,8 +204,7 @@ def blocked_share(examples: int, loss: float, pairs: int, tolerance: float = 0.0
         both = random.random(examples) < 0.05
         right = ~both & (random.random(examples) < (0.9 - loss) / 0.95)
         in_service = ~both & (random.random(examples) < 0.9 / 0.95)
-        hashes = random.integers(0, 2**62, examples)
-        blocked += not judge(right, in_service, hashes, config)[0]
+        blocked += not judge(right, in_service, config)[0]
     return blocked / pairs
 
 
@@ -212,13 +221,12 @@ def test_a_loss_is_found_where_there_are_examples_enough() -> None:
 def test_a_difference_within_noise_is_none_unless_confidence_is_null() -> None:
     """88 rows of the issue at hand: 0.8977 against 0.9091."""
     right, in_service = np.arange(88) >= 9, np.arange(88) % 11 > 0
-    hashes = np.random.default_rng(0).integers(0, 2**62, 88)
     assert (right.mean(), in_service.mean()) == pytest.approx((0.8977, 0.9091), abs=1e-4)
-    blessed, noise = judge(right, in_service, hashes, config_of({"min": 0.5}))
+    blessed, noise = judge(right, in_service, config_of({"min": 0.5}))
     assert blessed
     assert noise.difference is not None
     assert noise.difference.low < -0.05 < 0.03 < noise.difference.high
-    blessed, noise = judge(right, in_service, hashes, config_of({"min": 0.5}, confidence=None))
+    blessed, noise = judge(right, in_service, config_of({"min": 0.5}, confidence=None))
     assert not blessed
     assert noise.difference is None
 
@@ -238,11 +246,10 @@ def test_a_confident_bound_is_kept_by_the_end_of_the_interval(
     rows: int, right: int, least: float, blessed: bool
 ) -> None:
     is_right = np.arange(rows) < right
-    hashes = np.random.default_rng(2).integers(0, 2**62, rows)
     sure = config_of({"min": {"value": least, "confident": True}})
-    assert judge(is_right, is_right, hashes, sure)[0] is blessed
+    assert judge(is_right, is_right, sure)[0] is blessed
     plain = config_of({"min": {"value": least}})
-    assert judge(is_right, is_right, hashes, plain)[0]
+    assert judge(is_right, is_right, plain)[0]
 
 
 def test_what_scikit_learn_says_of_resampled_rankings_is_in_the_interval() -> None:

@@ -9,26 +9,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from evaluation_artifacts import Measured, config_of, measure, write_model
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
-from components.evaluator.batched.resampling.tally import MOST_SLICES
+from components.evaluator.batched.crowds import MOST_SLICES
+from components.evaluator.noise import read_noise
 from components.user_errors import find_user_error
 from pipeline.runs.results.evaluation_report import EvaluationReport, read_evaluation
 
 Row = dict[str, Any]
 
 
-def write_rows(folder: Path, rows: Sequence[Row]) -> Artifact:
-    """Examples of rows: text, whole numbers and floats; what a row lacks is missing."""
+def write_rows(folder: Path, rows: Sequence[Row], backwards: bool = False) -> Artifact:
+    """Examples of rows: text, whole numbers and floats; what a row lacks is missing.
+
+    Protobuf writes the features of an example in any order: `backwards` is another than the usual.
+    """
     path = folder / "examples" / "Split-eval" / "data.gz"
     path.parent.mkdir(parents=True)
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
         for row in rows:
-            example = tf.train.Example()
-            for name, value in row.items():
+            features = []
+            for name, value in sorted(row.items(), reverse=backwards):
+                example = tf.train.Example()
                 feature = example.features.feature[name]
                 if isinstance(value, float):
                     feature.float_list.value.append(value)
@@ -36,7 +42,8 @@ def write_rows(folder: Path, rows: Sequence[Row]) -> Artifact:
                     feature.int64_list.value.append(value)
                 else:
                     feature.bytes_list.value.append(value.encode())
-            writer.write(example.SerializeToString())
+                features.append(example.SerializeToString())
+            writer.write(b"".join(features))  # To protobuf, one message with all of them.
     examples = standard_artifacts.Examples()
     examples.uri = str(folder / "examples")
     examples.split_names = artifact_utils.encode_split_names(["eval"])
@@ -128,6 +135,48 @@ def test_of_very_many_slices_the_largest_are_measured(tmp_path: Path) -> None:
         "evaluate.slices: there are 1,500 slices by zone; the 1,000 of the most examples are "
         "measured, with 1,100 of 1,600 rows. Slice by a column of fewer values"
     ]
+
+
+def test_of_too_many_slices_the_largest_are_found_wherever_they_come_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are added up come before the largest, which are one column's and a cross's."""
+    for module in ("crowds", "slices"):
+        monkeypatch.setattr(f"components.evaluator.batched.{module}.MOST_TRACKED", 100)
+    for module in ("crowds", "resampling.tally"):
+        monkeypatch.setattr(f"components.evaluator.batched.{module}.MOST_SLICES", 2)
+    rows = [row(number, plan=f"p{number}", zone=number) for number in range(400)]
+    rows += [row(n, plan="late", zone=n // 30) | {"good": 0.8 - n / 100} for n in range(60)]
+    examples, good = write_rows(tmp_path, rows), write_model(tmp_path, "good")
+    config = config_of({"metrics": ["accuracy", "auc"], "slices": ["plan", ["plan", "zone"]]})
+    report = report_of(measure(tmp_path / "measured", config, examples, good))
+    largest = report.slices["plan=late"]
+    assert largest["example_count"] == 60
+    assert largest["accuracy"] == 0.5
+    assert len(report.slices) == 4
+    crosses = [name for name in report.slices if "zone" in name]
+    assert crosses == ["plan=late, zone=0", "plan=late, zone=1"]
+    assert {report.slices[name]["example_count"] for name in crosses} == {30}
+    told = [note for note in report.notes if "Slice by a column of fewer values" in note]
+    assert told[0].startswith(
+        "evaluate.slices: there are 401 slices by plan; the 2 of the most examples are measured"
+    )
+    assert told[1].startswith("evaluate.slices: there are 402 slices by plan and zone; the 2 of")
+
+
+def test_the_same_rows_have_the_same_intervals_however_they_are_serialized(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    rows = [row(number) | {"good": float(random.random())} for number in range(120)]
+    good = write_model(tmp_path, "good")
+    config = config_of({"metrics": ["accuracy", "auc"], "slices": ["plan"]})
+    found = []
+    for backwards in (False, True):
+        folder = tmp_path / f"backwards {backwards}"
+        examples = write_rows(folder, rows, backwards)
+        measured = measure(folder / "measured", config, examples, good)
+        found.append(read_noise(measured.uri))
+    assert found[0].of("auc").interval is not None
+    assert found[0] == found[1]
 
 
 def test_a_model_in_service_that_cannot_read_the_data_is_said(

@@ -2,9 +2,13 @@
 
 In a Poisson bootstrap (Chamandy, Muralidharan, Najmi and Naidu, 2012: Estimating Uncertainty for
 Massive Data Streams) a resample counts each example by a number of its own from Poisson(1). Here
-that number follows from a hash of the example: it is the same for both models, in whatever batch,
-file or process the example is. The hash leads to one of `GROUPS` groups, so that what groups come
-to is all that is kept: few examples are alone in theirs, and of many a group is a sample itself.
+that number follows from the example's place in the data: it is the same for both models, in
+whatever batch or process the example is. The place leads to one of `GROUPS` groups, so that what
+groups come to is all that is kept: few examples are alone in theirs, and of many a group is a
+sample itself. Equal examples have places of their own: in a table of a few categories they are
+draws like any others, and those that shared a group would look like one.
+
+(What an example is serialized to would not do: the order of its features is another in each run.)
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ GROUPS = 1024
 """With so many, the standard error of a metric is off by 2 % itself: 1 / sqrt(2 * GROUPS)."""
 RESAMPLES = 1000
 """As usual for an interval of 95 %: there are 25 resamples beyond each of its ends."""
-REMEMBERED = 1 << 20
-"""Distinct examples of a file of which is counted how often they have come up: 100 MB."""
 _SEED = 20
+_FILES_APART = np.uint64(40)
+"""Bits of the number of a row in its file."""
 _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
 )
@@ -27,35 +31,25 @@ _GOLDEN, _FIRST, _SECOND = (
 
 
 class Grouper:
-    """Deals the examples of one file to groups.
+    """Deals the examples of one file to groups, in their order."""
 
-    Equal ones are dealt apart: in a table of a few categories they are draws like any others, and
-    those that shared a group would look like one.
-    """
-
-    def __init__(self) -> None:
-        """No example has come up yet."""
-        self._seen: dict[int, int] = {}
-
-    def groups(self, hashes: np.ndarray) -> np.ndarray:
-        """The group of each example, [rows] int64.
+    def __init__(self, file: int) -> None:
+        """No example has come up yet.
 
         Args:
-          hashes: [rows] int64, equal for equal examples alone, as good as.
+          file: its number among those of the evaluation.
         """
-        turns = np.fromiter(map(self._turn, hashes.tolist()), np.uint64, len(hashes))
+        self._next = np.uint64(file) << _FILES_APART
+
+    def groups(self, rows: int) -> np.ndarray:
+        """The groups of the next examples, [rows] int64."""
         with np.errstate(over="ignore"):
-            mixed = hashes.astype(np.uint64) + turns * _GOLDEN
+            places = self._next + np.arange(rows, dtype=np.uint64)
+            self._next += np.uint64(rows)
+            mixed = (places + np.uint64(1)) * _GOLDEN
             for multiplier in (_FIRST, _SECOND):
                 mixed = (mixed ^ (mixed >> np.uint64(33))) * multiplier
         return ((mixed ^ (mixed >> np.uint64(33))) % np.uint64(GROUPS)).astype(np.int64)
-
-    def _turn(self, example: int) -> int:
-        """How many equal ones there were before."""
-        turn = self._seen.get(example, 0)
-        if turn or len(self._seen) < REMEMBERED:
-            self._seen[example] = turn + 1
-        return turn
 
 
 @functools.cache

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import tensorflow_model_analysis as tfma
 
+from components.evaluator.batched.crowds import (
+    MOST_SLICES,
+    Crowded,
+    Kind,
+    Largest,
+)
 from components.evaluator.batched.measuring import Computations, Found, Measurement
 from components.evaluator.batched.reading import Answers
 from components.evaluator.batched.resampling.grouped import Grouped, GroupedFound
 from components.evaluator.batched.resampling.groups import Grouper
 from components.evaluator.batched.resampling.resampler import Resampler
 from components.evaluator.batched.rows import padded
-from components.evaluator.batched.slices import SliceKey
-
-MOST_SLICES = 1000
-"""Slices of a kind that are reported: those of the most examples."""
-
-Kind = tuple[str, ...]
-"""The columns that slices are by."""
+from components.evaluator.batched.slices import kind_of
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,6 @@ class TallyFound:
     found: Found
     grouped: GroupedFound
     rows: np.ndarray
-    full: set[Kind]
-    incomplete: set[SliceKey]
     too_long: dict[str, tuple[int, int]]
 
 
@@ -43,27 +42,33 @@ class Tally:
       grouped: what the metrics of resamples are made from.
     """
 
-    def __init__(self, measurement: Measurement, grouped: Grouped, by_groups: bool) -> None:
+    def __init__(self, measurement: Measurement, grouped: Grouped, grouper: Grouper | None) -> None:
         """There are no rows yet."""
         self.measurement = measurement
         self.grouped = grouped
-        self._grouper = Grouper() if by_groups else None
+        self._grouper = grouper
         self._rows = np.zeros(0)
-        self._incomplete: set[SliceKey] = set()
 
     @classmethod
-    def start(cls, config: tfma.EvalConfig, columns: list[Kind], by_groups: bool) -> Tally:
-        """That of an evaluation, without rows.
+    def start(
+        cls,
+        config: tfma.EvalConfig,
+        columns: list[Kind],
+        grouper: Grouper | None,
+        largest: Mapping[Kind, Largest] | None = None,
+    ) -> Tally:
+        """That of a file, without rows.
 
         Args:
           config: TFMA's.
           columns: of each kind of slices the columns that it is by.
-          by_groups: whether rows are dealt to groups; else all are in one, and nothing is known of
-            chance.
+          grouper: deals the file's rows to groups; without one all are in the same, and nothing is
+            known of chance.
+          largest: of kinds of too many slices, which are measured alone.
         """
         computations = computations_of(config)
         grouped = Resampler.of(config, computations).start()
-        return cls(computations.start(columns), grouped, by_groups)
+        return cls(computations.start(columns, largest), grouped, grouper)
 
     @classmethod
     def resume(cls, config: tfma.EvalConfig, found: TallyFound) -> Tally:
@@ -71,48 +76,39 @@ class Tally:
         computations = computations_of(config)
         grouped = Resampler.of(config, computations).start()
         grouped.resume(found.grouped)
-        tally = cls(computations.resume(found.found), grouped, by_groups=False)
-        slicer = tally.measurement.slicer
-        slicer.full, slicer.too_long = set(found.full), dict(found.too_long)
-        tally._rows, tally._incomplete = found.rows, set(found.incomplete)
+        tally = cls(computations.resume(found.found), grouped, None)
+        tally.measurement.slicer.too_long = dict(found.too_long)
+        tally._rows = found.rows
         return tally
 
     def add(self, answers: Answers) -> None:
-        """Adds a batch of the file."""
-        members = self.measurement.slicer.members(len(answers.hashes), answers.columns)
+        """Adds the next batch of the file."""
+        members = self.measurement.slicer.members(answers.rows, answers.columns)
         self.measurement.add(answers.models, members)
         self._rows = padded(self._rows, members.count)
         self._rows += np.bincount(members.slices, minlength=members.count)
-        groups = np.zeros(len(answers.hashes), np.int64)
+        groups = np.zeros(answers.rows, np.int64)
         if self._grouper is not None:
-            groups = self._grouper.groups(answers.hashes)
+            groups = self._grouper.groups(answers.rows)
         self.grouped.add(answers.models, members, groups)
 
-    def found(self) -> TallyFound:
+    def found(self) -> TallyFound | Crowded:
         """What another process can go on from."""
         slicer = self.measurement.slicer
+        if slicer.is_crowded:
+            return Crowded()
         return TallyFound(
-            self.measurement.found(),
-            self.grouped.found(),
-            self._rows,
-            slicer.full,
-            self._incomplete,
-            slicer.too_long,
+            self.measurement.found(), self.grouped.found(), self._rows, slicer.too_long
         )
 
     def merge(self, other: Tally) -> None:
         """Adds what another process, or another file, has come to."""
         ours, theirs = self.measurement.slicer, other.measurement.slicer
-        # Of what one has left out the other's is not all that there is.
-        self._incomplete |= other._incomplete
-        self._incomplete |= {k for k in ours.keys if _kind(k) in theirs.full and k not in theirs}
-        self._incomplete |= {k for k in theirs.keys if _kind(k) in ours.full and k not in ours}
         places = np.array([ours.number(key) for key in theirs.keys])
         self.measurement.merge(other.measurement)
         self.grouped.merge(other.grouped, places)
         self._rows = padded(self._rows, len(ours.keys)).copy()
         self._rows[places] += padded(other._rows, len(places))
-        ours.full |= theirs.full
         for name, (rows, size) in theirs.too_long.items():
             so_far, largest = ours.too_long.get(name, (0, 0))
             ours.too_long[name] = so_far + rows, max(largest, size)
@@ -121,8 +117,7 @@ class Tally:
         """The numbers of the slices that are reported: of each kind the largest, largest first."""
         kinds: dict[Kind, list[int]] = defaultdict(list)
         for number, key in enumerate(self.measurement.slicer.keys):
-            if key not in self._incomplete:
-                kinds[_kind(key)].append(number)
+            kinds[kind_of(key)].append(number)
         chosen = [sorted(numbers, key=self._rank)[:MOST_SLICES] for numbers in kinds.values()]
         return sorted((number for numbers in chosen for number in numbers), key=self._rank)
 
@@ -139,11 +134,14 @@ class Tally:
         ]
         reported = set(self.reported())
         for kind in sorted(set(slicer.columns)):
-            there = [n for n, key in enumerate(slicer.keys) if _kind(key) == kind]
+            there = [n for n, key in enumerate(slicer.keys) if kind_of(key) == kind]
             kept = [number for number in there if number in reported]
-            if len(kept) == len(there) and kind not in slicer.full:
+            largest = slicer.largest.get(kind)
+            if largest is None and len(kept) == len(there):
                 continue
-            count = f"more than {len(there):,}" if kind in slicer.full else f"{len(there):,}"
+            count = f"{len(there):,}"
+            if largest is not None:
+                count = f"{'' if largest.is_exact else 'more than '}{largest.distinct:,}"
             rows = int(self._rows[kept].sum())
             notes.append(
                 f"evaluate.slices: there are {count} slices by {' and '.join(kind)}; the "
@@ -158,7 +156,3 @@ def computations_of(config: tfma.EvalConfig) -> Computations:
     found = Computations.of(config)
     assert found is not None  # noqa: S101 - asked before the pipeline was made
     return found
-
-
-def _kind(key: SliceKey) -> Kind:
-    return tuple(name for name, _ in key)
