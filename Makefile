@@ -14,7 +14,7 @@ EXTRA ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos test lint format docs image bench bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -51,6 +51,9 @@ image: $(READY)  ## build the container image; IMAGE=registry.example.com/scopel
 
 bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 	@$(PYTHON) benchmarks/taxi.py $(ARGS)
+
+bench-workers: $(READY)  ## measure data components in one process against several; ARGS="--rows 300040"
+	@$(PYTHON) -m benchmarks.workers $(ARGS)
 
 bench-strategies: $(READY)  ## measure the Trainer against plain Keras, and two workers against one
 	@$(PYTHON) benchmarks/strategies.py $(ARGS)

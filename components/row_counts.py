@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from apache_beam.metrics import Metrics
@@ -63,8 +64,8 @@ def count_written(folder: str, rows: int) -> None:
 def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> None:
     """Compares what the steps of a pipeline have counted with what there is.
 
-    Files of which nothing is known are not compared. Splits that are written have as many rows as
-    those of the same name that were read.
+    Files of which nothing is known are not compared. What is written of a split, which may be to
+    several folders, has as many rows as the files of the same split that were read.
 
     Args:
       metrics: of the pipeline, which has ended.
@@ -74,20 +75,21 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
       InternalError: a step has read or written other rows.
     """
     read = _counters(metrics, _READ)
-    by_split: dict[str, dict[str, int]] = {}
     for prefix, files in reading.items():
-        known = read_row_counts(files)
-        for file, rows in known.items():
+        for file, rows in read_row_counts(files).items():
             found = sum(
-                n for (step, name), n in read.items() if name == file and step.startswith(prefix)
+                counted
+                for (step, name), counted in read.items()
+                if name == file and step.startswith(prefix)
             )
             if found != rows:
                 raise lost_rows(f"{found:,} of the {rows:,} rows of {file} were read")
-            by_split.setdefault(_name(posixpath.dirname(file)), {})[file] = rows
-    for (_, folder), found in _counters(metrics, _WRITTEN).items():
-        there = by_split.get(_name(folder))
-        if there is not None and found != sum(there.values()):
-            raise lost_rows(f"{found:,} rows were written to {folder}, for {sum(there.values()):,}")
+    written = Counter[str]()
+    for (_, folder), rows in _counters(metrics, _WRITTEN).items():
+        written[_name(folder)] += rows
+    for split, found in written.items():
+        files = {file for files in reading.values() for file in files if _split(file) == split}
+        check_total(f"what was written of the split {split}", found, sorted(files))
 
 
 def check_total(what: str, found: int, files: Sequence[str]) -> None:
@@ -102,8 +104,8 @@ def check_total(what: str, found: int, files: Sequence[str]) -> None:
       InternalError: it is another number.
     """
     known = read_row_counts(files)
-    if len(known) == len(files) and found != sum(known.values()):
-        raise lost_rows(f"{what} counts {found:,} of {sum(known.values()):,} rows")
+    if files and len(known) == len(files) and found != sum(known.values()):
+        raise lost_rows(f"{what} has {found:,} of {sum(known.values()):,} rows")
 
 
 def lost_rows(what: str) -> InternalError:
@@ -122,6 +124,10 @@ def _counters(metrics: MetricResults, namespace: str) -> dict[tuple[str, str], i
     """What was counted, by the step and the name."""
     found = metrics.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
     return {(one.key.step, one.key.metric.name): one.committed for one in found}
+
+
+def _split(file: str) -> str:
+    return _name(posixpath.dirname(file))
 
 
 def _name(folder: str) -> str:
