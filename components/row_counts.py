@@ -88,8 +88,8 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
     for (_, folder), rows in _counters(metrics, _WRITTEN).items():
         written[_name(folder)] += rows
     for split, found in written.items():
-        files = {file for files in reading.values() for file in files if _split(file) == split}
-        check_total(f"what was written of the split {split}", found, sorted(files))
+        of_split = {file for files in reading.values() for file in files if _split(file) == split}
+        check_total(f"what was written of the split {split}", found, sorted(of_split))
 
 
 def check_total(what: str, found: int, files: Sequence[str]) -> None:
