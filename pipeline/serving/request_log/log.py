@@ -15,7 +15,6 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter
 
 from pipeline.serving.request_log.files import UnfinishedFile, finish_left, make_room, now_utc
-from pipeline.serving.request_log.ids import request_id
 from pipeline.serving.request_log.options import LogOptions
 from pipeline.serving.request_log.rows import Answered, to_rows
 from pipeline.serving.servable import Arrays, Servable
@@ -82,9 +81,10 @@ class RequestLog:
         self._stop.set()
         self._thread.join(_END_SECONDS)
 
-    def note(self, model: Servable, signature: str, columns: Arrays, answers: Arrays) -> None:
-        """Has the request that is being answered written down, if it is of the sample."""
-        name = request_id.get()
+    def note(
+        self, name: str, model: Servable, signature: str, columns: Arrays, answers: Arrays
+    ) -> None:
+        """Has a request written down by its id, if it is of the sample."""
         if not is_sampled(name, self._options.sample):
             return
         # Copied, as they may be a few of the many rows that were asked together.

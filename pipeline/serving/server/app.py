@@ -15,9 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from pipeline.serving.servable import Servable
+from pipeline.serving.server.connections.quick import Application, Quick
 from pipeline.serving.server.direct import Direct
 from pipeline.serving.server.errors import RequestError, status_and_headers
 from pipeline.serving.server.metrics import CONTENT_TYPE
@@ -40,7 +40,7 @@ _TELL_SECONDS = 0.5
 
 def make_app(
     options: ServeOptions, repository: Repository, place: WorkerPlace | None = None
-) -> ASGIApp:
+) -> Application:
     """The application for a model.
 
     Args:
@@ -71,7 +71,9 @@ def make_app(
         lifespan=server.lifespan,
     )
     direct = Direct(app, predictions, options)
-    return Guarded(direct, predictions.metrics, options.key)
+    return Application(
+        Guarded(direct, predictions.metrics, options.key), Quick(predictions, options)
+    )
 
 
 class _Server:

@@ -7,8 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from pipeline.serving.server.errors import RequestError
 
@@ -19,16 +18,30 @@ BATCH_ROWS = 1024
 """Rows that are asked together, unless one request alone has more."""
 QUEUE_ROWS = 16_384
 """Rows that may wait; then it is better that clients come again later."""
+ANSWER_SECONDS = 30.0
+"""After which a request is given up."""
 
 
-@dataclass(frozen=True)
-class _Waiting:
+class Awaited(Protocol):
+    """What will have an answer, or what it failed by, such as a future; hashed by identity."""
+
+    def done(self) -> bool:
+        """Whether nothing is waited for any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Takes the answer."""
+
+    def set_exception(self, exception: Any, /) -> None:
+        """Takes what it failed by."""
+
+
+class _Waiting(NamedTuple):
     """A request that waits for its answer."""
 
     ask: Ask
     request: Any
     rows: int
-    answer: asyncio.Future[Any]
+    answer: Awaited
 
 
 class Batcher:
@@ -43,52 +56,57 @@ class Batcher:
         told: Callable[[int], None],
         queue_rows: int = QUEUE_ROWS,
         threads: int | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
         """Args:
         executor: runs the model.
         told: is told how many rows are asked together.
         queue_rows: that may wait.
         threads: batches that are asked for side by side.
+        seconds: after which a request fails with status 504.
         """
         self._executor, self._told, self._queue_rows = executor, told, queue_rows
         self._free = threads or os.cpu_count() or 1
         self._queue: deque[_Waiting] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.waiting_rows = 0
+        self._seconds = seconds
+        self._due: dict[Awaited, float] = {}
+        """When requests that have no answer yet are given up, in the order of that."""
+        self._timer: asyncio.TimerHandle | None = None
 
-    def ask(self, ask: Ask, request: Any, rows: int) -> asyncio.Future[Any]:
+    def ask(self, ask: Ask, request: Any, rows: int, answer: Awaited) -> None:
         """Has a request answered.
 
         Args:
-          ask: equal for requests that can be asked together.
+          ask: the same for requests that can be asked together.
           request: what it is given.
           rows: of the request.
-
-        Returns:
-          What will be the answer, or the exception that it failed by.
+          answer: is told, in the thread that calls this.
 
         Raises:
           RequestError: too many rows wait, with status 503.
         """
         if self._queue and self.waiting_rows + rows > self._queue_rows:
             raise RequestError(f"{self.waiting_rows} rows wait already: come again later.", 503)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(ask, request, rows, future))
+        loop = asyncio.get_running_loop()
+        self._due[answer] = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._give_up, loop)
+        self._queue.append(_Waiting(ask, request, rows, answer))
         self.waiting_rows += rows
-        self._start()
-        return future
+        self._start(loop)
 
-    def _start(self) -> None:
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._free and self._queue:
             self._free -= 1
-            task = asyncio.create_task(self._run(self._next()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            batch = self._next()
+            self._told(sum(one.rows for one in batch))
+            self._executor.submit(self._run, batch, loop)
 
     def _next(self) -> list[_Waiting]:
         batch = [self._queue.popleft()]
         rows = batch[0].rows
-        while self._queue and self._queue[0].ask == batch[0].ask:
+        while self._queue and self._queue[0].ask is batch[0].ask:
             if rows + self._queue[0].rows > BATCH_ROWS:
                 break
             batch.append(self._queue.popleft())
@@ -96,20 +114,37 @@ class Batcher:
         self.waiting_rows -= rows
         return batch
 
-    async def _run(self, batch: Sequence[_Waiting]) -> None:
-        self._told(sum(one.rows for one in batch))
-        run = asyncio.get_running_loop().run_in_executor
-        requests = [one.request for one in batch]
+    def _run(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+        """In a thread of the executor."""
+        answers: list[Any]
         try:
-            for one, answer in zip(
-                batch, await run(self._executor, batch[0].ask, requests), strict=True
-            ):
-                if one.answer.done():  # Whoever asked has gone.
-                    continue
-                if isinstance(answer, Exception):
-                    one.answer.set_exception(answer)
-                else:
-                    one.answer.set_result(answer)
-        finally:
-            self._free += 1
-            self._start()
+            answers = batch[0].ask([one.request for one in batch])
+        except BaseException as error:
+            answers = [error] * len(batch)
+        loop.call_soon_threadsafe(self._deliver, batch, answers, loop)
+
+    def _deliver(
+        self, batch: Sequence[_Waiting], answers: list[Any], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._free += 1
+        self._start(loop)  # First, so that the model does not wait for what is sent now.
+        for one, answer in zip(batch, answers, strict=True):
+            self._due.pop(one.answer, None)
+            if one.answer.done():  # Whoever asked has gone.
+                continue
+            if isinstance(answer, BaseException):
+                one.answer.set_exception(answer)
+            else:
+                one.answer.set_result(answer)
+
+    def _give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has requests fail that are due; one timer for all costs less than one for each."""
+        self._timer = None
+        for answer, due in list(self._due.items()):
+            if due > loop.time():
+                self._timer = loop.call_at(due, self._give_up, loop)
+                return
+            del self._due[answer]
+            if not answer.done():
+                said = f"there was no answer within {self._seconds:g} seconds."
+                answer.set_exception(RequestError(said, 504))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Callable
 from typing import Literal
 
@@ -41,9 +42,11 @@ class Metrics:
         """
         self._is_shared = is_shared
         self.registry = CollectorRegistry()
-        self.seconds = self._histogram(
+        self._seconds = self._histogram(
             "request_seconds", "Of requests.", _SECONDS, "route", "status"
         )
+        self._known: dict[tuple[str, int], Histogram] = {}
+        """To find one by its labels takes as long as to note a request."""
         self.batch_rows = self._histogram("batch_rows", "Rows asked together.", _ROWS)
         self._predictions = Counter(
             "scopeline_predictions",
@@ -69,14 +72,20 @@ class Metrics:
     ) -> Histogram:
         return Histogram(f"scopeline_{name}", text, labels, registry=self.registry, buckets=buckets)
 
+    def observe(self, route: str, status: int, seconds: float) -> None:
+        """Notes how long a request took."""
+        found = self._known.get((route, status))
+        if found is None:
+            found = self._known[route, status] = self._seconds.labels(route, str(status))
+        found.observe(seconds)
+
     def count(self, answers: dict[str, np.ndarray]) -> None:
         """Counts what was predicted, by class; of numbers all together."""
         classes = answers.get("class")
         if classes is None:
             self._predictions.labels("").inc(len(next(iter(answers.values()))))
             return
-        values, counts = np.unique(classes.astype(bytes), return_counts=True)
-        for value, number in zip(values.tolist(), counts.tolist(), strict=True):
+        for value, number in Counts(classes.tolist()).items():
             self._predictions.labels(value.decode(errors="replace")).inc(number)
 
     def refresh(self) -> None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import hmac
 import time
+from collections.abc import Mapping
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.serving.request_log.ids import identify
+from pipeline.serving.server.direct import send_reply
 from pipeline.serving.server.metrics import Metrics
+from pipeline.serving.server.protocols.replies import Reply
 
 OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
 """What asks whether a server lives has no key."""
-_BEARER = "bearer "
+_BEARER = b"bearer "
 _VERBS = ("predict", "classify", "regress", "infer", "metadata", "ready", "metrics", "healthz")
+_REFUSAL = Reply(
+    orjson.dumps({"error": "a key is needed: Authorization: Bearer KEY, or X-API-Key."}),
+    headers=((b"www-authenticate", b"Bearer"),),
+    status=401,
+)
 
 
 class Guarded:
@@ -26,7 +34,7 @@ class Guarded:
         metrics: are told how long that takes, by what is asked.
         key: that clients have to give; empty where none is asked for.
         """
-        self._app, self._metrics, self._key = app, metrics, key.encode()
+        self._app, self._metrics, self._key = app, metrics, key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hands a request on."""
@@ -44,37 +52,24 @@ class Guarded:
             await send(message)
 
         try:
-            if self._may_ask(scope):
+            if path in OPEN or has_key(dict(scope["headers"]), self._key):
                 await self._app(scope, receive, watch)
             else:
-                await _refuse(watch)
+                await send_reply(watch, _REFUSAL)
         finally:
             # Of no path that a client makes up there is a metric.
             verb = path.rpartition("/")[2].rpartition(":")[2]
             route = verb if verb in _VERBS else "other"
-            seconds = time.perf_counter() - began
-            self._metrics.seconds.labels(route, str(status)).observe(seconds)
-
-    def _may_ask(self, scope: Scope) -> bool:
-        if not self._key or scope["path"] in OPEN:
-            return True
-        return hmac.compare_digest(_given_key(scope), self._key)
+            self._metrics.observe(route, status, time.perf_counter() - began)
 
 
-def _given_key(scope: Scope) -> bytes:
-    headers = dict(scope["headers"])
-    authorization: bytes = headers.get(b"authorization", b"")
-    if authorization[: len(_BEARER)].lower() == _BEARER.encode():
+def has_key(headers: Mapping[bytes, bytes], key: str) -> bool:
+    """Whether a request gives the key, or needs none."""
+    return not key or hmac.compare_digest(_given_key(headers), key.encode())
+
+
+def _given_key(headers: Mapping[bytes, bytes]) -> bytes:
+    authorization = headers.get(b"authorization", b"")
+    if authorization[: len(_BEARER)].lower() == _BEARER:
         return authorization[len(_BEARER) :].strip()
-    return bytes(headers.get(b"x-api-key", b""))
-
-
-async def _refuse(send: Send) -> None:
-    body = orjson.dumps({"error": "a key is needed: Authorization: Bearer KEY, or X-API-Key."})
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"www-authenticate", b"Bearer"),
-    ]
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return headers.get(b"x-api-key", b"")

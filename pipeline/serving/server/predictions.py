@@ -2,42 +2,87 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import orjson
 
 from pipeline.serving.model import RAW
 from pipeline.serving.request_log.log import RequestLog
 from pipeline.serving.servable import Servable
-from pipeline.serving.server.batching import Batcher
+from pipeline.serving.server.batching import Awaited, Batcher
 from pipeline.serving.server.bodies import parse_json
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import Metrics
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.protocols import open_inference, rest
+from pipeline.serving.server.protocols.paths import PredictionPath
+from pipeline.serving.server.protocols.replies import BYTES, Reply
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.together import RequestAnswer, RequestInputs, SignatureCall, row_count
 
-_JSON, _BYTES = b"application/json", b"application/octet-stream"
 _HEADER_LENGTH = open_inference.HEADER_LENGTH.encode()
+_Write = Callable[[RequestAnswer], Reply]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What is sent to whoever asked."""
+class PredictionRequest(NamedTuple):
+    """What a client has sent."""
 
+    path: PredictionPath
+    headers: Mapping[bytes, bytes]
     body: bytes
-    content_type: bytes = _JSON
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    name: bytes
+    """Its id."""
+
+
+class _Asked(NamedTuple):
+    """A request that has been read."""
+
+    inputs: RequestInputs
+    write: _Write
+    name: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class _Replies:
+    """Asks a model for several requests, and writes what is sent to each client."""
+
+    call: SignatureCall
+    log: RequestLog | None
+
+    def __call__(self, requests: Sequence[_Asked]) -> list[Reply | Exception]:
+        answers = self.call([one.inputs for one in requests])
+        if self.log is not None:
+            self._note(self.log, requests, answers)
+        return [
+            answer if isinstance(answer, Exception) else _write(one, answer)
+            for one, answer in zip(requests, answers, strict=True)
+        ]
+
+    def _note(
+        self,
+        log: RequestLog,
+        requests: Sequence[_Asked],
+        answers: Sequence[RequestAnswer | Exception],
+    ) -> None:
+        for one, answer in zip(requests, answers, strict=True):
+            if not isinstance(answer, Exception):
+                name = one.name.decode()
+                log.note(name, self.call.model, self.call.signature, answer.columns, answer.arrays)
+
+
+def _write(asked: _Asked, answer: RequestAnswer) -> Reply | Exception:
+    try:
+        return asked.write(answer)
+    except Exception as error:
+        return error
 
 
 class Predictions:
-    """BatchAnswers by the versions of one model."""
+    """Predictions by the versions of one model."""
 
     def __init__(self, options: ServeOptions, repository: Repository, is_shared: bool) -> None:
         """Args:
@@ -57,7 +102,9 @@ class Predictions:
             self.metrics.batch_rows.observe,
             # One core reads requests and writes answers.
             threads=max(1, (os.cpu_count() or 1) // options.workers - 1),
+            seconds=options.answer_seconds,
         )
+        self._by_signature: dict[str, _Replies] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
     def named(
@@ -74,61 +121,78 @@ class Predictions:
             )
         return self._repository.find(version, label)
 
-    async def predict(self, verb: str, model: Servable, body: bytes) -> Reply:
-        """What TF Serving answers.
+    def answer(self, request: PredictionRequest, answer: Awaited) -> None:
+        """Has a request answered, now or later.
 
         Args:
-          verb: predict, classify or regress.
-          model: of the version that is asked.
-          body: of the request.
-
-        Raises:
-          RequestError: it is no request that can be answered.
-          DataError: the model cannot take its rows.
+          request: all of it.
+          answer: takes a Reply; or a RequestError if it is no request that can be answered, and a
+            DataError if the model cannot take its rows.
         """
-        asked = parse_json(body)
-        if verb == "predict":
-            signature, columns, are_rows = rest.to_request(asked, model.interface)
-            lists = (await self._ask(model, signature, columns)).lists
-            return Reply(orjson.dumps(rest.to_predictions(lists, are_rows)))
-        rows = rest.to_examples_request(asked, model.interface)
-        lists = (await self._ask(model, RAW, rows)).lists
-        of_verb = rest.to_classes if verb == "classify" else rest.to_numbers
-        return Reply(orjson.dumps(of_verb(lists)))
+        try:
+            path = request.path
+            number, model = self.named(path.name, path.version, path.label)
+            read = _read_inference if path.verb is None else _read_rest
+            signature, inputs, write = read(request, number, model)
+            asked = _Asked(inputs, write, request.name)
+            self._batcher.ask(self._replies(model, signature), asked, row_count(inputs), answer)
+        except Exception as error:
+            answer.set_exception(error)
 
-    async def infer(
-        self, number: int, model: Servable, headers: Mapping[bytes, bytes], body: bytes
-    ) -> Reply:
-        """What Open Inference v2 answers; raises as `predict` does."""
-        length = headers.get(_HEADER_LENGTH)
-        if length is not None and not (length.isdigit() and int(length) <= len(body)):
-            said = length.decode("latin-1")
-            raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
-        end = len(body) if length is None else int(length)
-        asked = parse_json(body[:end])
-        signature, columns = open_inference.to_request(asked, body[end:], model.interface)
-        answers = (await self._ask(model, signature, columns)).arrays
-        content, head = open_inference.to_response(asked, answers, self._options.name, number)
+    def _replies(self, model: Servable, signature: str) -> _Replies:
+        """The same one for requests that can be asked together."""
+        found = self._by_signature.get(signature)
+        if found is None or found.call.model is not model:
+            call = SignatureCall(model, signature, self.metrics.count)
+            found = self._by_signature[signature] = _Replies(call, self.log)
+        return found
+
+
+def _read_rest(
+    request: PredictionRequest, number: int, model: Servable
+) -> tuple[str, RequestInputs, _Write]:
+    """What TF Serving is asked."""
+    asked = parse_json(request.body)
+    if request.path.verb == "predict":
+        signature, columns, are_rows = rest.to_request(asked, model.interface)
+        return signature, columns, _write_rows if are_rows else _write_columns
+    write = _write_classes if request.path.verb == "classify" else _write_numbers
+    return RAW, rest.to_examples_request(asked), write
+
+
+def _write_rows(answer: RequestAnswer) -> Reply:
+    return Reply(rest.write_rows(answer.row_texts))
+
+
+def _write_columns(answer: RequestAnswer) -> Reply:
+    return Reply(rest.write_columns(answer.column_texts))
+
+
+def _write_classes(answer: RequestAnswer) -> Reply:
+    return Reply(orjson.dumps(rest.to_classes(answer.lists)))
+
+
+def _write_numbers(answer: RequestAnswer) -> Reply:
+    return Reply(orjson.dumps(rest.to_numbers(answer.lists)))
+
+
+def _read_inference(
+    request: PredictionRequest, number: int, model: Servable
+) -> tuple[str, RequestInputs, _Write]:
+    """What Open Inference v2 asks."""
+    body, length = request.body, request.headers.get(_HEADER_LENGTH)
+    if length is not None and not (length.isdigit() and int(length) <= len(body)):
+        said = length.decode("latin-1")
+        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
+    end = len(body) if length is None else int(length)
+    asked = parse_json(body[:end])
+    signature, columns = open_inference.to_request(asked, body[end:], model.interface)
+    name = request.path.name
+
+    def write(answer: RequestAnswer) -> Reply:
+        content, head = open_inference.to_response(asked, answer.arrays, name, number)
         if head is None:
             return Reply(content)
-        return Reply(content, _BYTES, ((_HEADER_LENGTH, str(head).encode()),))
+        return Reply(content, BYTES, ((_HEADER_LENGTH, b"%d" % head),))
 
-    async def _ask(self, model: Servable, signature: str, columns: RequestInputs) -> RequestAnswer:
-        question = SignatureCall(model, signature, self.metrics.count)
-        future = self._batcher.ask(question, columns, row_count(columns))
-        # A timer and a future of its own cost a fifth of `asyncio.timeout`.
-        seconds = self._options.answer_seconds
-        timer = asyncio.get_running_loop().call_later(seconds, _give_up, future, seconds)
-        try:
-            answer: RequestAnswer = await future
-        finally:
-            timer.cancel()
-        if self.log is not None:
-            self.log.note(model, signature, answer.columns, answer.arrays)
-        return answer
-
-
-def _give_up(future: asyncio.Future[Any], seconds: float) -> None:
-    if not future.done():
-        said = f"there was no answer within {seconds:g} seconds."
-        future.set_exception(RequestError(said, 504))
+    return signature, columns, write

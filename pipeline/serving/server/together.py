@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 
@@ -14,15 +14,27 @@ from pipeline.serving.model import EXAMPLES
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Arrays, Servable
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.protocols.columns import Columns, to_arrays
-from pipeline.serving.server.protocols.rest import Lists, to_lists
+from pipeline.serving.server.protocols.columns import (
+    Columns,
+    Rows,
+    rows_to_arrays,
+    to_arrays,
+)
+from pipeline.serving.server.protocols.texts import (
+    Lists,
+    Texts,
+    to_column_texts,
+    to_lists,
+    to_row_texts,
+)
 
-RequestInputs = Columns | Arrays
-"""What one request asks: values of JSON, or tensors."""
+RequestInputs = Rows | Columns | Arrays
+"""What one request asks: rows or columns of JSON, or tensors."""
+_Values = TypeVar("_Values", Rows, Columns)
 
 
 class BatchAnswers:
-    """What the model answers to several requests; in either form it is made once for all."""
+    """What the model answers to several requests; in each form it is made once for all."""
 
     def __init__(self, columns: Arrays, arrays: Arrays) -> None:
         """Args:
@@ -36,8 +48,18 @@ class BatchAnswers:
         """As JSON has them."""
         return to_lists(self.arrays)
 
+    @cached_property
+    def column_texts(self) -> dict[str, Texts]:
+        """As JSON, by output and row."""
+        return to_column_texts(self.arrays)
 
-@dataclass(frozen=True)
+    @cached_property
+    def row_texts(self) -> Texts:
+        """As JSON, by row."""
+        return to_row_texts(self.column_texts)
+
+
+@dataclass(frozen=True, slots=True)
 class RequestAnswer:
     """The part of one request."""
 
@@ -59,8 +81,18 @@ class RequestAnswer:
         """The same as JSON has them."""
         return {name: values[self.rows] for name, values in self.of.lists.items()}
 
+    @property
+    def column_texts(self) -> dict[str, Texts]:
+        """As JSON, by output and row."""
+        return {name: texts[self.rows] for name, texts in self.of.column_texts.items()}
 
-@dataclass(frozen=True)
+    @property
+    def row_texts(self) -> Texts:
+        """As JSON, by row."""
+        return self.of.row_texts[self.rows]
+
+
+@dataclass(frozen=True, eq=False)
 class SignatureCall:
     """A signature of a model, which several requests may ask together."""
 
@@ -88,29 +120,59 @@ class SignatureCall:
     ) -> list[tuple[list[int], Arrays]]:
         """Tensors, and the places of the requests that they are of.
 
-        What is wrong with others goes to `found`. Values of JSON become tensors all at once, if
-        they can.
+        What is wrong with others goes to `found`. Rows of JSON become tensors all at once, and so
+        do columns, if they can.
         """
-        parts = [([place], one) for place, one in enumerate(requests) if _are_tensors(one)]
-        values = {
-            place: cast(Columns, one) for place, one in enumerate(requests) if not _are_tensors(one)
-        }
+        rows: dict[int, Rows] = {}
+        columns: dict[int, Columns] = {}
+        parts: list[tuple[list[int], Arrays]] = []
+        for place, one in enumerate(requests):
+            if isinstance(one, list):
+                rows[place] = one
+            elif _are_tensors(one):
+                parts.append(([place], one))
+            else:
+                columns[place] = cast(Columns, one)
+        parts += self._all_or_each(rows, self._of_rows, found)
+        return parts + self._all_or_each(columns, self._of_columns, found)
+
+    def _all_or_each(
+        self,
+        requests: Mapping[int, _Values],
+        to_tensors: Callable[[Sequence[_Values]], Arrays],
+        found: dict[int, RequestAnswer | Exception],
+    ) -> list[tuple[list[int], Arrays]]:
+        if not requests:
+            return []
         try:
-            if values:
-                parts.append((list(values), self._to_tensors(list(values.values()))))
+            return [(list(requests), to_tensors(list(requests.values())))]
         except RequestError:
-            for place, one in values.items():
+            parts = []
+            for place, one in requests.items():
                 try:
-                    parts.append(([place], self._to_tensors([one])))
+                    parts.append(([place], to_tensors([one])))
                 except RequestError as error:
                     found[place] = error
-        return parts
+            return parts
 
-    def _to_tensors(self, requests: Sequence[Columns]) -> Arrays:
+    def _of_rows(self, requests: Sequence[Rows]) -> Arrays:
+        return rows_to_arrays(list(chain.from_iterable(requests)), self.model.interface)
+
+    def _of_columns(self, requests: Sequence[Columns]) -> Arrays:
         together = {
-            name: list(chain.from_iterable(one[name] for one in requests)) for name in requests[0]
+            name: [*chain.from_iterable(one[name] for one in requests)] for name in requests[0]
         }
         return to_arrays(together, self.model.interface)
+
+    def _to_tensors(self, one: RequestInputs) -> Arrays:
+        """Those of one request.
+
+        Raises:
+          RequestError: it is not what the model takes.
+        """
+        if isinstance(one, list):
+            return self._of_rows([one])
+        return one if _are_tensors(one) else self._of_columns([cast(Columns, one)])
 
     def _ask_together(
         self, parts: Sequence[tuple[list[int], Arrays]], requests: Sequence[RequestInputs]
@@ -125,8 +187,7 @@ class SignatureCall:
 
     def _ask_alone(self, one: RequestInputs) -> RequestAnswer | Exception:
         try:
-            tensors = one if _are_tensors(one) else self._to_tensors([cast(Columns, one)])
-            return RequestAnswer(self._answer(tensors), slice(0, row_count(one)))
+            return RequestAnswer(self._answer(self._to_tensors(one)), slice(0, row_count(one)))
         except Exception as error:
             return error
 
@@ -139,11 +200,13 @@ class SignatureCall:
 
 def row_count(asked: RequestInputs) -> int:
     """Rows of a request."""
+    if isinstance(asked, list):
+        return len(asked)
     first: Any = next(iter(asked.values()))
     return len(first)
 
 
-def _are_tensors(asked: RequestInputs) -> TypeGuard[Arrays]:
+def _are_tensors(asked: Columns | Arrays) -> TypeGuard[Arrays]:
     return isinstance(next(iter(asked.values())), np.ndarray)
 
 

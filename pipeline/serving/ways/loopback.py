@@ -20,6 +20,7 @@ import uvicorn
 from pipeline.serving.certificate.asking import GoldenRequest, join
 from pipeline.serving.model import RAW, Arrays, Model
 from pipeline.serving.server.app import make_app
+from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH, from_tensors, to_tensors
 from pipeline.serving.server.repository import Repository
@@ -42,8 +43,7 @@ def served(model: Model) -> Iterator[str]:
         repository = Repository(Path(versions), lambda path: model)
         repository.look()
         options = ServeOptions(_NAME, Path(versions), answer_seconds=_SECONDS)
-        config = uvicorn.Config(make_app(options, repository), http="httptools", log_config=None)
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(make_config(make_app(options, repository)))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import uvicorn
 
 from pipeline.serving.server.app import make_app
+from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.processes.answering import open_repository
-from pipeline.serving.server.processes.connection import ClientConnection
 
 
 @contextmanager
@@ -21,10 +21,7 @@ def running(options: ServeOptions) -> Iterator[str]:
     """A server in a thread; gives its address."""
     repository = open_repository(options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(
-            make_app(options, repository), http=ClientConnection, log_config=None
-        )
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(make_config(make_app(options, repository)))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:

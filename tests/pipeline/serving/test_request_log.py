@@ -39,7 +39,7 @@ from pipeline.serving.request_log.files import (
     make_room,
     now_utc,
 )
-from pipeline.serving.request_log.ids import ID_HEADER, request_id
+from pipeline.serving.request_log.ids import ID_HEADER
 from pipeline.serving.request_log.log import RequestLog, is_sampled
 from pipeline.serving.request_log.options import LogOptions, check_dropped, check_log
 from pipeline.serving.server.options import ServeOptions
@@ -196,8 +196,7 @@ class Noted:
         self.log.start()
 
     def note(self, name: str) -> None:
-        request_id.set(name)
-        self.log.note(self._model, RAW, self._columns, self._answers)
+        self.log.note(name, self._model, RAW, self._columns, self._answers)
 
     def count(self, outcome: str) -> float:
         found = self.registry.get_sample_value(

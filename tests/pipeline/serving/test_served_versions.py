@@ -106,20 +106,24 @@ ROW = {"price__EUR_": 1, "area": 8, "company": "", "tags": ["t1", "t2"]}
 def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
     """What each request comes to, where the first one is asked before the others come.
 
-    Values of JSON and tensors, which are of another width, take turns.
+    Tensors, which are of another width, rows of JSON and columns take turns.
     """
     question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
 
     def request(place: int, value: Any) -> RequestInputs:
-        rows = from_rows([{"fare": value, **ROW}], gate.interface)
-        return rows if place % 2 else to_arrays({**rows, "tags": [["t1"]]}, gate.interface)
+        rows = [{"fare": value, **ROW}]
+        columns = from_rows(rows, gate.interface)
+        kinds = [to_arrays({**columns, "tags": [["t1"]]}, gate.interface), rows, columns]
+        return kinds[place % 3]
 
     async def ask_all() -> list[Any]:
         with ThreadPoolExecutor(1) as executor:
             batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
 
             async def ask(place: int, value: Any) -> list[Any]:
-                found = await batcher.ask(question, request(place, value), 1)
+                future = asyncio.get_running_loop().create_future()
+                batcher.ask(question, request(place, value), 1, future)
+                found = await future
                 assert found.arrays["twice"].tolist() == found.lists["twice"]
                 assert found.columns["fare"].tolist() == [value]
                 return list(found.lists["twice"])

@@ -18,8 +18,8 @@ import uvicorn
 from pipeline.serving.certificate.checking import load_certified, load_certified_variant
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.app import make_app
+from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import GRACE_SECONDS, ServeOptions
-from pipeline.serving.server.processes.connection import ClientConnection
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.workers import WorkerPlace
 from trainer_module.errors import ConfigError
@@ -27,6 +27,8 @@ from trainer_module.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
+_NEW_OBJECTS = 20_000
+"""After which the new ones are searched for garbage; there are a thousand in a batch."""
 
 
 class _Server(uvicorn.Server):
@@ -80,17 +82,9 @@ def answer(
       bound: the socket.
       place: among the workers, where there are several.
     """
-    config = uvicorn.Config(
+    config = make_config(
         make_app(options, repository, place),
-        http=ClientConnection,
-        ws="none",
-        loop="uvloop",
-        log_config=None,
-        access_log=False,
         backlog=_BACKLOG,
-        lifespan="on",
-        server_header=False,
-        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
@@ -102,8 +96,10 @@ def answer(
         logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
     # Ctrl-C is for the parent of workers: a second signal would have them drop what they answer.
     ending = (signal.SIGTERM,) if place else (signal.SIGTERM, signal.SIGINT)
-    # What is there now stays, so no search for garbage has to look at it.
+    # What is there now stays, so no search for garbage has to look at it. Of what comes, little is
+    # garbage: requests go without a search.
     gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
     _Server(config, ending).run([bound])
     if repository.is_following:
         # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.

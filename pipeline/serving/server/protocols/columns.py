@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError, unknown_name
-from pipeline.serving.server.protocols.values import to_array, type_of
+from pipeline.serving.server.protocols.values import is_number, numbers_at_once, to_array, type_of
 from trainer_module.exported.interface import ModelInterface
 
+Rows = list[Any]
+"""Rows of JSON, each of which should be an object with a key per column."""
 Columns = dict[str, list[Any]]
 """Values of JSON by the names of requests, one a row, of which the types are not looked at yet."""
 
 
-def from_rows(rows: Sequence[Any], interface: ModelInterface) -> Columns:
-    """Columns by the names of requests, for an object of columns per row.
+def from_rows(rows: Rows, interface: ModelInterface) -> Columns:
+    """Columns by the names of requests, for at least one row.
 
     Raises:
       RequestError: names the row that has other columns than the model.
@@ -24,13 +27,11 @@ def from_rows(rows: Sequence[Any], interface: ModelInterface) -> Columns:
     names = list(interface.by_request)
     if len(names) > 1:
         try:
-            if all(len(row) == len(names) for row in rows if type(row) is dict):
+            if set(map(len, rows)) == {len(names)}:
                 values = zip(*map(itemgetter(*names), rows), strict=True)
                 return dict(zip(names, map(list, values), strict=True))
         except (KeyError, TypeError, ValueError):
             pass  # The next lines say what is wrong.
-    if not rows:
-        raise RequestError("`instances` is empty: give one object a row.")
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
             if len(names) == 1:
@@ -63,13 +64,46 @@ def from_columns(columns: Mapping[str, Any], interface: ModelInterface) -> Colum
     return {name: columns[name] for name in known}
 
 
-def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
-    """Tensors by the names of requests, [rows, ...] each.
+def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
+    """Tensors by the names of requests, [rows, ...] each, for at least one row.
 
     Raises:
       RequestError: names the row and the column that the model cannot take.
     """
-    return {n: to_array(columns[n], column) for n, column in interface.by_request.items()}
+    found = _from_like_rows(rows, interface)
+    return to_arrays(from_rows(rows, interface), interface) if found is None else found
+
+
+def _from_like_rows(rows: Rows, interface: ModelInterface) -> Arrays | None:
+    """The same without a list for each column of numbers; None where rows are not all as usual."""
+    columns = interface.by_request
+    numbers = [column for column in columns.values() if is_number(column)]
+    if len(numbers) < 2:
+        return None
+    names = [column.request for column in numbers]
+    try:
+        if set(map(len, rows)) != {len(columns)}:
+            return None
+        flat = list(chain.from_iterable(map(itemgetter(*names), rows)))
+        others = {n: [row[n] for row in rows] for n in columns if n not in names}
+    except (KeyError, TypeError):
+        return None
+    found = numbers_at_once(flat, numbers, are_rows=True)
+    if found is None:
+        return None
+    return {n: found[n] if n in found else to_array(others[n], c) for n, c in columns.items()}
+
+
+def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
+    """The same for a list of values per column."""
+    known = interface.by_request
+    numbers = [column for column in known.values() if is_number(column)]
+    flat = list(chain.from_iterable(columns[column.request] for column in numbers))
+    found = numbers_at_once(flat, numbers, are_rows=False) or {}
+    return {
+        name: found[name] if name in found else to_array(columns[name], column)
+        for name, column in known.items()
+    }
 
 
 def _wrong_keys(where: str, given: Mapping[str, Any], names: Sequence[str]) -> RequestError:

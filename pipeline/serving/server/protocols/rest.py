@@ -5,26 +5,24 @@ https://www.tensorflow.org/tfx/serving/api_rest
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
 from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.protocols.columns import Columns, from_columns, from_rows
+from pipeline.serving.server.protocols.columns import Columns, Rows, from_columns
+from pipeline.serving.server.protocols.texts import Lists, Texts
 from pipeline.serving.server.protocols.values import decode_base64
 from trainer_module.exported.interface import ModelInterface
-
-Lists = dict[str, list[Any]]
-"""Answers by name, one a row."""
 
 _ERROR = {"error_code": "OK", "error_message": ""}
 
 
-def to_request(body: Any, interface: ModelInterface) -> tuple[str, Columns | Arrays, bool]:
+def to_request(body: Any, interface: ModelInterface) -> tuple[str, Rows | Columns | Arrays, bool]:
     """What a request for `:predict` asks.
 
     A request that names no signature is for tf.Examples, as with TF Serving, or for columns if
@@ -35,8 +33,8 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Columns | Arr
       interface: of the model.
 
     Returns:
-      The signature, its columns or its tensors, and whether rows were given, as objects, rather
-      than columns.
+      The signature, its rows, its columns or its tensors, and whether rows were given rather than
+      columns.
 
     Raises:
       RequestError: it is no such request.
@@ -55,7 +53,7 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Columns | Arr
     if signature == EXAMPLES or (not signature and is_of_examples):
         return EXAMPLES, {EXAMPLES_INPUT: _examples(rows, columns)}, rows is not None
     if rows is not None:
-        return RAW, from_rows(rows, interface), True
+        return RAW, _not_empty(rows, "instances"), True
     names = [column.request for column in interface.columns]
     if not isinstance(columns, dict):
         if len(names) != 1:
@@ -68,6 +66,12 @@ def _with_rows(columns: Columns) -> Columns:
     if not next(iter(columns.values())):
         raise RequestError("`inputs` has no rows: give at least one.")
     return columns
+
+
+def _not_empty(rows: Rows, where: str) -> Rows:
+    if not rows:
+        raise RequestError(f"`{where}` is empty: give one object a row.")
+    return rows
 
 
 def _are_examples(rows: Sequence[Any]) -> bool:
@@ -96,45 +100,22 @@ def _examples(rows: Sequence[Any] | None, columns: Any) -> np.ndarray:
     return np.array(found, object)
 
 
-def to_lists(answers: Arrays) -> Lists:
-    """Answers as JSON has them, by name, one a row."""
-    return {name: _to_list(name, values) for name, values in answers.items()}
+def write_rows(rows: Texts) -> bytes:
+    """The answer to `:predict` by row."""
+    return b'{"predictions":[%b]}' % b",".join(rows)
 
 
-def to_predictions(lists: Lists, are_rows: bool) -> dict[str, Any]:
-    """The answer to `:predict`: by row, or by column; of one output it is not named."""
-    single = next(iter(lists.values())) if len(lists) == 1 else None
-    if not are_rows:
-        return {"outputs": lists if single is None else single}
-    if single is not None:
-        return {"predictions": single}
-    names = list(lists)
-    return {"predictions": [dict(zip(names, row)) for row in zip(*lists.values())]}  # noqa: B905
+def write_columns(columns: Mapping[str, Texts]) -> bytes:
+    """The answer to `:predict` by column; of one output it is not named."""
+    lists = {name: b"[%b]" % b",".join(texts) for name, texts in columns.items()}
+    if len(lists) == 1:
+        return b'{"outputs":%b}' % next(iter(lists.values()))
+    named = [b"%b:%b" % (orjson.dumps(name), texts) for name, texts in lists.items()]
+    return b'{"outputs":{%b}}' % b",".join(named)
 
 
-def _to_list(name: str, values: np.ndarray) -> list[Any]:
-    if values.dtype != object:
-        listed: list[Any] = values.tolist()
-        return listed
-    encode = _as_base64 if name.endswith("_bytes") else _as_text
-    known = {value: encode(value) for value in set(values.ravel().tolist())}
-    return _mapped(values.tolist(), known)
-
-
-def _mapped(values: list[Any], known: Mapping[bytes, Any]) -> list[Any]:
-    return [_mapped(v, known) if isinstance(v, list) else known[v] for v in values]
-
-
-def _as_text(value: bytes) -> str:
-    return value.decode(errors="replace")
-
-
-def _as_base64(value: bytes) -> dict[str, str]:
-    return {"b64": base64.b64encode(value).decode()}
-
-
-def to_examples_request(body: Any, interface: ModelInterface) -> Columns:
-    """What a request for `:classify` or `:regress` asks: columns of `serving_raw`.
+def to_examples_request(body: Any) -> Rows:
+    """What a request for `:classify` or `:regress` asks: rows of `serving_raw`.
 
     Raises:
       RequestError: it is no such request.
@@ -145,7 +126,7 @@ def to_examples_request(body: Any, interface: ModelInterface) -> Columns:
     if not isinstance(context, dict):
         raise RequestError("`context` is no object: give columns that all rows share.")
     rows = [{**context, **row} if isinstance(row, dict) else row for row in body["examples"]]
-    return from_rows(rows, interface)
+    return _not_empty(rows, "examples")
 
 
 def to_classes(lists: Lists) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.serving.requests import MISSING, numpy_dtype
 from pipeline.serving.servable import FeatureColumn
@@ -68,14 +69,56 @@ def _all_at_once(values: list[Any], column: RawColumn) -> np.ndarray | None:
     if not kinds <= _NUMBERS | {type(None)}:
         return None
     try:
-        numbers = np.array(values, np.float64)  # In which None becomes NaN.
-    except OverflowError:
+        numbers = _to_floats(values, type(None) in kinds)
+    except (OverflowError, pa.ArrowInvalid):
         return None
     if not np.fmax.reduce(np.abs(numbers), initial=0.0) < _LARGEST:
         return None
     if column.is_whole and np.fmax.reduce(numbers - np.floor(numbers), initial=0.0) > 0:
         return None
     return numbers.astype(column.dtype, copy=False)
+
+
+def _to_floats(values: list[Any], has_missing: bool) -> np.ndarray:
+    """Numbers, in which None becomes NaN."""
+    if has_missing:  # Arrow takes a quarter of NumPy's time for None, and more for numbers.
+        return pa.array(values, pa.float64(), from_pandas=True).to_numpy(zero_copy_only=False)
+    return np.array(values, np.float64)
+
+
+def is_number(column: RawColumn) -> bool:
+    """Whether a column is of one number a row, whole or not, that may be missing."""
+    return column.width == 1 and column.dtype in ("float32", "float64")
+
+
+def numbers_at_once(
+    flat: list[Any], columns: Sequence[RawColumn], are_rows: bool
+) -> dict[str, np.ndarray] | None:
+    """Columns for which `is_number` holds, as `to_array` gives them, in a third of its time.
+
+    Args:
+      flat: the values of all of them.
+      columns: what they are of.
+      are_rows: whether the values are row by row, rather than column by column.
+
+    Returns:
+      None where `to_array` has to look at the values, as one of them is not as it should be.
+    """
+    kinds = set(map(type, flat))
+    if not kinds or not kinds <= _NUMBERS | {type(None)}:
+        return None
+    try:
+        numbers = _to_floats(flat, type(None) in kinds)
+    except (OverflowError, pa.ArrowInvalid):
+        return None
+    shaped = numbers.reshape(-1, len(columns)).T if are_rows else numbers.reshape(len(columns), -1)
+    whole = shaped[[column.is_whole for column in columns]]
+    if not np.fmax.reduce(np.abs(numbers), initial=0.0) < _LARGEST:
+        return None
+    if np.fmax.reduce(whole - np.floor(whole), axis=None, initial=0.0) > 0:
+        return None
+    of_dtype = {dtype: np.ascontiguousarray(shaped, dtype) for dtype in {c.dtype for c in columns}}
+    return {c.request: of_dtype[c.dtype][place] for place, c in enumerate(columns)}
 
 
 def _texts(values: list[str | None]) -> np.ndarray | None:

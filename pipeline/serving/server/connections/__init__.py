@@ -1,0 +1,1 @@
+"""Connections of clients, of which requests for predictions are answered without ASGI."""

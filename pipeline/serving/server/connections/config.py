@@ -1,0 +1,32 @@
+"""How uvicorn serves an application of ours."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+
+from pipeline.serving.server.connections.connection import ClientConnection
+from pipeline.serving.server.connections.quick import Application
+
+
+def make_config(application: Application, **settings: Any) -> uvicorn.Config:
+    """Uvicorn's settings.
+
+    Args:
+      application: answers.
+      settings: others than those that all servers of ours share.
+    """
+    return uvicorn.Config(
+        application.asgi,
+        http=cast(Any, partial(ClientConnection, application.quick)),
+        ws="none",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        server_header=False,
+        proxy_headers=False,
+        **settings,
+    )

@@ -1,0 +1,53 @@
+"""Which requests for predictions are answered without ASGI, and how they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp
+
+from pipeline.serving.server.batching import Awaited
+from pipeline.serving.server.middleware import has_key
+from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.predictions import PredictionRequest, Predictions
+from pipeline.serving.server.protocols.paths import PredictionPath, read_plain_url
+
+
+class Quick:
+    """Answers requests that have come whole, and that nothing is wrong with outside their body."""
+
+    def __init__(self, predictions: Predictions, options: ServeOptions) -> None:
+        self._predictions, self._options = predictions, options
+        self.metrics = predictions.metrics
+
+    def takes(self, url: bytes, headers: Mapping[bytes, bytes]) -> PredictionPath | None:
+        """Whether a request that posts something is one of them: then what it asks for.
+
+        Args:
+          url: as it stands behind POST.
+          headers: by their names in lower case.
+        """
+        path = read_plain_url(url)
+        if path is None or not has_key(headers, self._options.key):
+            return None
+        if b"content-encoding" in headers or b"expect" in headers:
+            return None
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit() or int(length) > self._options.max_bytes:
+            return None
+        return path
+
+    def answer(self, request: PredictionRequest, answer: Awaited) -> None:
+        """Has a request answered; see `Predictions.answer`."""
+        self._predictions.answer(request, answer)
+
+
+@dataclass(frozen=True)
+class Application:
+    """What answers, in two ways that agree."""
+
+    asgi: ASGIApp
+    """Answers every request."""
+    quick: Quick
+    """Answers most requests for predictions, in less time."""

@@ -1,0 +1,36 @@
+"""What is sent to whoever asked."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import orjson
+
+from pipeline.serving.server.errors import RequestError, status_and_headers
+from trainer_module.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+JSON, BYTES = b"application/json", b"application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of HTTP."""
+
+    body: bytes
+    content_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Others than the type and the length of the body."""
+    status: int = 200
+
+
+def refusal(error: BaseException) -> Reply:
+    """What is sent where there is no answer; what is a fault of the server's is logged."""
+    if isinstance(error, RequestError | DataError):
+        status, headers = status_and_headers(error)
+        encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
+        return Reply(orjson.dumps({"error": str(error)}), headers=encoded, status=status)
+    logger.error("a request failed", exc_info=error)
+    return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)
