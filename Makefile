@@ -14,7 +14,7 @@ EXTRA ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -72,6 +72,9 @@ bench-optimize: $(READY)  ## measure all variants of models against their SavedM
 
 bench-serving: $(READY)  ## load on `serve`, against the bare model and with changing versions; ARGS="--changes 600"
 	@$(PYTHON) benchmarks/serving.py $(ARGS)
+
+other-runner: $(READY)  ## a run and predictions by Beam in another process, compared; ARGS="--flink-jar FILE"
+	@$(PYTHON) tools/other_runner.py $(ARGS)
 
 clean:  ## remove the environment, caches and output
 	rm -rf $(VENV) .tools build output *.egg-info .mypy_cache .ruff_cache .pytest_cache \

@@ -62,16 +62,27 @@ def check_files_exist(input_base: str, pattern: str) -> None:
     base, wildcards = Path(input_base), PLACEHOLDER.sub("*", pattern)
     if any(path.is_file() and not is_hidden(path.name) for path in base.glob(wildcards)):
         return
-    parent = posixpath.dirname(wildcards)
+    raise no_file_error(posixpath.join(input_base, pattern), find_neighbours(base, wildcards))
+
+
+def find_neighbours(base: Path, glob: str) -> list[str]:
+    """The names of what the folders hold that a glob looks in, but for hidden files."""
+    parent = posixpath.dirname(glob)
     folders = [path for path in (base.glob(parent) if parent else [base]) if path.is_dir()]
     names = [path.name for folder in folders for path in folder.iterdir()]
-    raise no_file_error(
-        posixpath.join(input_base, pattern), [name for name in names if not is_hidden(name)]
-    )
+    return [name for name in names if not is_hidden(name)]
 
 
-def no_file_error(path: str, neighbours: Iterable[str] = ()) -> DataError:
-    """The error for a pattern that no file matches; `neighbours` are what the folder does hold."""
+def no_file_error(
+    path: str, neighbours: Iterable[str] = (), named_by: str = "data.path"
+) -> DataError:
+    """The error for a pattern that no file matches.
+
+    Args:
+      path: the pattern, with its folder.
+      neighbours: what the folder does hold.
+      named_by: the key or option to correct.
+    """
     names = sorted(neighbours)
     found = "which is missing or empty"
     if names:
@@ -79,6 +90,6 @@ def no_file_error(path: str, neighbours: Iterable[str] = ()) -> DataError:
         found = f"which holds {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}"
         found += f"; did you mean {near[0]!r}?" if near else ""
     return DataError(
-        f"No file matches {path!r}: looked in {posixpath.dirname(path)!r}, {found}"
-        f"{'' if found.endswith('?') else '; correct data.path.'}"
+        f"No file matches {path!r}: looked in {posixpath.dirname(path) or '.'!r}, {found}"
+        f"{'' if found.endswith('?') else f'; correct {named_by}.'}"
     )

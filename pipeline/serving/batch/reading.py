@@ -19,7 +19,7 @@ from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.images import is_picture
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
 from components.example_gen.notes import FileNotes
-from components.example_gen.paths import is_hidden, no_file_error, resolve_input
+from components.example_gen.paths import find_neighbours, is_hidden, no_file_error, resolve_input
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
 from components.named_columns import check_named_columns
@@ -73,6 +73,7 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
       ConfigError: the format is not known, or there are several.
     """
     path = Path(pattern)
+    neighbours: list[str] = []
     if path.is_dir():
         found = [str(p) for p in sorted(path.rglob("*")) if p.is_file()]
     elif path.exists():
@@ -80,9 +81,10 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
     else:
         base, glob = resolve_input(pattern, usual or "csv")
         found = [str(p) for p in sorted(Path(base).glob(glob)) if p.is_file()]
+        neighbours = find_neighbours(Path(base), glob)
     found = [file for file in found if not is_hidden(file)]
     if not found:
-        raise no_file_error(pattern)
+        raise no_file_error(pattern, neighbours, "--input")
     formats = {_format_of(file) or usual or "" for file in found}
     if "images" in formats:
         found, formats = [file for file in found if is_picture(file)], {"images"}

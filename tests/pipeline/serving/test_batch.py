@@ -176,7 +176,8 @@ def test_values_of_another_type_are_refused(
         (("in.jsonl", "."), "is a folder: name a file"),
         (("in.jsonl", "no/out.csv"), "there is no folder"),
         (("in.xlsx", "out.csv"), "right are files of one kind"),
-        (("nothing.csv", "out.csv"), "No file matches"),
+        (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
+        (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
     ],
 )
 def test_files_that_cannot_be_are_refused(
