@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from apache_beam.metrics import Metrics
@@ -63,8 +64,8 @@ def count_written(folder: str, rows: int) -> None:
 def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> None:
     """Compares what the steps of a pipeline have counted with what there is.
 
-    Files of which nothing is known are not compared. Splits that are written have as many rows as
-    those of the same name that were read.
+    Files of which nothing is known are not compared. Splits that are written have together as many
+    rows as those of the same name that were read.
 
     Args:
       metrics: of the pipeline, which has ended.
@@ -74,20 +75,32 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
       InternalError: a step has read or written other rows.
     """
     read = _counters(metrics, _READ)
-    by_split: dict[str, dict[str, int]] = {}
+    by_split: dict[str, dict[str, int | None]] = {}
     for prefix, files in reading.items():
         known = read_row_counts(files)
+        for file in files:
+            by_split.setdefault(_name(posixpath.dirname(file)), {})[file] = known.get(file)
         for file, rows in known.items():
             found = sum(
                 n for (step, name), n in read.items() if name == file and step.startswith(prefix)
             )
             if found != rows:
                 raise lost_rows(f"{found:,} of the {rows:,} rows of {file} were read")
-            by_split.setdefault(_name(posixpath.dirname(file)), {})[file] = rows
-    for (_, folder), found in _counters(metrics, _WRITTEN).items():
-        there = by_split.get(_name(folder))
-        if there is not None and found != sum(there.values()):
-            raise lost_rows(f"{found:,} rows were written to {folder}, for {sum(there.values()):,}")
+    _check_written(metrics, by_split)
+
+
+def _check_written(
+    metrics: MetricResults, by_split: Mapping[str, Mapping[str, int | None]]
+) -> None:
+    """Compares by split, as those of several spans are written to a folder each."""
+    written: Counter[str] = Counter()
+    for (_, folder), rows in _counters(metrics, _WRITTEN).items():
+        written[_name(folder)] += rows
+    for split, found in written.items():
+        there = list(by_split.get(split, {}).values())
+        known = [rows for rows in there if rows is not None]
+        if known and len(known) == len(there) and found != sum(known):
+            raise lost_rows(f"{found:,} rows of {split} were written, for {sum(known):,}")
 
 
 def check_total(what: str, found: int, files: Sequence[str]) -> None:
