@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
@@ -25,6 +26,8 @@ _URN = "scopeline:env:forked_workers:v1"
 _MODULE = "components.beam_workers.worker"
 _LOOKS_EVERY = 0.05
 _ENDS_WITHIN = 5.0
+_crews: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
+"""By Beam's server, its connections to the workers of a pipeline: one that fails ends all."""
 
 
 class _ForkedWorkers(environments.Environment):
@@ -45,16 +48,17 @@ def environment_of(workers: int) -> environments.Environment:
 
 
 class _Connection:
-    """Beam's connection to a worker, which answers for a worker that has died.
+    """Beam's connection to a worker, which answers in its place once there is no use in waiting.
 
-    Otherwise Beam waits for that answer for ever.
+    Otherwise Beam waits for a worker that has died for ever, and for those of which it asked
+    something earlier as long as they take, before it sees that another has failed.
     """
 
     def __init__(self, connection: ControlConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._asked: list[ControlFuture] = []
-        self._death = ""
+        self._failure = ""
 
     def push(self, request: Any) -> ControlFuture:
         """Asks the worker."""
@@ -64,27 +68,33 @@ class _Connection:
             self._answer()
         return future
 
-    def fail(self, death: str) -> None:
-        """Answers whatever it is or will be asked by an error."""
+    def fail(self, failure: str) -> None:
+        """Answers whatever it is or will be asked by an error; the first one counts."""
         with self._lock:
-            self._death = death
+            self._failure = self._failure or failure
             self._answer()
 
-    def is_waiting(self) -> bool:
-        """Whether it has been asked something that it has not answered."""
+    def failure(self) -> str:
+        """What it has answered by an error; empty as long as it has not."""
         with self._lock:
-            return any(not future.is_done() for future in self._asked)
+            answered = [future.get().error for future in self._asked if future.is_done()]
+        return self._failure or next(filter(None, answered), "")
+
+    def is_needless(self) -> bool:
+        """Whether nobody needs the worker's answer any more, which may not have come."""
+        with self._lock:
+            return bool(self._failure) or any(not future.is_done() for future in self._asked)
 
     def close(self) -> None:
         """Lets the worker end."""
         self._connection.close()
 
     def _answer(self) -> None:
-        for future in self._asked if self._death else ():
+        for future in self._asked if self._failure else ():
             if not future.is_done():
                 future.set(
                     beam_fn_api_pb2.InstructionResponse(
-                        instruction_id=future.instruction_id, error=self._death
+                        instruction_id=future.instruction_id, error=self._failure
                     )
                 )
 
@@ -109,8 +119,10 @@ class ForkedWorker(GrpcWorkerHandler):
             self.worker_id
         )
         self._connection = self.control_conn = _Connection(connection)
+        self._crew = _crews.setdefault(grpc_server, [])
+        self._crew.append(self._connection)
         self._stopping = threading.Event()
-        self._watch = threading.Thread(target=self._see_it_die, name="beam-worker", daemon=True)
+        self._watch = threading.Thread(target=self._see_it_fail, name="beam-worker", daemon=True)
 
     def start_worker(self) -> None:
         """Starts the process."""
@@ -121,6 +133,7 @@ class ForkedWorker(GrpcWorkerHandler):
                 {
                     "control": self.control_address,
                     "worker": self.worker_id,
+                    "name": self._name,
                     "libraries": imported(),
                 },
                 {"CUDA_VISIBLE_DEVICES": "-1"},
@@ -129,10 +142,10 @@ class ForkedWorker(GrpcWorkerHandler):
         self._watch.start()
 
     def close(self) -> None:
-        """Ends it; at once where nobody waits for its answer any more, as after an interrupt."""
+        """Ends it; at once where nobody needs its answer, as after an interrupt or a failure."""
         self._stopping.set()
         self._watch.join()
-        if self._connection.is_waiting():
+        if self._connection.is_needless():
             self._launcher.stop_all()
         super().close()
 
@@ -143,9 +156,12 @@ class ForkedWorker(GrpcWorkerHandler):
             time.sleep(_LOOKS_EVERY)
         self._launcher.stop_all()
 
-    def _see_it_die(self) -> None:
+    def _see_it_fail(self) -> None:
         while not self._stopping.wait(_LOOKS_EVERY):
             status = self._task.poll()
             if status is not None:
                 self._connection.fail(died(self._name, status, self._task.log_tail()))
-                return
+            # Again and again, for those of the crew that are only started now.
+            if failure := self._connection.failure():
+                for connection in self._crew:
+                    connection.fail(failure)

@@ -10,6 +10,9 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from components.beam_workers.failing import find_cause
+from components.beam_workers.loopback import listen_here_alone
+from components.beam_workers.options import most_workers
 from components.beam_workers.processes import environment_of
 from components.beam_workers.sizing import Work, choose_workers
 from components.row_counts import check_rows
@@ -31,22 +34,30 @@ class WorkersRunner(FnApiRunner):
         """Runs it to its end.
 
         Raises:
-          DataError: rows were lost.
-          RuntimeError: a step or a worker failed.
+          InternalError: rows were lost.
+          RuntimeError: a worker failed; its cause is the error of the worker.
+          Exception: as a step has raised it in this process.
         """
         direct = options.view_as(DirectOptions)
         found = _FindWork()
         pipeline.visit(found)
         workers = 1
         if direct.direct_running_mode == _PROCESSES:
-            workers = choose_workers(found.work, direct.direct_num_workers)
+            workers = choose_workers(found.work, most_workers(direct.direct_num_workers))
         # Said to Beam in the way that leaves the choice of the processes to this class.
         direct.direct_running_mode, direct.direct_num_workers = "in_memory", workers
         if workers > 1:
             logger.info("%d processes share the work", workers)
             direct.direct_running_mode = None
+            listen_here_alone()
             self._default_environment = environment_of(workers)
-        result = super().run_pipeline(pipeline, options)
+        try:
+            result = super().run_pipeline(pipeline, options)
+        except RuntimeError as error:
+            cause = find_cause(error)
+            if cause is None:
+                raise
+            raise RuntimeError(str(error)) from cause
         check_rows(result.metrics(), found.reading)
         return result
 

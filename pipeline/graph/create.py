@@ -106,5 +106,5 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         # What is compiled for elsewhere has no place for a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
         # A list of its own: TFX's executors add their labels to the one that they are given.
-        beam_pipeline_args=list(config.beam.args or local_args(config.beam.workers)),
+        beam_pipeline_args=list(config.beam.args or local_args()),
     )

@@ -8,6 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+from components.beam_workers.options import at_most
 from components.beam_workers.sizing import note_cores
 from components.example_validator.verdict import ACCEPT
 from components.stopping import attempt, told_by
@@ -114,7 +115,8 @@ def _run_components(
     create = create_search if request.search_only else create_pipeline
     create = create_ingestion if request.validate_only else create
     # Without arguments Beam works in this process, and programs of others are left alone.
-    with shared_module_path() if config.beam.args else nullcontext():
+    path = shared_module_path() if config.beam.args else nullcontext()
+    with path, at_most(config.beam.workers):
         gate = PushGate(context, results, observer.summary)
         LocalRunner(run_id, observer, gate).run(create(context, spans))
     observer.restore_served_version()

@@ -308,6 +308,16 @@ def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     assert destination["filesystem"]["base_directory"] == layout.serving
 
 
+def test_components_are_the_same_whatever_number_of_workers_they_have(layout: Layout) -> None:
+    args = [
+        create_pipeline(
+            context_of(config_of(layout, beam={"workers": workers}), layout)
+        ).beam_pipeline_args
+        for workers in ("auto", 1, 2)
+    ]
+    assert args == [local_args()] * 3, "TFX runs a component again whose arguments are others"
+
+
 def test_beam_and_metadata_may_be_others(layout: Layout) -> None:
     config = config_of(
         layout,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from components.beam_workers.options import at_most
 from components.stopping import check_stop
 from components.trainer.cluster.kubernetes.pod_settings import PodSettings
 from pipeline.component_ids import TRAINING, ComponentId
@@ -70,7 +71,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
     gate = PushGate(context, results, summary)
     check_stop()
     try:
-        with gate(name) as may_run:
+        with gate(name) as may_run, at_most(record.config.beam.workers):
             state, execution = launch(node) if may_run else (State.SKIPPED, None)
     finally:
         for handler in handlers:

@@ -16,11 +16,12 @@ import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from components.beam_workers.options import local_args
+from components.beam_workers.options import at_most, local_args
 from components.row_counts import count_read, count_written, write_row_counts
 from components.spreading import Spread
 from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import find_user_error
+from pipeline.runs.failures import explain
 from trainer_module.errors import DataError
 
 FILES = 8
@@ -46,6 +47,33 @@ def refuse(file: str) -> None:
         raise DataError(f"{file}: row 7 is odd.")
 
 
+def refuse_at_length(file: str) -> None:
+    """Raises one whose message has several lines."""
+    if file.endswith("5.gz"):
+        raise DataError('two lines,\nand it isn\'t "one"')
+
+
+def break_down(file: str) -> None:
+    """Raises what no check foresaw."""
+    if file.endswith("5.gz"):
+        raise ValueError("no such thing")
+
+
+def die_alone(file: str) -> None:
+    """Ends one process while the one that is asked before it has much to do."""
+    if file.endswith("1.gz"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60 if file.endswith("0.gz") else 0)
+
+
+def note_listening(file: str, run: int, folder: str) -> None:
+    """Leaves the addresses at which the run listens."""
+    connections = psutil.Process(run).net_connections()
+    listening = [c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN]
+    found = {address.removeprefix("::ffff:") for address in listening}
+    Path(folder, f"{Path(file).stem}.json").write_text(json.dumps(sorted(found)))
+
+
 def lose(file: str, rows: int) -> None:
     """Counts fewer rows than there are."""
     count_read(file, rows - file.endswith("5.gz"))
@@ -64,7 +92,7 @@ def sleep(file: str) -> None:
 
 def run(files: Sequence[str], work: Callable[..., None], *arguments: Any) -> None:
     """Runs a pipeline in two processes."""
-    with beam.Pipeline(options=PipelineOptions(local_args(2))) as pipeline:
+    with at_most(2), beam.Pipeline(options=PipelineOptions(local_args())) as pipeline:
         spread = Spread(files, files, is_counted=True)
         _ = pipeline | "Files" >> spread | "Work" >> beam.Map(work, *arguments)
 
@@ -82,6 +110,7 @@ def attempt(files: Sequence[str], work: Callable[..., None], *arguments: Any) ->
         "raised": type(error).__name__,
         "known": type(known).__name__,
         "said": str(known or error),
+        "explained": explain(error, [Path(__file__)])[1] if error else "",
         "seconds": time.monotonic() - began,
         "left": len(set(psutil.Process().children(recursive=True)) - before),
     }
@@ -99,7 +128,12 @@ def main(root: Path) -> None:
         (root / "forked").mkdir()
         run(files, note, str(root / "forked"))
         told["killed"] = attempt(files, die)
+        told["abandoned"] = attempt(files, die_alone)
         told["refused"] = attempt(files, refuse)
+        told["refused at length"] = attempt(files, refuse_at_length)
+        told["broken"] = attempt(files, break_down)
+        (root / "listening").mkdir()
+        run(files, note_listening, os.getpid(), str(root / "listening"))
         write_row_counts(str(root), {f"Split-train/{Path(file).name}": 10 for file in files})
         told["complete"] = attempt(files, count_read, 10)
         told["lost"] = attempt(files, lose, 10)
@@ -113,4 +147,7 @@ def main(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    # By its name, so that it has one file in the run and in the workers.
+    import beam_steps
+
+    beam_steps.main(Path(sys.argv[1]))

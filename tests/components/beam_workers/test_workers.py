@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     done = subprocess.run(
         [sys.executable, "-m", "beam_steps", str(root)],
-        env={**os.environ, "PYTHONPATH": path},
+        # Nobody listens there: whoever asks it for the way to this machine waits for ever.
+        env={**os.environ, "PYTHONPATH": path, "http_proxy": "http://127.0.0.1:9"},
         capture_output=True,
         text=True,
         timeout=180,
@@ -55,19 +57,42 @@ def test_what_a_worker_raises_is_said_as_in_the_run_itself(
     assert refused["said"].endswith("5.gz: row 7 is odd.")
 
 
+def test_a_message_of_several_lines_is_whole(tried: tuple[Path, dict[str, Any]]) -> None:
+    refused = tried[1]["refused at length"]
+    assert refused["known"] == "DataError"
+    assert refused["said"] == 'two lines,\nand it isn\'t "one"'
+
+
+def test_an_unforeseen_error_is_placed_in_the_users_code(
+    tried: tuple[Path, dict[str, Any]],
+) -> None:
+    said = tried[1]["broken"]["explained"]
+    assert re.match(r"beam_steps\.py, line \d+: Beam worker \d+: ValueError: no such thing", said)
+
+
+def test_one_that_fails_ends_the_others(tried: tuple[Path, dict[str, Any]]) -> None:
+    abandoned = tried[1]["abandoned"]
+    assert abandoned["known"] == "WorkerError"
+    assert abandoned["seconds"] < 30, "the other one has 60 seconds of work"
+
+
+def test_nobody_else_can_reach_the_run(tried: tuple[Path, dict[str, Any]]) -> None:
+    (listening,) = {file.read_text() for file in (tried[0] / "listening").iterdir()}
+    assert set(json.loads(listening)) <= {"127.0.0.1", "::1"}
+
+
 def test_rows_are_counted(tried: tuple[Path, dict[str, Any]]) -> None:
     told = tried[1]
     assert told["complete"]["raised"] == "NoneType"
     assert told["lost"]["known"] == told["unwritten"]["known"] == "InternalError"
     assert "9 of the 10 rows of" in told["lost"]["said"]
     assert "5.gz were read" in told["lost"]["said"]
-    said = "what was written of the split Split-train has 79 of 80 rows"
-    assert said in told["unwritten"]["said"]
+    assert "of the split Split-train has 79 of 80 rows" in told["unwritten"]["said"]
 
 
 def test_an_interrupt_leaves_nobody_behind(tried: tuple[Path, dict[str, Any]]) -> None:
     told = tried[1]
     assert told["interrupted"]["raised"] == "KeyboardInterrupt"
     assert told["interrupted"]["seconds"] < 20
-    kinds = ("killed", "refused", "complete", "lost", "interrupted")
+    kinds = ("killed", "abandoned", "refused", "complete", "lost", "interrupted")
     assert [told[kind]["left"] for kind in kinds] == [0] * len(kinds)
