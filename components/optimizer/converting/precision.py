@@ -33,7 +33,9 @@ def float_operations(
     """The names of operations that lose by low precision, and cost next to nothing anyway.
 
     Those before the first kernel, where numbers of all sizes meet, but for the tables; and those
-    behind the last one, which make probabilities.
+    behind the last one, which make probabilities. A product of features by features, as the sum of
+    a text's vectors by the weights of its terms, is no kernel here: LiteRT gives a slice the range
+    of all it is cut from, and weights beside numbers of terms would all become 0.
 
     Args:
       operations: each behind those that make its inputs.
@@ -55,12 +57,19 @@ def float_operations(
 def _before_kernels(operations: Sequence[Operation]) -> list[str]:
     """Operations that no kernel leads to."""
     computed: set[str] = set()
+    looked_up: set[str] = set()
+    made: set[str] = set()
     found = []
     for operation in operations:
-        if operation.kind in KERNELS or computed & set(operation.inputs):
+        inputs = set(operation.inputs)
+        sums_up = bool(looked_up & inputs) and inputs <= made
+        if computed & inputs or (operation.kind in KERNELS and not sums_up):
             computed |= set(operation.outputs)
         else:
             found.append(operation.name)
+        if operation.kind in LOOK_UPS or (looked_up & inputs and operation.kind not in KERNELS):
+            looked_up |= set(operation.outputs)
+        made |= set(operation.outputs)
     return found
 
 

@@ -39,7 +39,7 @@ CODES = (
     TransformedFeature("tags", "categorical", (2,), vocabulary_size=6, many=True),
 )
 TOKENS = (TransformedFeature("review", "text", (5,), vocabulary_size=6),)
-TERMS = (TransformedFeature("review", "text", (5, 2), vocabulary_size=6),)
+TERMS = (TransformedFeature("review", "text", (5, 2), vocabulary_size=3000),)
 PICTURE = (TransformedFeature("photo", "image", (12, 12, 3)),)
 ORDINAL = {"kind": "ordinal", "order": ["a", "b", "c"]}
 QUANTILES = {"kind": "regression", "quantiles": [0.1, 0.9]}
@@ -106,6 +106,17 @@ def test_every_kind_of_model_gives_the_same_by_every_runtime(case: Case, tmp_pat
                 scale = max(1.0, np.abs(expected).max())
                 assert given[output].dtype == np.float32
                 np.testing.assert_allclose(given[output], expected[:rows], atol=allowed * scale)
+
+
+def test_weights_of_terms_are_not_rounded_as_if_they_were_numbers_of_terms(tmp_path: Path) -> None:
+    problem = make_problem("regression", TERMS, ())
+    model = export(build("tabular", problem), problem, tmp_path / "model")
+    sample = make_sample(problem)
+    right = ask(model, sample)
+    (tmp_path / "int8").mkdir()
+    convert("int8", model, sample, tmp_path / "int8")
+    given = open_variant(tmp_path / "int8").predict(sample)
+    assert np.corrcoef(given["value"].ravel(), right["value"].ravel())[0, 1] > 0.99
 
 
 def test_trees_are_walked_by_litert(tmp_path: Path) -> None:

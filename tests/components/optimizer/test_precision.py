@@ -26,3 +26,17 @@ def test_all_before_the_first_kernel_but_tables_and_all_behind_the_last() -> Non
 def test_the_last_kernel_of_a_number() -> None:
     chosen = float_operations(NETWORK, OUTPUTS, with_last_kernel=True)
     assert chosen == ["scale", "pick", "join", "last", "softmax", "clip"]
+
+
+def test_sum_of_vectors_by_weights_of_the_features_is_no_kernel() -> None:
+    network = [
+        Operation("terms", "STRIDED_SLICE", ("text", "first"), ("places",)),
+        Operation("weights", "STRIDED_SLICE", ("text", "second"), ("weights",)),
+        Operation("vectors", "GATHER", ("table", "places"), ("embedded",)),
+        Operation("sum", "BATCH_MATMUL", ("weights", "embedded"), ("summed",)),
+        Operation("hidden", "FULLY_CONNECTED", ("summed", "kernel"), ("activations",)),
+        Operation("compare", "BATCH_MATMUL", ("activations", "activations"), ("likeness",)),
+        Operation("last", "FULLY_CONNECTED", ("likeness", "kernel_1"), ("scores",)),
+    ]
+    chosen = float_operations(network, ["scores"], with_last_kernel=False)
+    assert chosen == ["terms", "weights", "sum"]
