@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import orjson
 
 from pipeline.serving.model import RAW
 from pipeline.serving.request_log.log import RequestLog
+from pipeline.serving.request_log.rows import Answered
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.batching import Awaited, Batcher
 from pipeline.serving.server.bodies import parse_json
@@ -68,10 +70,20 @@ class _Replies:
         requests: Sequence[_Asked],
         answers: Sequence[RequestAnswer | Exception],
     ) -> None:
+        """Has what was answered written down, in the order of the rows that were asked for."""
+        parts: dict[int, list[tuple[RequestAnswer, bytes]]] = {}
         for one, answer in zip(requests, answers, strict=True):
             if not isinstance(answer, Exception):
-                name = one.name.decode()
-                log.note(name, self.call.model, self.call.signature, answer.columns, answer.arrays)
+                parts.setdefault(id(answer.of), []).append((answer, one.name))
+        for part in parts.values():
+            part.sort(key=lambda pair: pair[0].rows.start)
+            names = [(name.decode(), answer.rows.stop - answer.rows.start) for answer, name in part]
+            of = part[0][0].of
+            log.note(
+                Answered(
+                    names, time.time(), self.call.model, self.call.signature, of.columns, of.arrays
+                )
+            )
 
 
 def _write(asked: _Asked, answer: RequestAnswer) -> Reply | Exception:
