@@ -17,15 +17,13 @@ from prometheus_client import CollectorRegistry, Counter
 from pipeline.serving.request_log.files import UnfinishedFile, finish_left, make_room, now_utc
 from pipeline.serving.request_log.options import LogOptions
 from pipeline.serving.request_log.rows import Answered, to_rows
-from pipeline.serving.servable import Arrays, Servable
 
 QUEUE_BYTES = 64 << 20
-QUEUE_REQUESTS = 16_384
 """That may wait; what comes then is not written down, as answers do not wait for a disk."""
 _PAUSE_SECONDS = 0.5
 """How often what waits is written: no request has to wake the thread."""
 _TOGETHER = 256
-"""Requests that become rows at a time: the thread has Python's lock only so long."""
+"""Rows that are made at a time: the thread has Python's lock only so long."""
 _LOOK_SECONDS = 10.0
 """How often the size of the log is looked at, and what others left."""
 _END_SECONDS = 20.0
@@ -52,8 +50,9 @@ class RequestLog:
         """
         self._options, self._clock = options, clock
         self._queue: queue.SimpleQueue[tuple[int, Answered]] = queue.SimpleQueue()
-        # Each of them is changed by one thread alone.
-        self._bytes_put = self._bytes_taken = 0
+        self._counting = threading.Lock()
+        self._waiting = 0
+        """Bytes in the queue."""
         self._file: UnfinishedFile | None = None
         self._said = ""
         self._stop = threading.Event()
@@ -81,21 +80,18 @@ class RequestLog:
         self._stop.set()
         self._thread.join(_END_SECONDS)
 
-    def note(
-        self, name: str, model: Servable, signature: str, columns: Arrays, answers: Arrays
-    ) -> None:
-        """Has a request written down by its id, if it is of the sample."""
-        if not is_sampled(name, self._options.sample):
+    def note(self, answered: Answered) -> None:
+        """Has requests written down, those that are of the sample; from any thread."""
+        chosen = answered.only(lambda name: is_sampled(name, self._options.sample))
+        if not chosen.requests:
             return
-        # Copied, as they may be a few of the many rows that were asked together.
-        asked, answered = ({n: v.copy() for n, v in of.items()} for of in (columns, answers))
-        one = Answered(name, time.time(), model, signature, asked, answered)
-        size, waiting = one.size, self._bytes_put - self._bytes_taken
-        if waiting + size > QUEUE_BYTES or self._queue.qsize() >= QUEUE_REQUESTS:
-            self._rows.labels("queue_full").inc(one.rows)
-            return
-        self._bytes_put += size
-        self._queue.put((size, one))
+        size = chosen.size
+        with self._counting:
+            if self._waiting + size > QUEUE_BYTES:
+                self._rows.labels("queue_full").inc(chosen.rows)
+                return
+            self._waiting += size
+        self._queue.put((size, chosen))
 
     def _work(self) -> None:
         looked = 0.0
@@ -130,28 +126,31 @@ class RequestLog:
         return True
 
     def _write_waiting(self) -> None:
-        while requests := self._take():
-            for _, group in groupby(requests, lambda one: (id(one.model), one.signature)):
+        while batches := self._take():
+            for _, group in groupby(batches, lambda one: (id(one.model), one.signature)):
                 self._write(list(group))
 
     def _take(self) -> list[Answered]:
         taken: list[Answered] = []
-        while len(taken) < _TOGETHER and not self._queue.empty():
-            size, one = self._queue.get()
-            self._bytes_taken += size
-            taken.append(one)
+        rows = 0
+        while rows < _TOGETHER and not self._queue.empty():
+            size, batch = self._queue.get()
+            with self._counting:
+                self._waiting -= size
+            taken.append(batch)
+            rows += batch.rows
         return taken
 
-    def _write(self, requests: Sequence[Answered]) -> None:
-        is_written = self._try(lambda: self._append(requests))
+    def _write(self, batches: Sequence[Answered]) -> None:
+        is_written = self._try(lambda: self._append(batches))
         outcome = "written" if is_written else "disk_failed"
-        self._rows.labels(outcome).inc(sum(one.rows for one in requests))
+        self._rows.labels(outcome).inc(sum(one.rows for one in batches))
         if is_written and self._said:
             logger.info("the request log is written again")
             self._said = ""
 
-    def _append(self, requests: Sequence[Answered]) -> None:
-        batch = to_rows(requests, self._options.dropped)
+    def _append(self, batches: Sequence[Answered]) -> None:
+        batch = to_rows(batches, self._options.dropped)
         self._file_for(batch.schema).append(batch)
 
     def _file_for(self, schema: pa.Schema) -> UnfinishedFile:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,16 @@ from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Arrays, Servable
 from trainer_module.exported.interface import RawColumn
 
+_OF_PYTHON = 200
+"""Bytes of an object, about."""
+
 
 @dataclass(frozen=True)
 class Answered:
-    """A request, and what it was answered."""
+    """Requests that were asked together, and what they were answered."""
 
-    request_id: str
+    requests: Sequence[tuple[str, int]]
+    """The id of each, and how many rows it has."""
     time: float
     """In seconds since 1970."""
     model: Servable
@@ -39,13 +43,27 @@ class Answered:
 
     @property
     def rows(self) -> int:
-        """Of the request."""
-        return len(next(iter(self.columns.values())))
+        """Of all requests."""
+        return sum(rows for _, rows in self.requests)
 
     @property
     def size(self) -> int:
-        """Bytes that it takes while it waits, without what Python adds."""
-        return sum(map(_size, self.columns.values())) + sum(map(_size, self.answers.values()))
+        """Bytes that they take while they wait."""
+        values = (*self.columns.values(), *self.answers.values())
+        return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
+
+    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
+        """Those requests alone whose id is wanted."""
+        wanted = [is_wanted(name) for name, _ in self.requests]
+        if all(wanted):
+            return self
+        chosen = np.repeat(wanted, [rows for _, rows in self.requests])
+        return replace(
+            self,
+            requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
+            columns={name: values[chosen] for name, values in self.columns.items()},
+            answers={name: values[chosen] for name, values in self.answers.items()},
+        )
 
 
 def _size(values: np.ndarray) -> int:
@@ -54,35 +72,34 @@ def _size(values: np.ndarray) -> int:
     return sum(map(len, values.ravel().tolist()))
 
 
-def to_rows(requests: Sequence[Answered], dropped: Collection[str]) -> pa.RecordBatch:
-    """Some requests of one version and one signature as rows, in their order.
+def to_rows(batches: Sequence[Answered], dropped: Collection[str]) -> pa.RecordBatch:
+    """Requests of one version and one signature as rows, in their order.
 
     Missing values are null, and whole numbers are whole also where the model takes them as floats.
 
     Args:
-      requests: at least one.
+      batches: at least one.
       dropped: columns that are left out.
     """
-    first = requests[0]
+    first = batches[0]
     wanted = [c for c in first.model.interface.columns if c.name not in dropped]
     if first.signature == EXAMPLES:
-        examples = np.concatenate([one.columns[EXAMPLES_INPUT] for one in requests])
+        examples = np.concatenate([one.columns[EXAMPLES_INPUT] for one in batches])
         columns = _from_examples(examples, wanted)
     else:
-        columns = {c.name: _column([r.columns[c.request] for r in requests], c) for c in wanted}
-    own = _own_columns(requests)
+        columns = {c.name: _column([one.columns[c.request] for one in batches], c) for c in wanted}
+    own = _own_columns(batches)
     table = pa.RecordBatch.from_pydict(columns | own)
     return table.replace_schema_metadata(mark_own(own))
 
 
-def _own_columns(requests: Sequence[Answered]) -> dict[str, pa.Array]:
+def _own_columns(batches: Sequence[Answered]) -> dict[str, pa.Array]:
     """What is known of the rows besides their data."""
-    counts = [one.rows for one in requests]
-    ids = [name for one in requests for name in _ids(one)]
-    times = np.repeat([round(one.time * 1000) for one in requests], counts)
-    version = requests[0].model.folder.name
-    names = requests[0].answers
-    answers = {name: np.concatenate([one.answers[name] for one in requests]) for name in names}
+    ids = [name for one in batches for request in one.requests for name in _ids(*request)]
+    times = np.repeat([round(one.time * 1000) for one in batches], [one.rows for one in batches])
+    version = batches[0].model.folder.name
+    names = batches[0].answers
+    answers = {name: np.concatenate([one.answers[name] for one in batches]) for name in names}
     return {
         REQUEST_ID: pa.array(ids, pa.string()),
         REQUEST_TIME: pa.array(times, pa.timestamp("ms", "UTC")),
@@ -91,10 +108,8 @@ def _own_columns(requests: Sequence[Answered]) -> dict[str, pa.Array]:
     }
 
 
-def _ids(one: Answered) -> list[str]:
-    if one.rows == 1:
-        return [one.request_id]
-    return [f"{one.request_id}/{place}" for place in range(one.rows)]
+def _ids(name: str, rows: int) -> list[str]:
+    return [name] if rows == 1 else [f"{name}/{place}" for place in range(rows)]
 
 
 def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:

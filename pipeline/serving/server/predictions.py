@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import orjson
 
 from pipeline.serving.model import RAW
 from pipeline.serving.request_log.log import RequestLog
+from pipeline.serving.request_log.rows import Answered
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.batching import Awaited, Batcher
 from pipeline.serving.server.bodies import parse_json
@@ -19,6 +21,7 @@ from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import Metrics
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.protocols import open_inference, rest
+from pipeline.serving.server.protocols.layouts import Layouts
 from pipeline.serving.server.protocols.paths import PredictionPath
 from pipeline.serving.server.protocols.replies import BYTES, Reply
 from pipeline.serving.server.repository import Repository
@@ -68,10 +71,20 @@ class _Replies:
         requests: Sequence[_Asked],
         answers: Sequence[RequestAnswer | Exception],
     ) -> None:
+        """Has what was answered written down, in the order of the rows that were asked for."""
+        parts: dict[int, list[tuple[RequestAnswer, bytes]]] = {}
         for one, answer in zip(requests, answers, strict=True):
             if not isinstance(answer, Exception):
-                name = one.name.decode()
-                log.note(name, self.call.model, self.call.signature, answer.columns, answer.arrays)
+                parts.setdefault(id(answer.of), []).append((answer, one.name))
+        for part in parts.values():
+            part.sort(key=lambda pair: pair[0].rows.start)
+            names = [(name.decode(), answer.rows.stop - answer.rows.start) for answer, name in part]
+            of = part[0][0].of
+            log.note(
+                Answered(
+                    names, time.time(), self.call.model, self.call.signature, of.columns, of.arrays
+                )
+            )
 
 
 def _write(asked: _Asked, answer: RequestAnswer) -> Reply | Exception:
@@ -104,6 +117,7 @@ class Predictions:
             threads=max(1, (os.cpu_count() or 1) // options.workers - 1),
             seconds=options.answer_seconds,
         )
+        self._layouts = Layouts()
         self._by_signature: dict[str, _Replies] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
 
@@ -132,8 +146,10 @@ class Predictions:
         try:
             path = request.path
             number, model = self.named(path.name, path.version, path.label)
-            read = _read_inference if path.verb is None else _read_rest
-            signature, inputs, write = read(request, number, model)
+            if path.verb is None:
+                signature, inputs, write = _read_inference(request, number, model, self._layouts)
+            else:
+                signature, inputs, write = _read_rest(request, model)
             asked = _Asked(inputs, write, request.name)
             self._batcher.ask(self._replies(model, signature), asked, row_count(inputs), answer)
         except Exception as error:
@@ -148,9 +164,7 @@ class Predictions:
         return found
 
 
-def _read_rest(
-    request: PredictionRequest, number: int, model: Servable
-) -> tuple[str, RequestInputs, _Write]:
+def _read_rest(request: PredictionRequest, model: Servable) -> tuple[str, RequestInputs, _Write]:
     """What TF Serving is asked."""
     asked = parse_json(request.body)
     if request.path.verb == "predict":
@@ -177,7 +191,7 @@ def _write_numbers(answer: RequestAnswer) -> Reply:
 
 
 def _read_inference(
-    request: PredictionRequest, number: int, model: Servable
+    request: PredictionRequest, number: int, model: Servable, layouts: Layouts
 ) -> tuple[str, RequestInputs, _Write]:
     """What Open Inference v2 asks."""
     body, length = request.body, request.headers.get(_HEADER_LENGTH)
@@ -185,8 +199,7 @@ def _read_inference(
         said = length.decode("latin-1")
         raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
     end = len(body) if length is None else int(length)
-    asked = parse_json(body[:end])
-    signature, columns = open_inference.to_request(asked, body[end:], model.interface)
+    asked, signature, columns = layouts.read(body, end, model.interface)
     name = request.path.name
 
     def write(answer: RequestAnswer) -> Reply:

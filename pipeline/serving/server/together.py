@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 
-from pipeline.serving.model import EXAMPLES
+from pipeline.serving.model import EXAMPLES, RAW
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Arrays, Servable
 from pipeline.serving.server.errors import RequestError
@@ -20,6 +20,7 @@ from pipeline.serving.server.protocols.columns import (
     rows_to_arrays,
     to_arrays,
 )
+from pipeline.serving.server.protocols.open_inference import check_tensors
 from pipeline.serving.server.protocols.texts import (
     Lists,
     Texts,
@@ -178,6 +179,8 @@ class SignatureCall:
         self, parts: Sequence[tuple[list[int], Arrays]], requests: Sequence[RequestInputs]
     ) -> dict[int, RequestAnswer | Exception]:
         columns = {name: join([part[name] for _, part in parts]) for name in parts[0][1]}
+        if self.signature == RAW and any(map(_come_as_tensors, requests)):
+            check_tensors(columns, self.model.interface)
         found: dict[int, RequestAnswer | Exception] = {}
         answers, end = self._answer(columns), 0
         for place in chain.from_iterable(places for places, _ in parts):
@@ -187,7 +190,10 @@ class SignatureCall:
 
     def _ask_alone(self, one: RequestInputs) -> RequestAnswer | Exception:
         try:
-            return RequestAnswer(self._answer(self._to_tensors(one)), slice(0, row_count(one)))
+            tensors = self._to_tensors(one)
+            if self.signature == RAW and _come_as_tensors(one):
+                check_tensors(tensors, self.model.interface)
+            return RequestAnswer(self._answer(tensors), slice(0, row_count(one)))
         except Exception as error:
             return error
 
@@ -204,6 +210,10 @@ def row_count(asked: RequestInputs) -> int:
         return len(asked)
     first: Any = next(iter(asked.values()))
     return len(first)
+
+
+def _come_as_tensors(asked: RequestInputs) -> bool:
+    return not isinstance(asked, list) and _are_tensors(asked)
 
 
 def _are_tensors(asked: Columns | Arrays) -> TypeGuard[Arrays]:

@@ -42,6 +42,7 @@ from pipeline.serving.request_log.files import (
 from pipeline.serving.request_log.ids import ID_HEADER
 from pipeline.serving.request_log.log import RequestLog, is_sampled
 from pipeline.serving.request_log.options import LogOptions, check_dropped, check_log
+from pipeline.serving.request_log.rows import Answered
 from pipeline.serving.server.options import ServeOptions
 from trainer_module.errors import ConfigError
 
@@ -180,6 +181,17 @@ def test_a_sample_is_a_share_and_the_same_everywhere() -> None:
     assert all(is_sampled(name, 1) for name in names)
 
 
+def test_a_sample_of_requests_that_were_asked_together_keeps_their_rows(model: Model) -> None:
+    fares = np.arange(6.0)
+    counts = [("a", 2), ("b", 1), ("c", 3)]
+    asked = Answered(counts, 0.0, model, RAW, {"fare": fares}, {"value": -fares})
+    assert asked.only(lambda name: True) is asked
+    some = asked.only(lambda name: name != "b")
+    assert (some.requests, some.rows) == ([("a", 2), ("c", 3)], 5)
+    assert some.columns["fare"].tolist() == [0, 1, 3, 4, 5]
+    assert some.answers["value"].tolist() == [-0.0, -1, -3, -4, -5]
+
+
 class Noted:
     """A log that is written to without a server."""
 
@@ -196,7 +208,11 @@ class Noted:
         self.log.start()
 
     def note(self, name: str) -> None:
-        self.log.note(name, self._model, RAW, self._columns, self._answers)
+        rows = len(next(iter(self._columns.values())))
+        answered = Answered(
+            [(name, rows)], time.time(), self._model, RAW, self._columns, self._answers
+        )
+        self.log.note(answered)
 
     def count(self, outcome: str) -> float:
         found = self.registry.get_sample_value(

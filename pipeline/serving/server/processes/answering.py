@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ from trainer_module.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
+_SWITCH_SECONDS = 0.0005
+"""For which a thread that has Python's lock may keep it while others want it. The usual 5 ms are
+what a request then waits that comes while a batch is made ready, or while the log is written."""
 _NEW_OBJECTS = 20_000
 """After which the new ones are searched for garbage; there are a thousand in a batch."""
 
@@ -100,6 +104,7 @@ def answer(
     # garbage: requests go without a search.
     gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     _Server(config, ending).run([bound])
     if repository.is_following:
         # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.

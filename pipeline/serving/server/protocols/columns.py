@@ -9,7 +9,12 @@ from typing import Any
 
 from pipeline.serving.servable import Arrays
 from pipeline.serving.server.errors import RequestError, unknown_name
-from pipeline.serving.server.protocols.values import is_number, numbers_at_once, to_array, type_of
+from pipeline.serving.server.protocols.values import (
+    groups_of_numbers,
+    numbers_at_once,
+    to_array,
+    type_of,
+)
 from trainer_module.exported.interface import ModelInterface
 
 Rows = list[Any]
@@ -77,29 +82,38 @@ def rows_to_arrays(rows: Rows, interface: ModelInterface) -> Arrays:
 def _from_like_rows(rows: Rows, interface: ModelInterface) -> Arrays | None:
     """The same without a list for each column of numbers; None where rows are not all as usual."""
     columns = interface.by_request
-    numbers = [column for column in columns.values() if is_number(column)]
-    if len(numbers) < 2:
-        return None
-    names = [column.request for column in numbers]
+    groups = groups_of_numbers(columns.values())
+    names = [[column.request for column in group] for group in groups]
     try:
         if set(map(len, rows)) != {len(columns)}:
             return None
-        flat = list(chain.from_iterable(map(itemgetter(*names), rows)))
-        others = {n: [row[n] for row in rows] for n in columns if n not in names}
+        flat = [_values_of(of, rows) for of in names]
+        others = {n: [row[n] for row in rows] for n in set(columns).difference(*names)}
     except (KeyError, TypeError):
         return None
-    found = numbers_at_once(flat, numbers, are_rows=True)
-    if found is None:
-        return None
+    found: Arrays = {}
+    for group, values in zip(groups, flat, strict=True):
+        arrays = numbers_at_once(values, group, are_rows=True)
+        if arrays is None:
+            return None
+        found |= arrays
     return {n: found[n] if n in found else to_array(others[n], c) for n, c in columns.items()}
+
+
+def _values_of(names: Sequence[str], rows: Rows) -> list[Any]:
+    """The values of some columns, row by row."""
+    if len(names) == 1:
+        return [row[names[0]] for row in rows]
+    return list(chain.from_iterable(map(itemgetter(*names), rows)))
 
 
 def to_arrays(columns: Columns, interface: ModelInterface) -> Arrays:
     """The same for a list of values per column."""
     known = interface.by_request
-    numbers = [column for column in known.values() if is_number(column)]
-    flat = list(chain.from_iterable(columns[column.request] for column in numbers))
-    found = numbers_at_once(flat, numbers, are_rows=False) or {}
+    found: Arrays = {}
+    for group in groups_of_numbers(known.values()):
+        flat = list(chain.from_iterable(columns[column.request] for column in group))
+        found |= numbers_at_once(flat, group, are_rows=False) or {}
     return {
         name: found[name] if name in found else to_array(columns[name], column)
         for name, column in known.items()

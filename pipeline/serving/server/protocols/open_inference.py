@@ -22,7 +22,7 @@ from trainer_module.exported.interface import ModelInterface, RawColumn
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
-_DATATYPES = {
+DTYPES = {
     "BOOL": "bool",
     "UINT8": "uint8",
     "UINT16": "uint16",
@@ -36,8 +36,9 @@ _DATATYPES = {
     "FP32": "float32",
     "FP64": "float64",
 }
+"""By the datatype of a tensor of numbers."""
 _BYTES = "BYTES"
-DATATYPE_OF = {name: datatype for datatype, name in _DATATYPES.items()} | {"string": _BYTES}
+DATATYPE_OF = {name: datatype for datatype, name in DTYPES.items()} | {"string": _BYTES}
 """By the dtype of a tensor."""
 _LENGTH = struct.Struct("<I")
 
@@ -70,7 +71,7 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
     """
     tensors, place = {}, 0
     for given in described:
-        name, size = _name_and_size(given)
+        name, size = name_and_size(given)
         if size is not None and place + size > len(tail):
             raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size says.")
         data = given.get("data") if size is None else tail[place : place + size]
@@ -87,7 +88,12 @@ def to_tensors(tensors: Mapping[str, np.ndarray]) -> tuple[list[dict[str, Any]],
     return [described for described, _ in written], b"".join(tail for _, tail in written)
 
 
-def _name_and_size(given: Any) -> tuple[str, int | None]:
+def name_and_size(given: Any) -> tuple[str, int | None]:
+    """The name of an input, and how many of the bytes that follow are its; None if it has `data`.
+
+    Raises:
+      RequestError: they are not what they should be.
+    """
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise RequestError("an input is no object with a `name`.")
     parameters = given.get("parameters") or {}
@@ -162,11 +168,11 @@ def _flat(data: list[Any]) -> list[Any]:
 
 
 def _dtype_of(name: str, datatype: Any) -> str:
-    dtype = _DATATYPES.get(datatype) if isinstance(datatype, str) else None
+    dtype = DTYPES.get(datatype) if isinstance(datatype, str) else None
     if dtype is None:
         raise RequestError(
             f"input {name!r} is of datatype {datatype!r}: right is one of"
-            f" {', '.join([*_DATATYPES, _BYTES])}."
+            f" {', '.join([*DTYPES, _BYTES])}."
         )
     return dtype
 
@@ -191,12 +197,28 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     if is_text != (column.dtype == "string"):
         right = DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
-    if not is_text and tensor.dtype.kind == "f" and np.isinf(tensor).any():
-        raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
-    if column.is_whole and not is_text and not _are_whole(tensor):
-        raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
+    if not is_text:
+        _check_numbers(tensor, column)
     shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
     return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
+
+
+def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:
+    """Looks at the values of tensors that are as `serving_raw` takes them otherwise.
+
+    Raises:
+      RequestError: a number is infinite, or not whole where it has to be.
+    """
+    for name, column in interface.by_request.items():
+        if column.dtype != "string":
+            _check_numbers(tensors[name], column)
+
+
+def _check_numbers(tensor: np.ndarray, column: RawColumn) -> None:
+    if tensor.dtype.kind == "f" and np.isinf(tensor).any():
+        raise RequestError(f"input {column.request!r} is infinite, expected finite numbers.")
+    if column.is_whole and not _are_whole(tensor):
+        raise RequestError(f"input {column.request!r} holds other than whole numbers of 64 bits.")
 
 
 def _check_shape(shape: tuple[int, ...], column: RawColumn) -> None:
@@ -268,9 +290,18 @@ def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str
     if is_binary and not is_text:
         tail = values.tobytes()
         return output | {"parameters": {"binary_data_size": len(tail)}}, tail
-    flat = values.ravel().tolist()
     if not is_binary:
+        flat = values.ravel().tolist()
         data = [value.decode(errors="replace") for value in flat] if is_text else flat
         return output | {"data": data}, b""
-    tail = b"".join(_LENGTH.pack(len(value)) + value for value in flat)
+    tail = _join_bytes(values)
     return output | {"parameters": {"binary_data_size": len(tail)}}, tail
+
+
+def _join_bytes(values: np.ndarray) -> bytes:
+    """What `_split_bytes` splits; of few different values, as classes are."""
+    if values.ndim > 1 and len(values) > 1 and (values == values[0]).all():
+        return _join_bytes(values[0]) * len(values)
+    flat = values.ravel().tolist()
+    known = {value: _LENGTH.pack(len(value)) + value for value in set(flat)}
+    return b"".join([known[value] for value in flat])
