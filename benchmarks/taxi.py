@@ -129,9 +129,9 @@ def measure(repeat: int, epochs: int) -> Table:
     """Runs ours alone on so many copies of the rows and tabulates."""
     with _data(repeat) as (data, scratch):
         ours = run_ours(data, scratch / "ours", epochs)
-    table = _table(data, epochs, "Scopeline, s", "largest process, MiB")
+    table = _table(data, epochs, "Scopeline, s", "of CPU, s", "largest process, MiB")
     for name, cost in ours.items():
-        table.add_row(name, f"{cost.seconds:.1f}", f"{cost.peak >> 20:,}")
+        table.add_row(name, *cost.cells)
     return table
 
 

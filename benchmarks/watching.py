@@ -25,8 +25,15 @@ class Cost:
     """What a component costs."""
 
     seconds: float
+    cpu: float
+    """Seconds of all processes on all cores, which others on the machine disturb less."""
     peak: int
     """Bytes of the largest process while it ran; memory that forks share counts in each."""
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """As a table shows it, the memory in MiB."""
+        return f"{self.seconds:.1f}", f"{self.cpu:.1f}", f"{self.peak >> 20:,}"
 
 
 def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> dict[str, Cost]:
@@ -51,19 +58,23 @@ def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> di
         )
         # By how many components had ended: what they are called is known once they have.
         peaks: dict[int, int] = defaultdict(int)
+        used: dict[int, float] = defaultdict(float)
         while running.poll() is None:
             ended = len(_components(output))
-            peaks[ended] = max(peaks[ended], _largest(running.pid))
+            now = _look_at(running.pid)
+            peaks[ended] = max(peaks[ended], now.peak)
+            used[ended] = max(used[ended], now.cpu)
             time.sleep(_LOOKS_EVERY)
         seconds = time.monotonic() - began
         if running.returncode:
             said.seek(0)
             sys.exit(f"{' '.join(command)} failed:\n{said.read()[-4000:]}")
-    found = {
-        name: Cost(spent, peaks[number])
-        for number, (name, spent) in enumerate(_components(output).items())
-    }
-    return found | {TOTAL: Cost(seconds, max(peaks.values()))}
+    found, before = {}, 0.0
+    for number, (name, spent) in enumerate(_components(output).items()):
+        so_far = max(used[number], before)
+        found[name] = Cost(spent, so_far - before, peaks[number])
+        before = so_far
+    return found | {TOTAL: Cost(seconds, max(used.values()), max(peaks.values()))}
 
 
 def _components(output: Path) -> dict[str, float]:
@@ -75,13 +86,15 @@ def _components(output: Path) -> dict[str, float]:
     return {}
 
 
-def _largest(pid: int) -> int:
-    """Bytes of the largest process among one and those below it."""
-    sizes = [0]
+def _look_at(pid: int) -> Cost:
+    """What a process and those below it have used so far, and have now."""
+    sizes, spent = [0], 0.0
     try:
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
             sizes.append(one.memory_info().rss)
+            # With those below it that have ended.
+            spent += sum(one.cpu_times()[:4])
     except psutil.NoSuchProcess:
         pass  # Some end while they are looked at.
-    return max(sizes)
+    return Cost(0.0, spent, max(sizes))

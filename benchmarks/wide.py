@@ -60,12 +60,10 @@ def main() -> None:
     table = Table(title=f"{asked.rows:,} rows, {asked.format}", title_justify="left")
     table.add_column("component")
     for columns in asked.columns:
-        table.add_column(f"{columns:,} columns: s", justify="right")
-        table.add_column("MiB", justify="right")
+        for column in (f"{columns:,} columns: s", "of CPU", "MiB"):
+            table.add_column(column, justify="right")
     for name in found[0]:
-        costs = [one[name] for one in found]
-        cells = [cell for c in costs for cell in (f"{c.seconds:.1f}", f"{c.peak >> 20:,}")]
-        table.add_row(name, *cells)
+        table.add_row(name, *(cell for one in found for cell in one[name].cells))
     Console(width=100).print(table)
 
 
