@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +27,12 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.stock_module import BATCH_SIZE  # noqa: E402
+from benchmarks.watching import TOTAL, Cost, run_watched  # noqa: E402
 from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
 
 SIZES = {"small": (1, 3), "large": (20, 1)}
 """How often the rows are repeated, and the epochs to train."""
+SHIPPED_ROWS = 15_002
 TRAIN_SHARE = 2 / 3
 """Stock ExampleGen splits 2 to 1; ours is told to do the same."""
 STEPS = {
@@ -46,7 +50,6 @@ STEPS = {
         )
     },
 }
-TOTAL = "whole process"
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ def run_stock(data: Data, root: Path, epochs: int) -> dict[str, float]:
     return {ours: found[stock] for ours, stock in STEPS.items()} | {TOTAL: seconds}
 
 
-def run_ours(data: Data, root: Path, epochs: int) -> dict[str, float]:
-    """Seconds per component of ours, from its summary."""
+def run_ours(data: Data, root: Path, epochs: int) -> dict[str, Cost]:
+    """What each component of ours costs."""
     settings = [
         f"data.path={data.folder / 'taxi.csv'}",
         "data.splits={train: 2, eval: 1}",
@@ -89,14 +92,7 @@ def run_ours(data: Data, root: Path, epochs: int) -> dict[str, float]:
         f"train.batch_size={BATCH_SIZE}",
         "evaluate.thresholds={accuracy: {min: 0.1}}",
     ]
-    command = [sys.executable, "local_runner.py", "run", "--config", "configs/taxi.yaml"]
-    command += ["--output", str(root)]
-    for setting in settings:
-        command += ["--set", setting]
-    _, seconds = _timed(command)
-    (summary,) = (root / "taxi" / "runs").glob("*/summary.json")
-    components = json.loads(summary.read_text())["components"]
-    return {c["name"]: c["seconds"] for c in components} | {TOTAL: seconds}
+    return run_watched("configs/taxi.yaml", root, settings)
 
 
 def _timed(command: list[str]) -> tuple[str, float]:
@@ -108,22 +104,42 @@ def _timed(command: list[str]) -> tuple[str, float]:
     return done.stdout, time.monotonic() - began
 
 
-def compare(size: str) -> Table:
-    """Runs both on one size of data and tabulates."""
-    repeat, epochs = SIZES[size]
+@contextmanager
+def _data(repeat: int) -> Iterator[tuple[Data, Path]]:
+    """The rows, and a folder for pipelines; both are deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="scopeline-bench-") as scratch:
         folder = Path(scratch) / "data"
         folder.mkdir()
-        data = write_data(folder, repeat)
-        stock = run_stock(data, Path(scratch) / "stock", epochs)
-        ours = run_ours(data, Path(scratch) / "ours", epochs)
+        yield write_data(folder, repeat), Path(scratch)
+
+
+def compare(repeat: int, epochs: int) -> Table:
+    """Runs both on so many copies of the rows and tabulates."""
+    with _data(repeat) as (data, scratch):
+        stock = run_stock(data, scratch / "stock", epochs)
+        ours = run_ours(data, scratch / "ours", epochs)
+    table = _table(data, epochs, "stock, s", "Scopeline, s", "stock / Scopeline")
+    for name, seconds in stock.items():
+        ratio = f"{seconds / ours[name].seconds:.1f}x" if seconds > 0.1 else "-"
+        table.add_row(name, f"{seconds:.1f}", f"{ours[name].seconds:.1f}", ratio)
+    return table
+
+
+def measure(repeat: int, epochs: int) -> Table:
+    """Runs ours alone on so many copies of the rows and tabulates."""
+    with _data(repeat) as (data, scratch):
+        ours = run_ours(data, scratch / "ours", epochs)
+    table = _table(data, epochs, "Scopeline, s", "of CPU, s", "largest process, MiB")
+    for name, cost in ours.items():
+        table.add_row(name, *cost.cells)
+    return table
+
+
+def _table(data: Data, epochs: int, *columns: str) -> Table:
     table = Table(title=f"{data.rows:,} rows, {epochs} epoch(s)", title_justify="left")
     table.add_column("component")
-    for column in ("stock, s", "Scopeline, s", "stock / Scopeline"):
+    for column in columns:
         table.add_column(column, justify="right")
-    for name, seconds in stock.items():
-        ratio = f"{seconds / ours[name]:.1f}x" if seconds > 0.1 else "-"
-        table.add_row(name, f"{seconds:.1f}", f"{ours[name]:.1f}", ratio)
     return table
 
 
@@ -131,8 +147,18 @@ def main() -> None:
     """Runs the sizes that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", choices=[*SIZES, []], help="default: all")
-    for size in parser.parse_args().sizes or SIZES:
-        Console(width=80).print(compare(size))
+    parser.add_argument(
+        "--rows", type=int, nargs="+", help="instead: about so many, for one epoch each"
+    )
+    parser.add_argument(
+        "--ours-only", action="store_true", help="leave stock TFX out, and show the memory"
+    )
+    asked = parser.parse_args()
+    sizes = [SIZES[size] for size in asked.sizes or SIZES]
+    if asked.rows:
+        sizes = [(max(round(rows / SHIPPED_ROWS), 1), 1) for rows in asked.rows]
+    for size in sizes:
+        Console(width=80).print((measure if asked.ours_only else compare)(*size))
 
 
 if __name__ == "__main__":

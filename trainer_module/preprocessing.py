@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -121,8 +121,8 @@ def default_feature(dtype: tf.DType) -> Feature:
     return NumericFeature(type="numeric")
 
 
-def _require(name: str, columns: Iterable[str], role: str) -> None:
-    if name not in (columns := list(columns)):
+def _require(name: str, columns: Collection[str], role: str) -> None:
+    if name not in columns:
         near = difflib.get_close_matches(name, columns, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(columns))}."
         raise DataError(f"the data has no column {name!r}, which is configured as {role}; {hint}")

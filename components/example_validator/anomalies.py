@@ -115,9 +115,11 @@ def find_anomalies(
     """
     found = _describe_drift(checked, drift_is_severe)
     odd = _by_column(checked, schema)
+    features = {feature.name: feature for feature in schema.feature}
+    columns = _checked_columns(odd, checked, schema, features)
     told = {
-        name: findings(_column(name, one, schema), one.reasons)
-        if name != ALL_COLUMNS
+        name: findings(columns[name], one.reasons)
+        if name in columns
         else [Finding.in_tfdvs_words(reason.description) for reason in one.reasons]
         for name, one in odd.items()
     }
@@ -130,7 +132,9 @@ def find_anomalies(
     rows = find_rows(examples, searches)
     for name, one in odd.items():
         text = "; ".join(f.sentence(rows.get(f"{name} {i}")) for i, f in enumerate(told[name]))
-        severe = name == label or (name not in ignored and _is_severe(one.kinds, name, schema))
+        severe = name == label or (
+            name not in ignored and _is_severe(one.kinds, features.get(name))
+        )
         is_new = _Type.SCHEMA_NEW_COLUMN in one.kinds
         found.append(Anomaly(tuple(one.splits), name, text, severe, is_new))
     return sorted(found, key=lambda anomaly: not anomaly.severe)
@@ -160,10 +164,10 @@ def contradicted_columns(
     return sorted(_by_column(checked, schema).keys() - {ALL_COLUMNS})
 
 
-def _is_severe(kinds: set[int], column: str, schema: schema_pb2.Schema) -> bool:
+def _is_severe(kinds: set[int], feature: schema_pb2.Feature | None) -> bool:
     if kinds & (UNREADABLE | OUT_OF_RANGE):
         return True
-    one_value = any(f.name == column and f.value_count.max == 1 for f in schema.feature)
+    one_value = feature is not None and feature.value_count.max == 1
     return one_value and bool(kinds & NUMBER_OF_VALUES)
 
 
@@ -196,20 +200,31 @@ def _infos(
         yield ALL_COLUMNS, anomalies.dataset_anomaly_info
 
 
-def _column(name: str, odd: _Odd, schema: schema_pb2.Schema) -> CheckedColumn:
-    feature = next((f for f in schema.feature if f.name == name), schema_pb2.Feature(name=name))
-    values = tuple(tfdv.get_domain(schema, name).value) if _has_values(feature) else ()
-    statistics = [one.statistics.datasets[0] for one in odd.splits.values()]
-    return CheckedColumn(
-        feature,
-        values,
-        tuple(f for s in statistics for f in s.features if f.path.step[:] == [name]),
-        sum(s.num_examples for s in statistics),
-    )
-
-
-def _has_values(feature: schema_pb2.Feature) -> bool:
-    return feature.WhichOneof("domain_info") in ("domain", "string_domain")
+def _checked_columns(
+    odd: Mapping[str, _Odd],
+    checked: Mapping[str, Checked],
+    schema: schema_pb2.Schema,
+    features: Mapping[str, schema_pb2.Feature],
+) -> dict[str, CheckedColumn]:
+    """What is known of each odd column, by its name."""
+    domains = {domain.name: domain for domain in schema.string_domain}
+    counted = {
+        split: {tuple(f.path.step): f for f in one.statistics.datasets[0].features}
+        for split, one in checked.items()
+    }
+    found = {}
+    for name in odd.keys() - {ALL_COLUMNS}:
+        feature, splits = features.get(name, schema_pb2.Feature(name=name)), odd[name].splits
+        domain = feature.string_domain
+        if feature.WhichOneof("domain_info") == "domain":
+            domain = domains.get(feature.domain, domain)
+        found[name] = CheckedColumn(
+            feature,
+            tuple(domain.value),
+            tuple(counted[split][name,] for split in splits if (name,) in counted[split]),
+            sum(one.statistics.datasets[0].num_examples for one in splits.values()),
+        )
+    return found
 
 
 def _describe_drift(checked: Mapping[str, Checked], is_severe: bool) -> list[Anomaly]:

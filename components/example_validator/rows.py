@@ -53,8 +53,9 @@ def find_rows(
     try:
         for batch in read_origin(examples):
             total += batch.rows.num_rows
+            there = set(batch.rows.schema.names)
             for name, (column, is_odd) in searches.items():
-                if column not in batch.rows.schema.names:
+                if column not in there:
                     continue
                 values = batch.rows.column(column)
                 odd = is_odd(values)

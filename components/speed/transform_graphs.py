@@ -20,6 +20,9 @@ from tensorflow_transform.beam import impl
 _MOST_GRAPHS = 8
 """What is kept: a run has one for its analyses, at times a few, and one for the transformation."""
 
+_NAMES = "_names_by_source"
+"""Where an analyzer of TensorFlow Transform's keeps the inputs by what they consist of."""
+
 
 def share_transform_graphs() -> None:
     """Lets the steps of this process share graphs; calling it again changes nothing."""
@@ -44,6 +47,9 @@ def look_up_sources() -> None:
     graph_tools.retrieve_sources = _retrieve_sources
     graph_tools._retrieve_source_keys = _retrieve_source_keys
     graph_tools._set_unique_value_in_dict = _set_value
+    graph_tools.InitializableGraphAnalyzer.get_dependent_inputs = (
+        graph_tools._reraise_unexpected_error(_get_dependent_inputs)
+    )
 
 
 def _retrieve_sources(
@@ -78,6 +84,28 @@ def _retrieve_source_keys(tensors: Iterable[tf.Tensor], inputs: Mapping[str, Any
             map(tf_utils.hashable_tensor_or_op, graph_tools._decompose_tensor_or_op(value))
         )
     }
+
+
+def _get_dependent_inputs(analyzer: Any, tensor: Any) -> dict[str, Any]:
+    """The inputs that a tensor or an operation depends on, in their order.
+
+    TensorFlow Transform asks this of each output, and looks through all inputs for it.
+    """
+    signature = analyzer._input_signature
+    known = analyzer.__dict__.get(_NAMES)
+    if known is None:
+        known = analyzer.__dict__[_NAMES] = {
+            tf_utils.hashable_tensor_or_op(part): (place, name)
+            for place, (name, value) in enumerate(signature.items())
+            for part in graph_tools._decompose_tensor_or_op(value)
+        }
+    found = {
+        known[source]
+        for part in graph_tools._decompose_tensor_or_op(tensor)
+        for source in analyzer._graph_analyzer.analyze_tensor(part).dependent_sources
+        if source in known
+    }
+    return {name: signature[name] for _, name in sorted(found)}
 
 
 def _set_value(values: dict[Any, Any], key: Any, value: Any) -> None:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_transform.tf_metadata import metadata_io
 from trainer_data import Transformed, make_image, run_transform
 
 from trainer_module.errors import DataError, TrainingError
+from trainer_module.features import categorical
 from trainer_module.features.numbers import numeric
 from trainer_module.features.raw_columns import dense_strings
 from trainer_module.preprocessing import preprocessing_fn
@@ -307,3 +309,42 @@ def test_very_many_numbers_become_one_vector(
     assert (feature.kind, feature.shape) == ("numeric", (4,))
     assert feature.places == ("a", "b", "c", "c_missing")
     assert raw_names(columns_of(data.problem)) == ["a", "b", "c", "c"]
+
+
+def test_vocabularies_of_very_many_columns_share_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes out, and what is said of it, is as with a table for each."""
+    rows = [
+        {"a": f"{n % 3}:{n % 2}", "b": "1:0" if n % 5 else None, "c": n % 7, "y": n % 2}
+        for n in range(60)
+    ]
+    unseen = [{"a": "é", "b": "0:1", "c": 99, "y": 1}, {"a": "", "b": "1:0", "c": 0, "y": 0}]
+    kind = {"type": "categorical"}
+    features = {"a": kind, "b": kind, "c": {**kind, "vocabulary_size": 5}}
+    settings = TrainerSettings.model_validate(
+        {"label": "y", "task": "binary", "features": features}
+    )
+    apart = run_transform(tmp_path / "apart", rows, rows[:8], settings)
+    monkeypatch.setattr(categorical, "MOST_TABLES", 2)
+    together = run_transform(tmp_path / "together", rows, rows[:8], settings)
+    # One of them is for the classes.
+    assert count_tables(together) == 2 < 4 <= count_tables(apart)
+    assert together.problem == apart.problem
+    for some in (rows, unseen):
+        expected, found = apart.transform(some), together.transform(some)
+        assert set(found) == set(expected) == {"a", "b", "c", "y"}
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+    for name in features:
+        vocabulary = together.tft_output.vocabulary_by_name(name)
+        assert vocabulary == apart.tft_output.vocabulary_by_name(name)
+
+
+def count_tables(transformed: Transformed) -> int:
+    """The tables in which the graph of Transform looks values up."""
+    path = transformed.root / "graph" / "transform_fn" / "saved_model.pb"
+    (graph,) = saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs
+    functions = graph.graph_def.library.function
+    nodes = [node for function in functions for node in function.node_def]
+    return sum(node.op == "HashTableV2" for node in nodes)

@@ -73,9 +73,13 @@ class ModelInterface:
         """The columns by what requests call them."""
         return {column.request: column for column in self.columns}
 
+    @cached_property
+    def _by_name(self) -> dict[str, RawColumn]:
+        return {column.name: column for column in self.columns}
+
     def column(self, name: str) -> RawColumn | None:
         """The column of a name, if the model asks for it."""
-        return next((column for column in self.columns if column.name == name), None)
+        return self._by_name.get(name)
 
     def to_json(self) -> str:
         """What `read_interface` reads."""
@@ -115,10 +119,11 @@ def request_names(columns: Iterable[str]) -> list[str]:
     Nor does it allow words of Python's grammar, such as `class`.
     """
     names: list[str] = []
+    taken: set[str] = set()
     for column in columns:
         safe = re.sub(r"[^A-Za-z0-9_]", "_", column)
         is_name = safe[:1].isalpha() and not keyword.iskeyword(safe)
         name = safe if is_name else f"column_{safe}"
-        taken = name in names
-        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if taken else name)
+        names.append(f"{name}_{zlib.crc32(column.encode()):08x}" if name in taken else name)
+        taken.add(names[-1])
     return names

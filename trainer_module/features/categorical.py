@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
+MOST_TABLES = 50
+"""Columns with a table of their own for their vocabulary; more columns share one."""
 PADDING = "<padding>"
 """The entry, of index 0, that fills a row up where it has fewer values than the widest."""
 
@@ -114,13 +116,17 @@ def index_categories(
         if (feature := features[name]).hash_buckets is not None
     }
     counted = {name: value for name, value in values.items() if name not in outputs}
+    orders = {
+        name: ByFrequency(
+            features[name].vocabulary_size, (PADDING,) if features[name].many else (), name
+        )
+        for name in counted
+    }
+    alike = {name: value for name, value in counted.items() if features[name].oov_buckets == 1}
+    if len(alike) > MOST_TABLES:
+        outputs |= _look_up_together(alike, orders)
+        counted = {name: value for name, value in counted.items() if name not in outputs}
     if counted:
-        orders = {
-            name: ByFrequency(
-                features[name].vocabulary_size, (PADDING,) if features[name].many else (), name
-            )
-            for name in counted
-        }
         paths = compute_vocabularies(counted, orders)
         outputs |= {
             name: tft.apply_vocabulary(
@@ -128,6 +134,36 @@ def index_categories(
             )
             for name, value in counted.items()
         }
+    return outputs
+
+
+def _look_up_together(
+    columns: Mapping[str, tf.Tensor], orders: Mapping[str, ByFrequency]
+) -> dict[str, tf.Tensor]:
+    """Indices in the vocabularies, with one index more for all other values of a column."""
+    import tensorflow as tf
+    from tensorflow_transform import schema_inference, tf_utils
+
+    from trainer_module.vocabularies.analysis import (
+        JoinedTable,
+        compute_joined_vocabularies,
+        joined_key,
+    )
+
+    path, sizes = compute_joined_vocabularies(columns, orders)
+    table = JoinedTable()
+    starts = tf.unstack(tf.cumsum(sizes, exclusive=True), len(columns))
+    ends = tf.unstack(sizes, len(columns))
+    outputs = {}
+    # Each by itself: a tensor of all columns would make each output depend on each input.
+    for place, (name, values) in enumerate(columns.items()):
+        keys = tf.strings.join([joined_key(place), values])
+        lines, _ = tf_utils.construct_and_lookup_table(table, path, keys)
+        outputs[name] = tf.where(lines < 0, ends[place], lines - starts[place])
+        # From which readers of Transform's output learn how many there are.
+        schema_inference.set_tensor_schema_override(
+            outputs[name], tf.constant(0, tf.int64), ends[place]
+        )
     return outputs
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -42,18 +44,68 @@ def compute_weighted_vocabularies(
     columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order], weigh: Mapping[str, Weigh]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """The same, and what else follows from the counts of some columns: [n] float32, by name."""
-    # Safe whatever the column's name; the hash keeps names apart that differ in the rest alone.
-    files = [
-        f"{re.sub('[^A-Za-z0-9]', '_', name)}_{zlib.crc32(name.encode()):08x}" for name in columns
-    ]
-    outputs = [
-        _Output(file, orders[n], weigh.get(n)) for n, file in zip(columns, files, strict=True)
-    ]
-    paths, weights = _analyze(list(columns.values()), outputs)
-    for name, file in zip(columns, files, strict=True):
+    files = {name: _file_name(name) for name in columns}
+    outputs = [_Output(files[name], orders[name], weigh.get(name)) for name in columns]
+    found = _analyze(list(columns.values()), outputs)
+    for name, file in files.items():
         tft.annotate_asset(name, file)
     weighed = [name for name in columns if name in weigh]
-    return dict(zip(columns, paths, strict=True)), dict(zip(weighed, weights, strict=True))
+    return dict(zip(columns, found.paths, strict=True)), dict(
+        zip(weighed, found.numbers, strict=True)
+    )
+
+
+def compute_joined_vocabularies(
+    columns: Mapping[str, tf.Tensor], orders: Mapping[str, Order]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The same with one more asset that has all vocabularies, one after the other.
+
+    A table for each of thousands of columns takes minutes whenever the graph is written or loaded.
+
+    Args:
+      columns: as of `compute_vocabularies`.
+      orders: by the same names.
+
+    Returns:
+      The path of the joined asset, whose lines are `joined_key` of the place of the column and the
+      value; and how many values each column has, [columns] int64.
+    """
+    files = {name: _file_name(name) for name in columns}
+    outputs = [_Output(files[name], orders[name], None) for name in columns]
+    found = _analyze(list(columns.values()), outputs, _file_name("\n".join(columns), "joined"))
+    for name, file in files.items():
+        tft.annotate_asset(name, file)
+    (sizes,) = found.numbers
+    return found.paths[-1], tf.cast(sizes, tf.int64)
+
+
+def joined_key(place: int) -> str:
+    """What the lines of a column begin with in a joined asset."""
+    return f"{place}:"
+
+
+class JoinedTable:
+    """Makes one table of a joined asset, for whoever looks values up in it."""
+
+    def __init__(self) -> None:
+        """There is none yet, as its asset is known only where values are looked up."""
+        self._table: tf.lookup.StaticHashTable | None = None
+
+    def __call__(self, path: Any) -> tf.lookup.StaticHashTable:
+        """From lines, text, to their numbers; -1 for what is no line."""
+        if self._table is None:
+            index = tf.lookup.TextFileIndex
+            lines = tf.lookup.TextFileInitializer(
+                path, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER
+            )
+            self._table = tf.lookup.StaticHashTable(lines, -1)
+        return self._table
+
+
+def _file_name(name: str, shown: str | None = None) -> str:
+    """Safe whatever the name is; the hash keeps names apart that differ in the rest alone."""
+    safe = re.sub("[^A-Za-z0-9]", "_", name if shown is None else shown)
+    return f"{safe}_{zlib.crc32(name.encode()):08x}"
 
 
 @dataclass(frozen=True)
@@ -65,21 +117,37 @@ class _Output:
     weigh: Weigh | None
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What an analysis gives, as tensors."""
+
+    paths: list[tf.Tensor]
+    """Of the columns' vocabularies, and then of the joined one, if it is asked for."""
+    numbers: list[tf.Tensor]
+    """The weights of columns, and then the sizes of the vocabularies, with the joined one."""
+
+
 def _analyze(
-    columns: Sequence[tf.Tensor], outputs: Sequence[_Output]
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Paths of the vocabularies, and weights, as tensors.
+    columns: Sequence[tf.Tensor], outputs: Sequence[_Output], joined: str | None = None
+) -> _Found:
+    """Analyses columns.
 
     Counts of datasets seen before come from the cache.
 
     `tft.experimental.CacheablePTransformAnalyzer` has as many outputs when it counts as at its end,
     and TFT caches one output alone: with it, every column would need an analyzer of its own. So
     this builds what it would, counts in one output and paths in many, from the same parts.
+
+    Args:
+      columns: string, any shape.
+      outputs: of each column.
+      joined: the file of all vocabularies together, if there is to be one.
     """
     asset = analyzer_nodes.TemporaryAssetInfo(b"not analysed yet", "text")
     path = analyzer_nodes.TensorInfo(tf.string, [], asset)
     numbers = analyzer_nodes.TensorInfo(tf.float32, [None], None)
-    weighed = sum(output.weigh is not None for output in outputs)
+    paths = len(columns) + (joined is not None)
+    weighed = sum(output.weigh is not None for output in outputs) + (joined is not None)
     # TFT names an operation after its scope, once in a graph.
     with tf.compat.v1.name_scope("count_values"):
         counts = nodes.apply_operation(
@@ -94,46 +162,62 @@ def _analyze(
         found = nodes.apply_multi_output_operation(
             analyzer_nodes.PTransform,
             counts,
-            ptransform=_WriteVocabularies(outputs),
-            output_tensor_info_list=[path] * len(columns) + [numbers] * weighed,
+            ptransform=_WriteVocabularies(outputs, joined, paths + weighed),
+            output_tensor_info_list=[path] * paths + [numbers] * weighed,
             is_partitionable=False,
         )
         tensors = [analyzer_nodes.wrap_as_tensor(output) for output in found]
-        return tensors[: len(columns)], tensors[len(columns) :]
+        return _Found(tensors[:paths], tensors[paths:])
 
 
 class _WriteVocabularies(tft_beam.experimental.PTransformAnalyzer):
     """From counts, a list for each dataset, to the path of each column's vocabulary."""
 
-    def __init__(self, outputs: Sequence[_Output]) -> None:
+    def __init__(self, outputs: Sequence[_Output], joined: str | None, tensors: int) -> None:
         super().__init__()
         self._outputs = outputs
+        self._joined = joined
+        self._tensors = tensors
 
     def expand(self, counts: beam.PCollection) -> tuple[beam.PCollection, ...]:
-        weighed = sum(output.weigh is not None for output in self._outputs)
-        tags = [str(index) for index in range(len(self._outputs) + weighed)]
+        tags = [str(index) for index in range(self._tensors)]
         outputs = (
             counts
             | "Sum" >> beam.CombineGlobally(SumCounts(len(self._outputs)))
             | "Write"
-            >> beam.FlatMap(_write_vocabularies, self.base_temp_dir, self._outputs).with_outputs(
-                *tags
-            )
+            >> beam.FlatMap(
+                _write_vocabularies, self.base_temp_dir, self._outputs, self._joined
+            ).with_outputs(*tags)
         )
         return tuple(outputs[tag] for tag in tags)
 
 
 def _write_vocabularies(
-    columns: list[dict[bytes, int]], directory: str, outputs: Sequence[_Output]
+    columns: list[dict[bytes, int]],
+    directory: str,
+    outputs: Sequence[_Output],
+    joined: str | None,
 ) -> Iterator[beam.pvalue.TaggedOutput]:
     tf.io.gfile.makedirs(directory)
-    weighed = len(outputs)
-    for index, (output, sums) in enumerate(zip(outputs, columns, strict=True)):
-        counts, path = list(sums.items()), os.path.join(directory, output.file)
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(b"".join(value + b"\n" for value in output.order(counts)))
-        yield beam.pvalue.TaggedOutput(str(index), np.array(path.encode()))
+    paths, numbers, together = [], [], []
+    for place, (output, sums) in enumerate(zip(outputs, columns, strict=True)):
+        counts = list(sums.items())
+        values = output.order(counts)
+        paths.append(_write_lines(values, directory, output.file))
         if output.weigh is not None:
-            weights = np.array(output.weigh(counts), np.float32)
-            yield beam.pvalue.TaggedOutput(str(weighed), weights)
-            weighed += 1
+            numbers.append(output.weigh(counts))
+        together.append([joined_key(place).encode() + value for value in values])
+    if joined is not None:
+        paths.append(_write_lines(chain.from_iterable(together), directory, joined))
+        numbers.append([len(values) for values in together])
+    found = [np.array(path.encode()) for path in paths]
+    found += [np.array(one, np.float32) for one in numbers]
+    for index, value in enumerate(found):
+        yield beam.pvalue.TaggedOutput(str(index), value)
+
+
+def _write_lines(lines: Iterable[bytes], directory: str, name: str) -> str:
+    path = os.path.join(directory, name)
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+    return path

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -88,7 +89,11 @@ class Description:
 
     def feature(self, name: str) -> Feature | None:
         """The feature of a name, if there is one."""
-        return next((feature for feature in self.features if feature.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Feature]:
+        return {feature.name: feature for feature in self.features}
 
     def _values(self, name: str) -> list[Hashable] | None:
         feature = self.feature(name)

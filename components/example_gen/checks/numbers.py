@@ -25,8 +25,9 @@ def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> No
       DataError: names the first row whose value is no number, or the first row with a value if all
         of them are numbers, written as text.
     """
+    there = set(rows.schema.names)
     for name in names:
-        if name not in rows.schema.names:
+        if name not in there:
             continue
         column = rows.column(name)
         values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()

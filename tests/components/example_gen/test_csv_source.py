@@ -124,6 +124,22 @@ def test_gzipped_files_and_byte_order_marks(tmp_path, read_rows):
     assert read_rows(tmp_path) == plain
 
 
+def test_a_wide_table_is_read_in_as_few_blocks_as_a_narrow_one(tmp_path):
+    """What a block costs is by the column."""
+    settings = ExampleGenSettings(format="csv", label="column_0", task="binary")
+    source, blocks = make_source(settings), {}
+    for columns in (500, 2500):
+        header = ",".join(f"column_{place}" for place in range(columns))
+        rows = [",".join(["some text"] * columns)] * 900
+        path = tmp_path / f"{columns}.csv"
+        write_csv(path, header, rows)
+        files = (str(path),)
+        batches = source.read(files, source.glance(files))
+        blocks[columns] = [batch.rows.num_rows for batch in batches]
+    assert sum(blocks[500]) == sum(blocks[2500]) == 900
+    assert len(blocks[500]) == len(blocks[2500])
+
+
 def test_blocks_follow_each_other_with_the_right_row_numbers(tmp_path):
     folder = write_csv(
         tmp_path / "a.csv", rows=[f"{i % 2},{i},0,{'x' * 1000}" for i in range(9000)]

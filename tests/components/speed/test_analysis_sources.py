@@ -17,6 +17,8 @@ def stock(monkeypatch: pytest.MonkeyPatch) -> Any:
     """TensorFlow Transform's functions as they are in its file; those in use come back."""
     for name in ("retrieve_sources", "_retrieve_source_keys", "_set_unique_value_in_dict"):
         monkeypatch.setattr(graph_tools, name, getattr(graph_tools, name))
+    analyzer = graph_tools.InitializableGraphAnalyzer
+    monkeypatch.setattr(analyzer, "get_dependent_inputs", analyzer.get_dependent_inputs)
     spec = importlib.util.find_spec(graph_tools.__name__)
     assert spec is not None
     assert spec.loader is not None
@@ -42,3 +44,39 @@ def test_sources_are_the_same(stock: Any) -> None:
             found = list(graph_tools.retrieve_sources([total.op], ignored))
             assert {tensor.name for tensor in found} == {tensor.name for tensor in expected}
             assert len(found) == (2 if ignored else 3)
+
+
+def test_the_inputs_of_outputs_are_the_same(stock: Any) -> None:
+    with tf.Graph().as_default() as graph:
+        inputs = {name: tf.compat.v1.placeholder(tf.float32, [None]) for name in "dcba"}
+        inputs["sparse"] = tf.compat.v1.sparse_placeholder(tf.float32, [None, 1])
+        outputs = {
+            "total": inputs["a"] + inputs["d"],
+            "none": tf.constant(1.0),
+            "sparse": inputs["sparse"],
+            "both": tf.reduce_sum(inputs["sparse"].values) * inputs["c"],
+        }
+    look_up_sources()
+    for count in range(len(outputs) + 1):
+        some = dict(list(outputs.items())[:count])
+        expected = stock.get_dependent_inputs(graph, inputs, some)
+        found = graph_tools.get_dependent_inputs(graph, inputs, some)
+        assert list(found) == list(expected)
+        assert all(found[name] is value for name, value in expected.items())
+    assert list(found) == ["d", "c", "a", "sparse"]
+
+
+def test_an_input_is_looked_at_once_however_many_outputs_there_are(
+    stock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up_sources()
+    decomposed = []
+    decompose = graph_tools._decompose_tensor_or_op
+    monkeypatch.setattr(
+        graph_tools, "_decompose_tensor_or_op", lambda t: [decomposed.append(t), *decompose(t)][1:]
+    )
+    with tf.Graph().as_default() as graph:
+        inputs = {f"{n}": tf.compat.v1.placeholder(tf.float32, [None]) for n in range(300)}
+        outputs = {name: value + 1 for name, value in inputs.items()}
+    assert graph_tools.get_dependent_inputs(graph, inputs, outputs) == inputs
+    assert len(decomposed) <= 3 * len(inputs)

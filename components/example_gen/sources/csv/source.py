@@ -40,6 +40,8 @@ from trainer_module.errors import DataError, enumerate_names
 
 # Bytes parsed at a time, and so the longest row.
 _BLOCK_SIZE = 4 << 20
+# Of a wide table more, as what a block costs is by the column: for each so many, as much again.
+_COLUMNS_OF_BLOCK = 500
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class _Table:
     dialect: Dialect
     header: Header
     settings: CsvSettings
+
+    @property
+    def block_size(self) -> int:
+        """Bytes that are parsed at a time."""
+        return _BLOCK_SIZE * (1 + len(self.header.names) // _COLUMNS_OF_BLOCK)
 
 
 class CsvSource(Source):
@@ -170,7 +177,7 @@ def _open_parser(
         # Without threads an invalid row's number is known; measured, they gain nothing here.
         read_options=pa_csv.ReadOptions(
             use_threads=False,
-            block_size=_BLOCK_SIZE,
+            block_size=table.block_size,
             column_names=header.names if header.written is None else None,
         ),
         parse_options=pa_csv.ParseOptions(
@@ -236,5 +243,5 @@ def _syntax_error(table: _Table, error: Exception, invalid: list[pa_csv.InvalidR
 def _quote_error(table: _Table) -> DataError:
     return DataError(
         f"A quotation mark in {table.file} is never closed, or a row is longer than"
-        f" {_BLOCK_SIZE >> 20} MiB: close it (a mark within a value is written twice)."
+        f" {table.block_size >> 20} MiB: close it (a mark within a value is written twice)."
     )

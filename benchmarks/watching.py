@@ -1,0 +1,100 @@
+"""A run of ours as a process that is watched: seconds per component, and the memory it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parent.parent
+TOTAL = "whole process"
+_LOOKS_EVERY = 0.2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a component costs."""
+
+    seconds: float
+    cpu: float
+    """Seconds of all processes on all cores, which others on the machine disturb less."""
+    peak: int
+    """Bytes of the largest process while it ran; memory that forks share counts in each."""
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """As a table shows it, the memory in MiB."""
+        return f"{self.seconds:.1f}", f"{self.cpu:.1f}", f"{self.peak >> 20:,}"
+
+
+def run_watched(config: Path | str, output: Path, settings: Sequence[str]) -> dict[str, Cost]:
+    """What each component of `local_runner.py run` costs, and the whole.
+
+    A run that fails ends the program with what it said.
+
+    Args:
+      config: the YAML file.
+      output: an empty folder.
+      settings: `key=value`, each in the place of what the file says.
+    """
+    command = [sys.executable, "local_runner.py", "run", "--config", str(config)]
+    command += ["--output", str(output)]
+    for setting in settings:
+        command += ["--set", setting]
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(ROOT)}
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as said:
+        running = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
+        )
+        # By how many components had ended: what they are called is known once they have.
+        peaks: dict[int, int] = defaultdict(int)
+        used: dict[int, float] = defaultdict(float)
+        while running.poll() is None:
+            ended = len(_components(output))
+            now = _look_at(running.pid)
+            peaks[ended] = max(peaks[ended], now.peak)
+            used[ended] = max(used[ended], now.cpu)
+            time.sleep(_LOOKS_EVERY)
+        seconds = time.monotonic() - began
+        if running.returncode:
+            said.seek(0)
+            sys.exit(f"{' '.join(command)} failed:\n{said.read()[-4000:]}")
+    found, before = {}, 0.0
+    for number, (name, spent) in enumerate(_components(output).items()):
+        so_far = max(used[number], before)
+        found[name] = Cost(spent, so_far - before, peaks[number])
+        before = so_far
+    return found | {TOTAL: Cost(seconds, max(used.values()), max(peaks.values()))}
+
+
+def _components(output: Path) -> dict[str, float]:
+    """The seconds of those that have ended."""
+    for summary in output.glob("*/runs/*/summary.json"):
+        return {
+            one["name"]: one["seconds"] for one in json.loads(summary.read_text())["components"]
+        }
+    return {}
+
+
+def _look_at(pid: int) -> Cost:
+    """What a process and those below it have used so far, and have now."""
+    sizes, spent = [0], 0.0
+    try:
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            sizes.append(one.memory_info().rss)
+            # With those below it that have ended.
+            spent += sum(one.cpu_times()[:4])
+    except psutil.NoSuchProcess:
+        pass  # Some end while they are looked at.
+    return Cost(0.0, spent, max(sizes))

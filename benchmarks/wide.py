@@ -1,0 +1,71 @@
+"""Tables of more and more columns through a whole pipeline: seconds and memory per component.
+
+Half of the columns are numbers, half are categories, and the label follows from a few of them. The
+config says nothing of either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.watching import Cost, run_watched
+
+CONFIG = "name: wide\ndata: {{format: {format}, path: {path}, label: label}}\ntask: binary\n"
+CATEGORIES = 12
+
+
+def write_table(path: Path, rows: int, columns: int) -> None:
+    """Writes a table as its name says, with the label in a column of its own."""
+    random = np.random.default_rng(columns)
+    numbers = random.normal(size=(rows, (columns + 1) // 2)).round(3)
+    codes = random.integers(0, CATEGORIES, (rows, columns // 2))
+    chance = 1 / (1 + np.exp(-numbers[:, 0] - (codes[:, 0] % 2)))
+    data = {f"number_{place}": values for place, values in enumerate(numbers.T)}
+    names = np.array([f"kind {code}" for code in range(CATEGORIES)])
+    data |= {f"category_{place}": names[values] for place, values in enumerate(codes.T)}
+    table = pd.DataFrame(data | {"label": (random.random(rows) < chance).astype(int)})
+    if path.suffix == ".parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False)
+
+
+def run(rows: int, columns: int, data_format: str) -> dict[str, Cost]:
+    """What each component costs."""
+    with tempfile.TemporaryDirectory(prefix="scopeline-bench-") as scratch:
+        path, config = Path(scratch, f"wide.{data_format}"), Path(scratch, "wide.yaml")
+        write_table(path, rows, columns)
+        config.write_text(CONFIG.format(format=data_format, path=path))
+        return run_watched(config, Path(scratch) / "output", ["train.epochs=2"])
+
+
+def main() -> None:
+    """Runs the widths that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--columns", type=int, nargs="+", default=[50, 500, 5000])
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--format", choices=["csv", "parquet"], default="csv")
+    asked = parser.parse_args()
+    found = [run(asked.rows, columns, asked.format) for columns in asked.columns]
+    table = Table(title=f"{asked.rows:,} rows, {asked.format}", title_justify="left")
+    table.add_column("component")
+    for columns in asked.columns:
+        for column in (f"{columns:,} columns: s", "of CPU", "MiB"):
+            table.add_column(column, justify="right")
+    for name in found[0]:
+        table.add_row(name, *(cell for one in found for cell in one[name].cells))
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
