@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +13,28 @@ from trainer_module.errors import DiskFullError
 
 MAKE_ROOM = "make room, or give another folder with --output"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_SAID = tuple(map(os.strerror, _FULL))
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def says_full(error: BaseException) -> bool:
-    """Whether an error says that a disk, or a quota of one, is full; SQLite has its own words."""
+    """Whether an error says that a disk, or a quota of one, is full; SQLite has its own words.
+
+    Of what TensorFlow and Beam's workers raise there is the text alone.
+    """
     if isinstance(error, OSError):
         return first_of_many(error).errno in _FULL
-    return "database or disk is full" in str(error)
+    said = str(error)
+    return "database or disk is full" in said or any(words in said for words in _SAID)
+
+
+def full_file(error: BaseException) -> str | None:
+    """The file that an error's text says could not be written for that reason, if it names one."""
+    for words in _SAID:
+        found = re.search(rf"(\S[^\s;]*); {words}|{words}: '([^']+)'", str(error))
+        if found is not None:
+            return found[1] or found[2]
+    return None
 
 
 def first_of_many(error: OSError) -> OSError:

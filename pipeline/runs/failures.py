@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.disk import MAKE_ROOM, first_of_many, free_room, says_full
+from components.disk import MAKE_ROOM, first_of_many, free_room, full_file, says_full
 from components.trainer.cluster.failures import Frame, TaskFailedError
 from components.user_errors import find_user_error
 from pipeline.records.summary import Status
@@ -44,7 +44,8 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
 def _what_is_full(error: BaseException) -> str:
     """The file that could not be written, and the room that there is, as far as they are known."""
     if not isinstance(error, OSError):
-        return "the metadata could not be written"
+        file = full_file(error)
+        return f"{file}: {free_room(Path(file))}" if file else "the metadata could not be written"
     why = first_of_many(error)
     if why.filename is None:
         return "no file named"

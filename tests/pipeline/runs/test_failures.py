@@ -80,9 +80,14 @@ def test_line_of_the_users_own_code_is_named(tmp_path: Path, monkeypatch) -> Non
     [
         OSError(errno.ENOSPC, "No space left on device", "/out/x"),
         shutil.Error([("a", "/out/x", "[Errno 28] No space left on device: '/out/x'")]),
+        RuntimeError(
+            "tensorflow.python.framework.errors_impl.ResourceExhaustedError: /out/x; No space left "
+            "on device [while running 'Write']"
+        ),
+        RuntimeError("OSError: [Errno 28] No space left on device: '/out/x' [while running 'W']"),
     ],
 )
-def test_full_disk_is_told_with_the_file_and_the_room(cause: OSError) -> None:
+def test_full_disk_is_told_with_the_file_and_the_room(cause: Exception) -> None:
     status, message = explain(caused_by(cause))
     assert status is Status.FAILED
     assert re.fullmatch(
