@@ -24,6 +24,14 @@ def statistics(**columns: list):
     return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns))
 
 
+def test_columns_are_in_the_order_of_their_names() -> None:
+    """Those of statistics are in any order, where several processes have added them up."""
+    found = statistics(b=[1, 2], a=[3, 4], label=[0, 1])
+    found.datasets[0].features.sort(key=lambda feature: feature.path.step[0], reverse=True)
+    schema = infer_schema([found], "label", Task.BINARY, [])
+    assert [feature.name for feature in schema.feature] == ["a", "b", "label"]
+
+
 def test_label_classes_of_all_splits_become_its_domain() -> None:
     splits = [
         statistics(x=[1.0, 2.0, 3.0], label=["b", "a", "b"]),
