@@ -59,11 +59,13 @@ def break_down(file: str) -> None:
         raise ValueError("no such thing")
 
 
-def die_alone(file: str) -> None:
-    """Ends one process while the one that is asked before it has much to do."""
-    if file.endswith("1.gz"):
+def die_alone(file: str, folder: str) -> None:
+    """Ends one process while the other has much to do: the one that is first to say so."""
+    try:
+        Path(folder, "busy").touch(exist_ok=False)
+    except FileExistsError:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60 if file.endswith("0.gz") else 0)
+    time.sleep(60)
 
 
 def note_listening(file: str, run: int, folder: str) -> None:
@@ -128,7 +130,7 @@ def main(root: Path) -> None:
         (root / "forked").mkdir()
         run(files, note, str(root / "forked"))
         told["killed"] = attempt(files, die)
-        told["abandoned"] = attempt(files, die_alone)
+        told["abandoned"] = attempt(files, die_alone, str(root))
         told["refused"] = attempt(files, refuse)
         told["refused at length"] = attempt(files, refuse_at_length)
         told["broken"] = attempt(files, break_down)
