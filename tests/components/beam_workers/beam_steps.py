@@ -21,7 +21,6 @@ from components.row_counts import count_read, count_written, write_row_counts
 from components.spreading import Spread
 from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import find_user_error
-from pipeline.runs.failures import explain
 from trainer_module.errors import DataError
 
 FILES = 8
@@ -112,7 +111,8 @@ def attempt(files: Sequence[str], work: Callable[..., None], *arguments: Any) ->
         "raised": type(error).__name__,
         "known": type(known).__name__,
         "said": str(known or error),
-        "explained": explain(error, [Path(__file__)])[1] if error else "",
+        "cause": str(error.__cause__) if error else "",
+        "files": [Path(file).name for file, _ in getattr(error and error.__cause__, "frames", [])],
         "seconds": time.monotonic() - began,
         "left": len(set(psutil.Process().children(recursive=True)) - before),
     }
