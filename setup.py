@@ -44,7 +44,7 @@ INSTALL_REQUIRES = [
     "tzdata",
     "typer>=0.15,<1",
     "urllib3>=1.26,<3",
-    "uvicorn>=0.30,<1",
+    "uvicorn>=0.54,<0.55",
     "uvloop>=0.20,<1",
     "ydf>=0.16,<0.17",
 ]

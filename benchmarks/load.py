@@ -59,6 +59,7 @@ class _Client(asyncio.Protocol):
     def __init__(self) -> None:
         self._received = bytearray()
         self._answer: asyncio.Future[int] | None = None
+        self._asked = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Is ready."""
@@ -67,12 +68,18 @@ class _Client(asyncio.Protocol):
     def ask(self, request: bytes) -> asyncio.Future[int]:
         """Sends a request; gives the status of its answer, once all of it is there."""
         self._received.clear()
+        self._asked = time.time()
         self._answer = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             self._answer.set_exception(ConnectionResetError())
         else:
             self._transport.write(request)
         return self._answer
+
+    def give_up_if_late(self) -> None:
+        """Waits no longer for an answer that should be there."""
+        if time.time() - self._asked > _LATE_SECONDS and self._answer and not self._answer.done():
+            self._answer.set_exception(TimeoutError())
 
     def data_received(self, data: bytes) -> None:
         """Takes a part of an answer."""
@@ -112,6 +119,13 @@ async def run(
     request = f"{head}{headers}\r\n".encode() + body
     result, begin = Result(), time.time()
     due = iter(np.arange(0, seconds, 1 / rate).tolist()) if rate else None
+    connections: set[_Client] = set()
+
+    async def look() -> None:
+        while True:  # A timer for each request would cost as much as the rest.
+            await asyncio.sleep(1)
+            for connection in connections:
+                connection.give_up_if_late()
 
     async def client() -> None:
         connection: _Client | None = None
@@ -124,8 +138,12 @@ async def run(
             try:
                 if connection is None:
                     connection = await _connect(to.hostname or "", to.port or 80)
-                status = await asyncio.wait_for(connection.ask(request), _LATE_SECONDS)
+                    connections.add(connection)
+                status = await connection.ask(request)
             except (OSError, TimeoutError) as error:
+                if connection is not None:
+                    connections.discard(connection)
+                    connection.close()
                 connection = None
                 result.failures.append((time.time(), type(error).__name__))
                 continue
@@ -136,7 +154,9 @@ async def run(
         if connection is not None:
             connection.close()
 
+    looking = asyncio.create_task(look())
     await asyncio.gather(*(client() for _ in range(clients)))
+    looking.cancel()
     result.seconds = time.time() - begin
     return result
 

@@ -20,7 +20,7 @@ import requests
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.pusher.versions import list_versions
-from trainer_module.exported.interface import read_interface
+from trainer_module.exported.interface import ModelInterface, read_interface
 
 ROOT = Path(__file__).parent.parent
 CLIENTS = 32
@@ -93,14 +93,13 @@ def _is_ready(server: Server) -> bool:
         return False
 
 
-def write_tensors(serving: Path, rows: Path, path: Path) -> str:
+def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
     """The rows of a request as tensors of Open Inference; gives the header that this takes."""
-    from pipeline.serving.server.protocols.columns import from_rows, to_arrays
+    from pipeline.serving.server.protocols.columns import rows_to_arrays
     from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
 
-    interface = read_interface(list_versions(serving)[-1])
     instances = json.loads(rows.read_text())["instances"]
-    inputs, tail = to_tensors(to_arrays(from_rows(instances, interface), interface))
+    inputs, tail = to_tensors(rows_to_arrays(instances, interface))
     asked = {"inputs": inputs, "parameters": {"binary_data_output": True}}
     head = json.dumps(asked).encode()
     path.write_bytes(head + tail)

@@ -31,6 +31,8 @@ from benchmarks.served import (
 )
 from components.pusher.variants import read_manifest
 from components.pusher.versions import list_versions, push_new_version
+from pipeline.serving.transformed import load_transformed
+from trainer_module.exported.interface import read_interface
 
 SWAPS = 5
 VARIANTS = ("int8", "onnx")
@@ -116,28 +118,35 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
     return half
 
 
-def measure_forms(serving: Path, folder: Path, seconds: float, console: Console) -> None:
+def measure_forms(serving: Path, folder: Path, rows: int, seconds: float, console: Console) -> None:
     """Rows as tensors of Open Inference, and variants, which take transformed features."""
-    body, tensors, features = (folder / name for name in ("32.json", "tensors", "features.json"))
-    write_body(serving, body, 32)
-    header = write_tensors(serving, body, tensors)
-    measure_bare(serving, body, [32], "--features", str(features))
+    version = list_versions(serving)[-1]
+    body, tensors, features = (folder / name for name in ("rows.json", "tensors", "features.json"))
+    write_body(serving, body, rows)
+    header = write_tensors(read_interface(version), body, tensors)
+    measure_bare(serving, body, [rows], "--features", str(features))
     with running(serving, folder / "log") as server:
-        network = measure_most(server, body, 32, seconds)
-        found = measure_most(server, tensors, 32, seconds, header)
-    console.print(
-        f"tensors of Open Inference: {found.rate * 32:,.0f} rows/s, {found.rate / network.rate:.1f}"
-        f" times JSON's; by CPU {network.cpu / found.cpu:.1f} times"
-    )
-    there = read_manifest(list_versions(serving)[-1])
-    for variant in (name for name in VARIANTS if name in there):
+        network = measure_most(server, body, rows, seconds)
+        by_tensors = measure_most(server, tensors, rows, seconds, header)
+    best = max(network.rate, by_tensors.rate)
+    _print_form("the SavedModel, by JSON", network, best, console)
+    _print_form("the SavedModel, by tensors", by_tensors, best, console)
+    for variant in (name for name in VARIANTS if name in read_manifest(version)):
+        of_features = load_transformed(version, variant).interface
+        header = write_tensors(of_features, features, tensors)
         with running(serving, folder / "log", "--variant", variant, "--transformed") as server:
-            found = measure_most(server, features, 32, seconds)
-        console.print(
-            f"{variant} alone, of features: {found.rate * 32:,.0f} rows/s,"
-            f" [bold]{found.rate / network.rate:.1f} times[/bold] the SavedModel's; by CPU"
-            f" {network.cpu / found.cpu:.1f} times"
-        )
+            found = measure_most(server, features, rows, seconds)
+            _print_form(f"{variant} alone, by JSON", found, best, console)
+            found = measure_most(server, tensors, rows, seconds, header)
+            _print_form(f"{variant} alone, by tensors", found, best, console)
+
+
+def _print_form(form: str, found: Speed, best: float, console: Console) -> None:
+    console.print(
+        f"{found.rows} rows a request, {form}: {found.rate * found.rows:,.0f} rows/s, [bold]"
+        f"{found.rate / best:.1f} times[/bold] the SavedModel's best; {1000 * found.cpu:.3f} ms of"
+        " CPU a request"
+    )
 
 
 def measure_log(serving: Path, folder: Path, seconds: float, console: Console) -> None:
@@ -220,7 +229,8 @@ def main() -> None:
         serving = folder / "versions" / NAME
         push_new_version(list_versions(given.serving or make_model(folder))[-1], serving)
         rate = measure_speed(serving, folder, given.seconds, console)
-        measure_forms(serving, folder, given.seconds, console)
+        for rows in (32, 512):
+            measure_forms(serving, folder, rows, given.seconds, console)
         measure_log(serving, folder, given.seconds, console)
         measure_changes(serving, folder, given.changes, rate, console)
 

@@ -46,6 +46,8 @@ _LENGTH = struct.Struct("<I")
 def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
     """What a request for `infer` asks: the signature, and its tensors.
 
+    `check_tensors` has yet to look at the values of those of `serving_raw`.
+
     Args:
       body: the JSON, parsed.
       tail: the tensors that follow it.
@@ -197,8 +199,8 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     if is_text != (column.dtype == "string"):
         right = DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
-    if not is_text:
-        _check_numbers(tensor, column)
+    if not is_text and tensor.dtype.kind != np.dtype(column.dtype).kind:
+        _check_numbers(tensor, column)  # Others are looked at in the dtype that they get.
     shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
     return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
 

@@ -118,7 +118,7 @@ def _floats(values: list[Any], kinds: set[type]) -> np.ndarray | None:
     try:
         # Arrow takes a quarter of NumPy's time for None, and more for numbers.
         numbers = (
-            pa.array(values, pa.float64(), from_pandas=True).to_numpy(zero_copy_only=False)
+            pa.array(values, pa.float64()).to_numpy(zero_copy_only=False)
             if type(None) in kinds
             else np.array(values, np.float64)
         )
