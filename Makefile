@@ -14,7 +14,7 @@ EXTRA ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -54,6 +54,9 @@ bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 
 bench-workers: $(READY)  ## measure data components in one process against several; ARGS="--rows 300040"
 	@$(PYTHON) -m benchmarks.workers $(ARGS)
+
+bench-wide: $(READY)  ## time and memory by the number of columns; ARGS="--columns 50 500 --format parquet"
+	@$(PYTHON) -m benchmarks.costs.wide $(ARGS)
 
 bench-strategies: $(READY)  ## measure the Trainer against plain Keras, and two workers against one
 	@$(PYTHON) benchmarks/strategies.py $(ARGS)

@@ -26,8 +26,8 @@ from rich.table import Table
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.costs.watching import TOTAL, Cost, run_watched  # noqa: E402
 from benchmarks.stock_module import BATCH_SIZE  # noqa: E402
-from benchmarks.watching import TOTAL, Cost, run_watched  # noqa: E402
 from components.example_gen.builtin import BUILTIN_DATA  # noqa: E402
 
 SIZES = {"small": (1, 3), "large": (20, 1)}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 TOTAL = "whole process"
 _LOOKS_EVERY = 0.2
 

@@ -7,7 +7,6 @@ config says nothing of either.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,9 +15,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-from benchmarks.watching import Cost, run_watched
+from benchmarks.costs.watching import Cost, run_watched
 
 CONFIG = "name: wide\ndata: {{format: {format}, path: {path}, label: label}}\ntask: binary\n"
 CATEGORIES = 12

@@ -1,0 +1,1 @@
+"""What a run costs: seconds and memory, by component."""
