@@ -53,7 +53,7 @@ bench: $(READY)  ## measure against a stock TFX pipeline, side by side (minutes)
 	@$(PYTHON) benchmarks/taxi.py $(ARGS)
 
 bench-workers: $(READY)  ## measure data components in one process against several; ARGS="--rows 300040"
-	@$(PYTHON) -m benchmarks.workers $(ARGS)
+	@$(PYTHON) -m benchmarks.costs.workers $(ARGS)
 
 bench-wide: $(READY)  ## time and memory by the number of columns; ARGS="--columns 50 500 --format parquet"
 	@$(PYTHON) -m benchmarks.costs.wide $(ARGS)

@@ -27,6 +27,14 @@ class ComponentId(StrEnum):
 TRAINING = (ComponentId.TUNER, ComponentId.TRAINER, ComponentId.OPTIMIZER)
 """Those that work in processes of their own, and go on from what a killed run has left."""
 
+SHARING = (
+    ComponentId.EXAMPLE_GEN,
+    ComponentId.STATISTICS_GEN,
+    ComponentId.TRANSFORM,
+    ComponentId.EVALUATOR,
+)
+"""Those whose work Beam may share between processes."""
+
 EVALUATING = (ComponentId.EVALUATOR, ComponentId.OPTIMIZER)
 """Those that measure by TFMA."""
 

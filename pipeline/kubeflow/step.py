@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from components.stopping import attempt, leave, obey_signals
 from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import is_drift
-from pipeline.component_ids import EVALUATING, TRAINING
+from pipeline.component_ids import EVALUATING, SHARING, TRAINING
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, working_folder
@@ -119,7 +119,7 @@ def _run_node(arguments: argparse.Namespace) -> int:
     # The command line is parsed before TFX is imported, which takes seconds.
     name = import_node(arguments.node)
     # Forked before anything is read from an object store, which has threads.
-    with serving() if name in TRAINING else nullcontext():
+    with serving() if name in (*TRAINING, *SHARING) else nullcontext():
         return _run_named(name, arguments)
 
 
