@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 from components.beam_workers import control_groups
 from components.beam_workers.options import AUTO
 
-_BYTES = 16 << 20
+_BYTES = 32 << 20
 """Of files, for each process: below that, starting one takes longer than it saves."""
 _MEMORY = 1 << 30
 """Bytes that a process may take beside what it shares with this one: models, batches, sums."""

@@ -106,7 +106,7 @@ class BeamSettings(Settings):
     """Beam pipeline options, such as `--runner=FlinkRunner`; default: on this machine."""
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """The most processes that share the work of a data component on this machine; auto: one for
-    each 16 MB of files, as far as there are files, cores and memory."""
+    each 32 MB of files, as far as there are files, cores and memory."""
 
 
 NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"

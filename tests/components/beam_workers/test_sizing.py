@@ -50,7 +50,7 @@ def work(folder: Path, sizes: list[int], asks_models: bool = False) -> Work:
     ("sizes", "most", "expected"),
     [
         ([MB] * 8, AUTO, 1),
-        ([8 * MB] * 8, AUTO, 4),
+        ([8 * MB] * 8, AUTO, 2),
         ([100 * MB] * 8, AUTO, 8),
         ([100 * MB] * 40, AUTO, 16),
         ([900 * MB], AUTO, 1),
@@ -145,7 +145,7 @@ def test_some_of_many_files_tell_how_large_all_are(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine.setattr(sizing, "_LOOKED_AT", 2)
-    assert choose_workers([work(tmp_path, [8 * MB, 0, 8 * MB, 0])]) == 2
+    assert choose_workers([work(tmp_path, [16 * MB, 0, 16 * MB, 0])]) == 2
 
 
 def test_a_file_that_was_deleted_is_its_readers_to_tell(
