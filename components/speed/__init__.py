@@ -15,6 +15,7 @@ _CHANGES = {
     "tfx.components.util.tfxio_utils": ("examples_source.read_by_batches",),
     "tensorflow_data_validation": (
         "histograms.vectorise_histograms",
+        "merging.merge_many",
         "validation.validate_by_columns",
     ),
     "tensorflow_transform.beam": (
