@@ -8,10 +8,9 @@ import pyarrow as pa
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
-from tfx.dsl.io import fileio
-from tfx.types import artifact_utils
-from tfx.utils import io_utils
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from components.split_files import split_files
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
@@ -35,15 +34,11 @@ def read_columns(
       features: the columns, by names and types.
       most_rows: how many rows are enough, about; all by default.
     """
-    files = [
-        file
-        for uri in artifact_utils.get_split_uris(list(examples), split)
-        for file in fileio.glob(io_utils.all_files_pattern(uri))
-    ]
+    files = sorted(split_files(examples, split))
     wanted = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
     decoder = ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=wanted).SerializeToString())
     # Of several files a part of each, so that what is read is a fair sample.
-    records = tf.data.Dataset.from_tensor_slices(sorted(files)).interleave(
+    records = tf.data.Dataset.from_tensor_slices(files).interleave(
         lambda file: tf.data.TFRecordDataset(file, "GZIP"), cycle_length=max(len(files), 1)
     )
     if most_rows is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from apache_beam.metrics import Metrics
@@ -74,22 +74,22 @@ def check_rows(metrics: MetricResults, reading: Mapping[str, Sequence[str]]) -> 
     Raises:
       InternalError: a step has read or written other rows.
     """
-    read = _counters(metrics, _READ)
+    every = {file for files in reading.values() for file in files}
+    known = read_row_counts(every)
+    read = defaultdict[str, list[tuple[str, int]]](list)
+    for step, file, rows in _counters(metrics, _READ):
+        read[file].append((step, rows))
     for prefix, files in reading.items():
-        for file, rows in read_row_counts(files).items():
-            found = sum(
-                counted
-                for (step, name), counted in read.items()
-                if name == file and step.startswith(prefix)
-            )
-            if found != rows:
-                raise lost_rows(f"{found:,} of the {rows:,} rows of {file} were read")
+        for file in [file for file in files if file in known]:
+            found = sum(rows for step, rows in read[file] if step.startswith(prefix))
+            if found != known[file]:
+                raise lost_rows(f"{found:,} of the {known[file]:,} rows of {file} were read")
     written = Counter[str]()
-    for (_, folder), rows in _counters(metrics, _WRITTEN).items():
+    for _, folder, rows in _counters(metrics, _WRITTEN):
         written[_name(folder)] += rows
     for split, found in written.items():
-        of_split = {file for files in reading.values() for file in files if _split(file) == split}
-        check_total(f"what was written of the split {split}", found, sorted(of_split))
+        of_split = [file for file in every if _name(posixpath.dirname(file)) == split]
+        _compare(f"what was written of the split {split}", found, of_split, known)
 
 
 def check_total(what: str, found: int, files: Sequence[str]) -> None:
@@ -103,9 +103,14 @@ def check_total(what: str, found: int, files: Sequence[str]) -> None:
     Raises:
       InternalError: it is another number.
     """
-    known = read_row_counts(files)
-    if files and len(known) == len(files) and found != sum(known.values()):
-        raise lost_rows(f"{what} has {found:,} of {sum(known.values()):,} rows")
+    _compare(what, found, files, read_row_counts(files))
+
+
+def _compare(what: str, found: int, files: Sequence[str], known: Mapping[str, int]) -> None:
+    if files and all(file in known for file in files):
+        there = sum(known[file] for file in files)
+        if found != there:
+            raise lost_rows(f"{what} has {found:,} of {there:,} rows")
 
 
 def lost_rows(what: str) -> InternalError:
@@ -120,14 +125,10 @@ def lost_rows(what: str) -> InternalError:
     )
 
 
-def _counters(metrics: MetricResults, namespace: str) -> dict[tuple[str, str], int]:
-    """What was counted, by the step and the name."""
+def _counters(metrics: MetricResults, namespace: str) -> list[tuple[str, str, int]]:
+    """What was counted: the step, the name and the number."""
     found = metrics.query(MetricsFilter().with_namespace(namespace))[MetricResults.COUNTERS]
-    return {(one.key.step, one.key.metric.name): one.committed for one in found}
-
-
-def _split(file: str) -> str:
-    return _name(posixpath.dirname(file))
+    return [(one.key.step, one.key.metric.name, one.committed) for one in found]
 
 
 def _name(folder: str) -> str:

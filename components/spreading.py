@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 
 
-class Spread(beam.PTransform):
+class SpreadFiles(beam.PTransform):
     """Elements, each of which is some files to read, wherever there is a process for it."""
 
     def __init__(

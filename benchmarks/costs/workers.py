@@ -14,30 +14,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.costs.watching import TOTAL, run_watched
-from components.example_gen.builtin import BUILTIN_DATA
+from benchmarks.taxi import SHIPPED_ROWS, write_data
+from pipeline.component_ids import SHARING
 
 FILES = 8
-SHARED = ("ExampleGen", "StatisticsGen", "Transform", "Evaluator")
-"""The components whose work Beam shares."""
-
-
-def write_files(folder: Path, rows: int) -> int:
-    """Writes about so many rows; returns how many."""
-    header, *shipped = BUILTIN_DATA["taxi"].locate(folder).read_text().splitlines(keepends=True)
-    repeat = max(1, rows // len(shipped) // FILES)
-    for file in range(FILES):
-        (folder / f"taxi-{file}.csv").write_text(header + "".join(shipped) * repeat)
-    return len(shipped) * repeat * FILES
 
 
 def compare(rows: int, workers: int) -> Table:
     """Runs both and tabulates."""
     with tempfile.TemporaryDirectory(prefix="scopeline-workers-") as scratch:
         folder = Path(scratch) / "data"
-        folder.mkdir()
-        written = write_files(folder, rows)
+        written = 0
+        for file in range(FILES):
+            (folder / str(file)).mkdir(parents=True)
+            written += write_data(folder / str(file), max(1, rows // SHIPPED_ROWS // FILES)).rows
         settings = [
-            f"data.path={folder / 'taxi-*.csv'}",
+            f"data.path={folder / '*/taxi.csv'}",
             "train.epochs=1",
             "train.batch_size=4096",
             "evaluate.thresholds={accuracy: {min: 0.1}}",
@@ -53,7 +45,7 @@ def compare(rows: int, workers: int) -> Table:
     columns = ("1 process, s", "of CPU, s", f"{workers} processes, s", "of CPU, s", "ratio")
     for column in columns:
         table.add_column(column, justify="right")
-    for name in (*SHARED, TOTAL):
+    for name in (*SHARING, TOTAL):
         ratio = f"{one[name].seconds / several[name].seconds:.2f}x"
         table.add_row(name, *one[name].cells[:2], *several[name].cells[:2], ratio)
     return table

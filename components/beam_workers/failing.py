@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 from components.trainer.cluster.failures import Failure, describe
 from trainer_module.errors import WorkerError
@@ -25,7 +24,7 @@ def describe_error(worker: str, error: BaseException) -> str:
       error: as it was raised.
     """
     text = "".join(traceback.format_exception(error))
-    return text + _mark(worker, describe(error))
+    return text + _MARK + json.dumps([worker, describe(error)])
 
 
 def died(worker: str, status: int, log_tail: Sequence[str]) -> str:
@@ -52,7 +51,3 @@ def find_cause(error: BaseException) -> Exception | None:
         return None
     worker, values = json.loads(described)
     return Failure.of_error(worker, values).to_exception(())
-
-
-def _mark(worker: str, values: dict[str, Any]) -> str:
-    return _MARK + json.dumps([worker, values])

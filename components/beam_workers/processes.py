@@ -30,21 +30,17 @@ _crews: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
 """By Beam's server, its connections to the workers of a pipeline: one that fails ends all."""
 
 
-class _ForkedWorkers(environments.Environment):
+class ForkedWorkers(environments.Environment):
     """Says to Beam that functions run in such processes."""
 
     def __init__(self, workers: int) -> None:
+        """So many of them share this machine."""
         super().__init__(capabilities=environments.python_sdk_capabilities())
         self._workers = workers
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
         """The kind of environment, and how many processes share the machine."""
         return _URN, str(self._workers).encode()
-
-
-def environment_of(workers: int) -> environments.Environment:
-    """The environment of so many processes on this machine."""
-    return _ForkedWorkers(workers)
 
 
 class _Connection:

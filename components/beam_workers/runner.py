@@ -13,21 +13,18 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from components.beam_workers.failing import find_cause
 from components.beam_workers.loopback import listen_here_alone
 from components.beam_workers.options import most_workers
-from components.beam_workers.processes import environment_of
-from components.beam_workers.sizing import Work, choose_workers
+from components.beam_workers.processes import ForkedWorkers
+from components.beam_workers.sizing import choose_workers
 from components.row_counts import check_rows
-from components.spreading import Spread
+from components.spreading import SpreadFiles
 
 logger = logging.getLogger(__name__)
 
-_PROCESSES = "multi_processing"
-
 
 class WorkersRunner(FnApiRunner):
-    """Takes Beam's options `direct_running_mode` and `direct_num_workers`, the most it may start.
+    """Starts as many as `at_most` lets it; what a pipeline reads says how many pay: `SpreadFiles`.
 
-    What a pipeline reads says how many pay: see `Spread`. Every row that it counts is compared with
-    what the examples are known to have.
+    Every row that a pipeline counts is compared with what the examples are known to have.
     """
 
     def run_pipeline(self, pipeline: beam.Pipeline, options: PipelineOptions) -> Any:
@@ -41,16 +38,13 @@ class WorkersRunner(FnApiRunner):
         direct = options.view_as(DirectOptions)
         found = _FindWork()
         pipeline.visit(found)
-        workers = 1
-        if direct.direct_running_mode == _PROCESSES:
-            workers = choose_workers(found.work, most_workers(direct.direct_num_workers))
-        # Said to Beam in the way that leaves the choice of the processes to this class.
-        direct.direct_running_mode, direct.direct_num_workers = "in_memory", workers
+        workers = choose_workers(found.work, most_workers())
+        # Of no mode of Beam's, each of which has processes of its own.
+        direct.direct_running_mode, direct.direct_num_workers = None, workers
         if workers > 1:
             logger.info("%d processes share the work", workers)
-            direct.direct_running_mode = None
             listen_here_alone()
-            self._default_environment = environment_of(workers)
+            self._default_environment = ForkedWorkers(workers)
         try:
             result = super().run_pipeline(pipeline, options)
         except RuntimeError as error:
@@ -66,14 +60,14 @@ class _FindWork(PipelineVisitor):
     """Collects what a pipeline begins with."""
 
     def __init__(self) -> None:
-        self.work: list[Work] = []
+        self.work: list[SpreadFiles] = []
         self.reading: dict[str, list[str]] = {}
         """By the prefix of the steps that read and count them, the files."""
 
     def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
         transform = transform_node.transform
-        if isinstance(transform, Spread):
+        if isinstance(transform, SpreadFiles):
             if transform.is_counted:
                 prefix = transform_node.full_label.rpartition("/")[0]
                 self.reading.setdefault(prefix, []).extend(transform.files)
-            self.work.append(Work(len(transform.elements), transform.files, transform.asks_models))
+            self.work.append(transform)

@@ -6,13 +6,13 @@ import glob
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import psutil
 from tfx.dsl.io import fileio
 
 from components.beam_workers import control_groups
-from components.beam_workers.options import AUTO
+from components.beam_workers.options import AUTO, Workers
+from components.spreading import SpreadFiles
 
 _BYTES = 32 << 20
 """Of files, for each process: below that, starting one takes longer than it saves."""
@@ -23,43 +23,33 @@ _LOOKED_AT = 100
 _GPUS = "/dev/nvidia[0-9]*"
 
 
-@dataclass(frozen=True)
-class Work:
-    """What processes can share."""
-
-    elements: int
-    """That Beam deals out."""
-    files: Sequence[str]
-    asks_models: bool = False
-    """A GPU does that faster than cores do, and is one process's."""
-
-
-def choose_workers(work: Sequence[Work], most: int = AUTO) -> int:
+def choose_workers(work: Sequence[SpreadFiles], most: Workers = AUTO) -> int:
     """How many processes; 1 is this one alone.
 
     Args:
-      work: of a pipeline.
+      work: what a pipeline begins with.
       most: as many as are asked for, where there are cores and elements for them; AUTO for as many
         as pay and find memory.
     """
-    elements = max((one.elements for one in work), default=1)
+    elements = max((len(one.elements) for one in work), default=1)
     fitting = min(elements, count_cores())
     if most != AUTO:
         return max(1, min(most, fitting))
+    # A GPU asks models faster than cores do, and is one process's.
     if fitting == 1 or (any(one.asks_models for one in work) and glob.glob(_GPUS)):
         return 1
     by_bytes = sum(_size(one.files) for one in work) // _BYTES
     return max(1, min(fitting, by_bytes, free_memory() // _MEMORY))
 
 
-def note_cores(workers: int | str) -> list[str]:
+def note_cores(workers: Workers) -> list[str]:
     """What people should know who ask for more processes than this machine has cores for.
 
     Args:
       workers: as the config has it.
     """
     cores = count_cores()
-    if isinstance(workers, str) or workers <= cores:
+    if workers == AUTO or workers <= cores:
         return []
     noun = "core" if cores == 1 else "cores"
     return [f"beam.workers: {workers}, and this machine has {cores} {noun}: more would be slower"]

@@ -47,7 +47,7 @@ from components.example_gen.sources.pictures.named import cut, read_pictures
 from components.example_gen.splits.hashed import assign_splits
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
 from components.row_counts import lost_rows, write_row_counts
-from components.spreading import Spread
+from components.spreading import SpreadFiles
 
 _FOUND = "found.json"
 
@@ -147,7 +147,7 @@ class Executor(BaseExampleGenExecutor):
         settings = plan.settings
         with self._make_beam_pipeline() as pipeline:
             files = [file for chunk in chunks for file in chunk.files]
-            planned = pipeline | "Plan" >> Spread(chunks, files)
+            planned = pipeline | "Plan" >> SpreadFiles(chunks, files)
             surveys = (
                 planned
                 | "Survey" >> beam.Map(lambda chunk: source.survey(chunk.files))

@@ -20,6 +20,7 @@ from components.column_types.handing_on import add_choices
 from components.example_gen.paths import is_remote
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER
+from components.split_files import split_files
 from components.trainer.cluster.failures import Failure
 from components.trainer.cluster.launcher import ClusterTask, RunningTask, TaskSpec
 from components.trainer.cluster.local.fork_server import current_server
@@ -110,13 +111,11 @@ def _payload(
         io_utils.copy_dir(model, os.path.join(scratch, "model"))
         model = os.path.join(scratch, "model")
     properties = add_choices(input_dict, exec_properties)
-    examples = artifact_utils.get_split_uris(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)
-    files = [file for uri in examples for file in fileio.glob(io_utils.all_files_pattern(uri))]
     (statistics,) = artifact_utils.get_split_uris(input_dict[specs.STATISTICS_KEY], _TRAIN_SPLIT)
     return {
         "model": model,
         "transform_graph": artifact_utils.get_single_uri(input_dict[specs.TRANSFORM_GRAPH_KEY]),
-        "examples": sorted(files),
+        "examples": sorted(split_files(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)),
         "statistics": posixpath.join(statistics, _STATISTICS_FILE),
         "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
         "ways": properties[WAYS_KEY],

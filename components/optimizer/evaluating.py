@@ -19,13 +19,14 @@ from tfx.types import artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.tfxio import tensor_adapter
 
-from components.evaluator.batched.executor import files_of, make_question
+from components.evaluator.batched.executor import make_question
 from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.slices import slice_columns
 from components.evaluator.slices import CANDIDATE, metrics_by_slice
 from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
+from components.split_files import split_files
 from components.user_errors import find_user_error
 from trainer_module.exported.loading import load_exported
 from trainer_module.scratch import ScratchFolder
@@ -119,7 +120,7 @@ def _measure(evaluation: Evaluation, variants: Mapping[str, Path], output: str) 
             {names[name]: evaluation.saved_model for name in variants},
             {names[name]: str(folder) for name, folder in variants.items()},
         )
-        files = files_of(list(evaluation.examples), [evaluation.split])
+        files = split_files(evaluation.examples, evaluation.split)
         if evaluate_if_possible(evaluation.make_pipeline, files, config, question, columns, output):
             return
     _measure_by_tfma(evaluation, variants, config, output)

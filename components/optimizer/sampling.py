@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 from tfx import types
-from tfx.types import artifact_utils
-from tfx.utils import io_utils
 
+from components.split_files import split_files
 from trainer_module.errors import TrainingError
 from trainer_module.exported.interface import ModelInterface
 
@@ -34,11 +33,7 @@ def read_sample(
     Raises:
       TrainingError: there are no examples.
     """
-    files = sorted(
-        file
-        for uri in artifact_utils.get_split_uris(list(examples), split)
-        for file in tf.io.gfile.glob(io_utils.all_files_pattern(uri))
-    )
+    files = sorted(split_files(examples, split))
     spec = tft.TFTransformOutput(transform_graph).transformed_feature_spec()
     wanted = {feature.name: spec[feature.name] for feature in interface.features}
     # Of several files a part of each, so that what is read is a fair sample.

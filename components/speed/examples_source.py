@@ -20,7 +20,7 @@ from tfx_bsl.tfxio.record_based_tfxio import AppendRawRecordColumn
 from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 
 from components.row_counts import count_read
-from components.spreading import Spread
+from components.spreading import SpreadFiles
 from components.tfrecords.ahead import work_ahead
 from components.tfrecords.reading import read_batches, rows_for_columns
 from trainer_module.errors import DataError
@@ -87,7 +87,7 @@ class _ReadFiles(beam.PTransform):
     def expand(self, pipeline: Any) -> beam.PCollection:
         """Spreads the files over the workers."""
         files = [file for pattern in self._patterns for file in _files(pattern)]
-        spread = Spread(files, files, is_counted=True)
+        spread = SpreadFiles(files, files, is_counted=True)
         return pipeline | "Files" >> spread | "Read" >> beam.ParDo(self._read)
 
 

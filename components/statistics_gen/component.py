@@ -10,12 +10,11 @@ from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components.statistics_gen.executor import DEFAULT_FILE_NAME
 from tfx.components.statistics_gen.executor import Executor as StockExecutor
 from tfx.dsl.components.base import executor_spec
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as specs
-from tfx.utils import io_utils
 
 from components.row_counts import check_total
+from components.split_files import split_files
 
 
 class Executor(StockExecutor):
@@ -38,8 +37,7 @@ class Executor(StockExecutor):
             found = tfdv.load_stats_binary(
                 f"{artifact_utils.get_split_uri([statistics], split)}/{DEFAULT_FILE_NAME}"
             )
-            uri = artifact_utils.get_split_uri(input_dict[specs.EXAMPLES_KEY], split)
-            files = fileio.glob(io_utils.all_files_pattern(uri))
+            files = split_files(input_dict[specs.EXAMPLES_KEY], split)
             check_total(f"split {split}", found.datasets[0].num_examples, files)
 
 

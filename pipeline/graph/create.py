@@ -6,7 +6,7 @@ from tfx.dsl.components.base import base_node
 from tfx.dsl.components.common.resolver import ResolverStrategy
 from tfx.orchestration import pipeline
 
-from components.beam_workers.options import local_args
+from components.beam_workers.options import LOCAL_ARGS
 from components.pusher.component import Pusher
 from components.resolvers.models import LatestOtherBlessedModelStrategy
 from pipeline.component_ids import ComponentId
@@ -106,5 +106,5 @@ def _pipeline(context: RunContext, components: list[base_node.BaseNode]) -> pipe
         # What is compiled for elsewhere has no place for a password.
         metadata_connection_config=None if layout.is_elsewhere else context.connection,
         # A list of its own: TFX's executors add their labels to the one that they are given.
-        beam_pipeline_args=list(config.beam.args or local_args()),
+        beam_pipeline_args=list(config.beam.args or LOCAL_ARGS),
     )

@@ -14,7 +14,7 @@ from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
 )
 from tfx.orchestration.pipeline import Pipeline
 
-from components.beam_workers.options import local_args
+from components.beam_workers.options import LOCAL_ARGS
 from components.resolvers.models import LatestOtherBlessedModelStrategy, WarmStartModelStrategy
 from components.resolvers.spans import SpanWindowStrategy, StatisticsOfSpanStrategy
 from pipeline.config.fingerprint import CODE_KEY
@@ -302,7 +302,7 @@ def test_the_pipeline_is_that_of_the_layout(layout: Layout) -> None:
     assert pipeline.pipeline_info.pipeline_name == "sizes"
     assert pipeline.pipeline_info.pipeline_root == layout.artifacts
     assert pipeline.enable_cache
-    assert pipeline.beam_pipeline_args == local_args()
+    assert pipeline.beam_pipeline_args == list(LOCAL_ARGS)
     assert pipeline.metadata_connection_config.sqlite.filename_uri == str(layout.metadata)
     destination = json.loads(parameters(pipeline, "Pusher")["push_destination"])
     assert destination["filesystem"]["base_directory"] == layout.serving
@@ -315,7 +315,7 @@ def test_components_are_the_same_whatever_number_of_workers_they_have(layout: La
         ).beam_pipeline_args
         for workers in ("auto", 1, 2)
     ]
-    assert args == [local_args()] * 3, "TFX runs a component again whose arguments are others"
+    assert args == [list(LOCAL_ARGS)] * 3, "TFX runs a component again whose arguments are others"
 
 
 def test_beam_and_metadata_may_be_others(layout: Layout) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.evaluator import constants
 from tfx.components.evaluator import executor as stock
-from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
@@ -22,6 +21,7 @@ from components.evaluator.batched.reading import Question
 from components.evaluator.batched.slices import slice_columns
 from components.evaluator.verdict_settings import VerdictSettings
 from components.schema_reader import read_schema_artifact
+from components.split_files import split_files
 
 logger = logging.getLogger(__name__)
 
@@ -123,17 +123,8 @@ def make_question(
 
 def _files(input_dict: Inputs, exec_properties: dict[str, Any]) -> list[str]:
     splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
-    return files_of(input_dict[specs.EXAMPLES_KEY], splits)
-
-
-def files_of(examples: list[Artifact], splits: Sequence[str]) -> list[str]:
-    """The files of some splits, in an order that does not depend on what artifacts are called."""
-    return [
-        file
-        for split in sorted(splits)
-        for uri in artifact_utils.get_split_uris(examples, split)
-        for file in sorted(fileio.glob(io_utils.all_files_pattern(uri)))
-    ]
+    examples = input_dict[specs.EXAMPLES_KEY]
+    return [file for split in sorted(splits) for file in split_files(examples, split)]
 
 
 def bless(

@@ -31,7 +31,7 @@ from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Noise, write_noise
 from components.evaluator.verdict_settings import NO_CHANCE, VerdictSettings
 from components.row_counts import check_total
-from components.spreading import Spread
+from components.spreading import SpreadFiles
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ Found: TypeAlias = TallyFound | Crowded
 
 
 @dataclass(frozen=True)
-class Measured:
+class EvaluationPlan:
     """What a worker needs to know of an evaluation."""
 
     config: tfma.EvalConfig
@@ -58,16 +58,16 @@ class Measured:
 class _Measure(beam.DoFn):
     """From a file of examples, with its number, to what its rows come to."""
 
-    def __init__(self, measured: Measured) -> None:
-        self._measured = measured
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self._plan = plan
 
     def _measure(
         self, file: NumberedFile, asker: Asker, largest: Mapping[Kind, Largest] | None = None
     ) -> Found:
         """Reads one file; not to its end where there are too many slices."""
-        measured, (number, name) = self._measured, file
-        grouper = Grouper(number) if measured.with_chance else None
-        tally = Tally.start(measured.config, measured.columns, grouper, largest)
+        plan, (number, name) = self._plan, file
+        grouper = Grouper(number) if plan.with_chance else None
+        tally = Tally.start(plan.config, plan.columns, grouper, largest)
         for answers in asker.read(name):
             tally.add(answers)
             if tally.measurement.slicer.is_crowded:
@@ -80,7 +80,7 @@ class MeasureFile(_Measure):
 
     def setup(self) -> None:
         """Loads the models, once in a process."""
-        self._asker = Asker(self._measured.question)
+        self._asker = Asker(self._plan.question)
 
     def process(self, file: NumberedFile) -> Iterator[Found]:
         """Measures the rows of one file."""
@@ -97,17 +97,17 @@ class MeasureLargest(_Measure):
     def process(self, file: NumberedFile, largest: dict[Kind, Largest]) -> Iterator[Found]:
         """Measures the rows of one file, if that is still to be done."""
         if largest:
-            self._asker = self._asker or Asker(self._measured.question)
+            self._asker = self._asker or Asker(self._plan.question)
             yield self._measure(file, self._asker, largest)
 
 
 def _count_slices(
-    file: NumberedFile, total: Found | None, measured: Measured
+    file: NumberedFile, total: Found | None, plan: EvaluationPlan
 ) -> Iterator[dict[Kind, Counts]]:
     """How many rows of a file are in each slice, where there are too many to measure all."""
     if isinstance(total, Crowded):
-        slicer, counts = Slicer(measured.columns), defaultdict[Kind, Counts](Counts)
-        for batch in read_raw_columns(measured.question, file[1]):
+        slicer, counts = Slicer(plan.columns), defaultdict[Kind, Counts](Counts)
+        for batch in read_raw_columns(plan.question, file[1]):
             for kind, (hashes, rows) in slicer.count(batch).items():
                 counts[kind].add(hashes, rows)
         yield dict(counts)
@@ -194,7 +194,7 @@ def _plots(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
 def evaluate(
     pipeline: beam.Pipeline,
     files: Sequence[str],
-    measured: Measured,
+    plan: EvaluationPlan,
     output: str,
     settings: VerdictSettings,
 ) -> None:
@@ -205,18 +205,18 @@ def evaluate(
     Args:
       pipeline: to add it to.
       files: gzipped TFRecords of serialized tf.Examples.
-      measured: what is measured.
+      plan: what is measured.
       output: the folder for TFMA's files.
       settings: what the verdict makes of chance.
     """
-    config, question = measured.config, measured.question
-    numbered = pipeline | "Files" >> Spread(list(enumerate(files)), files, asks_models=True)
+    config, question = plan.config, plan.question
+    numbered = pipeline | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
     total = (
         numbered
-        | "Measure" >> beam.ParDo(MeasureFile(measured))
+        | "Measure" >> beam.ParDo(MeasureFile(plan))
         | "AddUp" >> beam.CombineGlobally(AddUp(config))
     )
-    again = _measure_crowds(numbered, total, measured) if measured.columns else None
+    again = _measure_crowds(numbered, total, plan) if plan.columns else None
     judged = total | "Judge" >> beam.FlatMap(_judge, again, config, settings, list(files))
     _ = judged | "WriteNoise" >> beam.Map(lambda found: write_noise(found.noise, output))
     validations = judged | "Validate" >> beam.FlatMap(
@@ -238,19 +238,19 @@ def evaluate(
 
 
 def _measure_crowds(
-    files: beam.PCollection, total: beam.PCollection, measured: Measured
+    files: beam.PCollection, total: beam.PCollection, plan: EvaluationPlan
 ) -> beam.pvalue.AsSingleton:
     """What the rows come to with the largest slices, where there are too many to measure all."""
     largest = (
         files
-        | "CountSlices" >> beam.FlatMap(_count_slices, beam.pvalue.AsSingleton(total), measured)
+        | "CountSlices" >> beam.FlatMap(_count_slices, beam.pvalue.AsSingleton(total), plan)
         | "AddCounts" >> beam.CombineGlobally(add_up)
         | "FindLargest" >> beam.Map(find_largest)
     )
     return beam.pvalue.AsSingleton(
         files
-        | "MeasureLargest" >> beam.ParDo(MeasureLargest(measured), beam.pvalue.AsSingleton(largest))
-        | "AddUpLargest" >> beam.CombineGlobally(AddUp(measured.config))
+        | "MeasureLargest" >> beam.ParDo(MeasureLargest(plan), beam.pvalue.AsSingleton(largest))
+        | "AddUpLargest" >> beam.CombineGlobally(AddUp(plan.config))
     )
 
 
@@ -274,10 +274,10 @@ def evaluate_if_possible(
       output: the folder for TFMA's files.
       settings: what the verdict makes of chance.
     """
-    measured = Measured(config, question, columns, settings.confidence is not None)
+    plan = EvaluationPlan(config, question, columns, settings.confidence is not None)
     try:
         with make_pipeline() as pipeline:
-            evaluate(pipeline, files, measured, output, settings)
+            evaluate(pipeline, files, plan, output, settings)
     except Exception as error:  # Beam wraps what is raised in it.
         if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
             raise

@@ -16,9 +16,9 @@ import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from components.beam_workers.options import at_most, local_args
+from components.beam_workers.options import LOCAL_ARGS, at_most
 from components.row_counts import count_read, count_written, write_row_counts
-from components.spreading import Spread
+from components.spreading import SpreadFiles
 from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
@@ -93,8 +93,8 @@ def sleep(file: str) -> None:
 
 def run(files: Sequence[str], work: Callable[..., None], *arguments: Any) -> None:
     """Runs a pipeline in two processes."""
-    with at_most(2), beam.Pipeline(options=PipelineOptions(local_args())) as pipeline:
-        spread = Spread(files, files, is_counted=True)
+    with at_most(2), beam.Pipeline(options=PipelineOptions(list(LOCAL_ARGS))) as pipeline:
+        spread = SpreadFiles(files, files, is_counted=True)
         _ = pipeline | "Files" >> spread | "Work" >> beam.Map(work, *arguments)
 
 

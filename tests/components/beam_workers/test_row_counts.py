@@ -9,9 +9,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from components.beam_workers.options import local_args
+from components.beam_workers.options import LOCAL_ARGS
 from components.row_counts import count_read, count_written, write_row_counts
-from components.spreading import Spread
+from components.spreading import SpreadFiles
 from components.user_errors import find_user_error
 from trainer_module.errors import InternalError
 
@@ -36,9 +36,9 @@ def transform(root: Path, written: Mapping[str, int]) -> None:
         span = Path(file).parents[1].name
         count_written(str(root / "transformed" / span / "Split-train"), written[file])
 
-    with beam.Pipeline(options=PipelineOptions(local_args(1))) as pipeline:
+    with beam.Pipeline(options=PipelineOptions(list(LOCAL_ARGS))) as pipeline:
         for number, file in enumerate(written):
-            spread = Spread([file], [file], is_counted=True)
+            spread = SpreadFiles([file], [file], is_counted=True)
             counted = pipeline | f"Read[{number}]/Files" >> spread
             _ = counted | f"Read[{number}]/Work" >> beam.Map(work)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from components.beam_workers import control_groups, sizing
-from components.beam_workers.options import AUTO
+from components.beam_workers.options import AUTO, Workers
 from components.beam_workers.sizing import (
-    Work,
     choose_workers,
     count_cores,
     free_memory,
     note_cores,
 )
+from components.spreading import SpreadFiles
 
 MB, GB = 1 << 20, 1 << 30
 
@@ -36,14 +36,14 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
     return monkeypatch
 
 
-def work(folder: Path, sizes: list[int], asks_models: bool = False) -> Work:
+def work(folder: Path, sizes: list[int], asks_models: bool = False) -> SpreadFiles:
     """Files of some sizes, without content."""
     files = []
     for number, size in enumerate(sizes):
         with (folder / f"{number}").open("wb") as file:
             file.truncate(size)
         files.append(file.name)
-    return Work(len(files), files, asks_models)
+    return SpreadFiles(files, files, asks_models)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def work(folder: Path, sizes: list[int], asks_models: bool = False) -> Work:
     ],
 )
 def test_bytes_files_and_cores_decide(
-    machine: pytest.MonkeyPatch, tmp_path: Path, sizes: list[int], most: int, expected: int
+    machine: pytest.MonkeyPatch, tmp_path: Path, sizes: list[int], most: Workers, expected: int
 ) -> None:
     assert choose_workers([work(tmp_path, sizes)], most) == expected
 

@@ -1,0 +1,24 @@
+"""The files of an artifact of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tfx import types
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.utils import io_utils
+
+
+def split_files(examples: Iterable[types.Artifact], split: str) -> list[str]:
+    """The files of one split, in an order that does not depend on what artifacts are called.
+
+    Args:
+      examples: of one or several spans, raw or transformed.
+      split: its name.
+    """
+    return [
+        file
+        for uri in artifact_utils.get_split_uris(list(examples), split)
+        for file in sorted(fileio.glob(io_utils.all_files_pattern(uri)))
+    ]
