@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import json
+import os
 import re
+import sys
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +29,8 @@ _LATE_SECONDS = 30.0
 """How long an answer may take."""
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _OK = 200
+_AGAIN_SECONDS = 0.01
+"""Before a connection that was refused is tried again."""
 
 
 @dataclass
@@ -43,7 +50,7 @@ class Result:
             "answered": len(self.latencies),
             "rate": len(self.latencies) / self.seconds,
             "cpu": time.process_time() / self.seconds,
-            **{f"p{q}": float(np.percentile(found, q)) for q in (50, 99)},
+            **{f"p{q}": float(np.percentile(found, q)) for q in (50, 99, 99.9, 100)},
             "failed": dict(Counter(reason for _, reason in self.failures)),
             "first_failure": min((at for at, _ in self.failures), default=None),
         }
@@ -56,30 +63,22 @@ class _Client(asyncio.Protocol):
     a core is missing there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, load: Load) -> None:
+        self._load = load
         self._received = bytearray()
-        self._answer: asyncio.Future[int] | None = None
-        self._asked = 0.0
+        self.due = self.asked = 0.0
+        """When its request should have been asked and when it was, in seconds since 1970."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Is ready."""
         self._transport = cast(asyncio.Transport, transport)
+        self._load.take_idle(self)
 
-    def ask(self, request: bytes) -> asyncio.Future[int]:
-        """Sends a request; gives the status of its answer, once all of it is there."""
+    def ask(self, request: bytes, due: float) -> None:
+        """Sends a request."""
         self._received.clear()
-        self._asked = time.time()
-        self._answer = asyncio.get_running_loop().create_future()
-        if self._transport.is_closing():
-            self._answer.set_exception(ConnectionResetError())
-        else:
-            self._transport.write(request)
-        return self._answer
-
-    def give_up_if_late(self) -> None:
-        """Waits no longer for an answer that should be there."""
-        if time.time() - self._asked > _LATE_SECONDS and self._answer and not self._answer.done():
-            self._answer.set_exception(TimeoutError())
+        self.due, self.asked = due, time.time()
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         """Takes a part of an answer."""
@@ -88,83 +87,133 @@ class _Client(asyncio.Protocol):
         length = _LENGTH.search(self._received, 0, head) if head > 0 else None
         if length is None or len(self._received) < head + 4 + int(length[1]):
             return
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(int(self._received[9:12]))
+        self._load.take_answer(self, int(self._received[9:12]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing comes any more."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionResetError())
+        self._load.take_end(self, ConnectionResetError.__name__)
 
     def close(self) -> None:
         """Ends it."""
         self._transport.close()
 
 
-async def run(
-    url: str, body: bytes, headers: str, clients: int, rate: float, seconds: float
-) -> Result:
-    """Asks for some seconds.
+class Load:
+    """Clients that ask for some seconds."""
 
-    Args:
-      url: to post to.
-      body: of every request.
-      headers: of every request, a line each.
-      clients: connections.
-      rate: requests a second; 0 asks again as soon as there is an answer.
-      seconds: to go on for.
-    """
-    to = urlsplit(url)
-    head = f"POST {to.path} HTTP/1.1\r\nHost: {to.netloc}\r\nContent-Length: {len(body)}\r\n"
-    request = f"{head}{headers}\r\n".encode() + body
-    result, begin = Result(), time.time()
-    due = iter(np.arange(0, seconds, 1 / rate).tolist()) if rate else None
-    connections: set[_Client] = set()
+    def __init__(self, url: str, body: bytes, headers: str, rate: float, seconds: float) -> None:
+        """Args:
+        url: to post to.
+        body: of every request.
+        headers: of every request, a line each.
+        rate: requests a second; 0 asks again as soon as there is an answer.
+        seconds: to go on for.
+        """
+        to = urlsplit(url)
+        self._host, self._port = to.hostname or "", to.port or 80
+        head = f"POST {to.path} HTTP/1.1\r\nHost: {to.netloc}\r\nContent-Length: {len(body)}\r\n"
+        self._request = f"{head}{headers}\r\n".encode() + body
+        self._rate, self._seconds = rate, seconds
+        self._due: deque[float] = deque()
+        self._idle: list[_Client] = []
+        self._asking: set[_Client] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._result = Result()
 
-    async def look() -> None:
-        while True:  # A timer for each request would cost as much as the rest.
-            await asyncio.sleep(1)
-            for connection in connections:
-                connection.give_up_if_late()
+    async def run(self, clients: int) -> Result:
+        """Asks by so many connections."""
+        begin = time.time()
+        self._end = begin + self._seconds
+        with _every(1 / self._rate, self._ask_due) if self._rate else nullcontext():
+            for _ in range(clients):
+                self._connect()
+            while time.time() < self._end or self._asking:
+                await asyncio.sleep(min(1.0, max(0.01, self._end - time.time())))
+                self._give_up_late()
+        for client in self._idle:
+            client.close()
+        self._result.seconds = time.time() - begin
+        return self._result
 
-    async def client() -> None:
-        connection: _Client | None = None
-        while (now := time.time() - begin) < seconds:
-            at = now if due is None else next(due, None)
-            if at is None:
-                break
-            if at > now:
-                await asyncio.sleep(at - now)
+    def take_idle(self, client: _Client) -> None:
+        """Gives a client what is due, if it is not over."""
+        self._idle.append(client)
+        self._ask_next()
+
+    def take_answer(self, client: _Client, status: int) -> None:
+        """Counts an answer."""
+        self._asking.discard(client)
+        now = time.time()
+        if status == _OK:
+            self._result.latencies.append(now - client.due)
+        else:
+            self._result.failures.append((now, f"status {status}"))
+        self.take_idle(client)
+
+    def take_end(self, client: _Client, reason: str) -> None:
+        """Counts a failure if there was a request, and connects anew."""
+        if client in self._asking:
+            self._asking.discard(client)
+            self._result.failures.append((time.time(), reason))
+        if client in self._idle:
+            self._idle.remove(client)
+        if time.time() < self._end:
+            self._connect()
+
+    def _ask_due(self, times: int) -> None:
+        now = time.time()
+        if now < self._end:
+            self._due.extend(now - place / self._rate for place in reversed(range(times)))
+            self._ask_next()
+
+    def _ask_next(self) -> None:
+        while self._idle:
+            now = time.time()
+            if now >= self._end or (self._rate and not self._due):
+                return
+            client = self._idle.pop()
+            self._asking.add(client)
+            client.ask(self._request, self._due.popleft() if self._rate else now)
+
+    def _connect(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._open())
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        while time.time() < self._end:
             try:
-                if connection is None:
-                    connection = await _connect(to.hostname or "", to.port or 80)
-                    connections.add(connection)
-                status = await connection.ask(request)
-            except (OSError, TimeoutError) as error:
-                if connection is not None:
-                    connections.discard(connection)
-                    connection.close()
-                connection = None
-                result.failures.append((time.time(), type(error).__name__))
-                continue
-            if status == _OK:
-                result.latencies.append(time.time() - begin - at)
-            else:
-                result.failures.append((time.time(), f"status {status}"))
-        if connection is not None:
-            connection.close()
+                await loop.create_connection(lambda: _Client(self), self._host, self._port)
+                return
+            except OSError as error:
+                self._result.failures.append((time.time(), type(error).__name__))
+                await asyncio.sleep(_AGAIN_SECONDS)
 
-    looking = asyncio.create_task(look())
-    await asyncio.gather(*(client() for _ in range(clients)))
-    looking.cancel()
-    result.seconds = time.time() - begin
-    return result
+    def _give_up_late(self) -> None:
+        for client in list(self._asking):
+            if time.time() - client.asked > _LATE_SECONDS:
+                self.take_end(client, TimeoutError.__name__)
+                client.close()
 
 
-async def _connect(host: str, port: int) -> _Client:
+@contextmanager
+def _every(seconds: float, tick: Callable[[int], None]) -> Iterator[None]:
+    """Has a function called again and again, with how often its time has come since the last call.
+
+    The timers of event loops wait whole milliseconds, which would count as time of the server's.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    timer = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK)
+    whole, rest = divmod(round(seconds * 1e9), 10**9)
+    libc.timerfd_settime(timer, 0, (ctypes.c_long * 4)(whole, rest, whole, rest), None)
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(_Client, host, port)
-    return connection
+    loop.add_reader(timer, lambda: tick(int.from_bytes(os.read(timer, 8), sys.byteorder)))
+    try:
+        yield
+    finally:
+        loop.remove_reader(timer)
+        os.close(timer)
 
 
 def main() -> None:
@@ -179,7 +228,8 @@ def main() -> None:
     given = parser.parse_args()
     body = given.body.read_bytes()
     headers = "".join(f"{header}\r\n" for header in given.header)
-    found = uvloop.run(run(given.url, body, headers, given.clients, given.rate, given.seconds))
+    load = Load(given.url, body, headers, given.rate, given.seconds)
+    found = uvloop.run(load.run(given.clients))
     print(json.dumps(found.to_json()))
 
 
