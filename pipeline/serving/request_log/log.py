@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from datetime import datetime
-from itertools import groupby
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, Counter
 
 from pipeline.serving.request_log.files import UnfinishedFile, finish_left, make_room, now_utc
+from pipeline.serving.request_log.gathering import Answered, GatheredRows
 from pipeline.serving.request_log.options import LogOptions
-from pipeline.serving.request_log.rows import Answered, to_rows
+from pipeline.serving.request_log.rows import to_rows
 
 QUEUE_BYTES = 64 << 20
 """That may wait; what comes then is not written down, as answers do not wait for a disk."""
 _PAUSE_SECONDS = 0.5
 """How often what waits is written: no request has to wake the thread."""
-_TOGETHER = 256
-"""Rows that are made at a time: the thread has Python's lock only so long."""
 _LOOK_SECONDS = 10.0
 """How often the size of the log is looked at, and what others left."""
 _END_SECONDS = 20.0
@@ -49,8 +47,8 @@ class RequestLog:
           clock: names the files.
         """
         self._options, self._clock = options, clock
-        self._queue: queue.SimpleQueue[tuple[int, Answered]] = queue.SimpleQueue()
-        self._counting = threading.Lock()
+        self._gathering = threading.Lock()
+        self._queue: deque[GatheredRows] = deque()
         self._waiting = 0
         """Bytes in the queue."""
         self._file: UnfinishedFile | None = None
@@ -86,12 +84,14 @@ class RequestLog:
         if not chosen.requests:
             return
         size = chosen.size
-        with self._counting:
+        with self._gathering:
             if self._waiting + size > QUEUE_BYTES:
                 self._rows.labels("queue_full").inc(chosen.rows)
                 return
             self._waiting += size
-        self._queue.put((size, chosen))
+            if not self._queue or not self._queue[-1].takes(chosen):
+                self._queue.append(GatheredRows(chosen.model, chosen.signature))
+            self._queue[-1].add(chosen, size)
 
     def _work(self) -> None:
         looked = 0.0
@@ -126,31 +126,22 @@ class RequestLog:
         return True
 
     def _write_waiting(self) -> None:
-        while batches := self._take():
-            for _, group in groupby(batches, lambda one: (id(one.model), one.signature)):
-                self._write(list(group))
+        while self._queue:
+            with self._gathering:
+                gathered = self._queue.popleft()
+                self._waiting -= gathered.size
+            self._write(gathered)
 
-    def _take(self) -> list[Answered]:
-        taken: list[Answered] = []
-        rows = 0
-        while rows < _TOGETHER and not self._queue.empty():
-            size, batch = self._queue.get()
-            with self._counting:
-                self._waiting -= size
-            taken.append(batch)
-            rows += batch.rows
-        return taken
-
-    def _write(self, batches: Sequence[Answered]) -> None:
-        is_written = self._try(lambda: self._append(batches))
+    def _write(self, gathered: GatheredRows) -> None:
+        is_written = self._try(lambda: self._append(gathered))
         outcome = "written" if is_written else "disk_failed"
-        self._rows.labels(outcome).inc(sum(one.rows for one in batches))
+        self._rows.labels(outcome).inc(gathered.rows)
         if is_written and self._said:
             logger.info("the request log is written again")
             self._said = ""
 
-    def _append(self, batches: Sequence[Answered]) -> None:
-        batch = to_rows(batches, self._options.dropped)
+    def _append(self, gathered: GatheredRows) -> None:
+        batch = to_rows(gathered, self._options.dropped)
         self._file_for(batch.schema).append(batch)
 
     def _file_for(self, schema: pa.Schema) -> UnfinishedFile:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,92 +18,40 @@ from components.example_gen.columns.served import (
 )
 from pipeline.serving.batch.answers import text_column, to_columns
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT
+from pipeline.serving.request_log.gathering import GatheredRows
 from pipeline.serving.requests import MISSING
-from pipeline.serving.servable import Arrays, Servable
 from trainer_module.exported.interface import RawColumn
 
-_OF_PYTHON = 200
-"""Bytes of an object, about."""
 
-
-@dataclass(frozen=True)
-class Answered:
-    """Requests that were asked together, and what they were answered."""
-
-    requests: Sequence[tuple[str, int]]
-    """The id of each, and how many rows it has."""
-    time: float
-    """In seconds since 1970."""
-    model: Servable
-    signature: str
-    columns: Arrays
-    """What was asked: by the names of the signature, [rows, ...] each."""
-    answers: Arrays
-
-    @property
-    def rows(self) -> int:
-        """Of all requests."""
-        return sum(rows for _, rows in self.requests)
-
-    @property
-    def size(self) -> int:
-        """Bytes that they take while they wait."""
-        values = (*self.columns.values(), *self.answers.values())
-        return _OF_PYTHON * (len(self.requests) + len(values)) + sum(map(_size, values))
-
-    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
-        """Those requests alone whose id is wanted."""
-        wanted = [is_wanted(name) for name, _ in self.requests]
-        if all(wanted):
-            return self
-        chosen = np.repeat(wanted, [rows for _, rows in self.requests])
-        return replace(
-            self,
-            requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
-            columns={name: values[chosen] for name, values in self.columns.items()},
-            answers={name: values[chosen] for name, values in self.answers.items()},
-        )
-
-
-def _size(values: np.ndarray) -> int:
-    if values.dtype != object:
-        return values.nbytes
-    return sum(map(len, values.ravel().tolist()))
-
-
-def to_rows(batches: Sequence[Answered], dropped: Collection[str]) -> pa.RecordBatch:
-    """Requests of one version and one signature as rows, in their order.
+def to_rows(gathered: GatheredRows, dropped: Collection[str]) -> pa.RecordBatch:
+    """Requests as rows, in their order.
 
     Missing values are null, and whole numbers are whole also where the model takes them as floats.
 
     Args:
-      batches: at least one.
+      gathered: at least one row.
       dropped: columns that are left out.
     """
-    first = batches[0]
-    wanted = [c for c in first.model.interface.columns if c.name not in dropped]
-    if first.signature == EXAMPLES:
-        examples = np.concatenate([one.columns[EXAMPLES_INPUT] for one in batches])
-        columns = _from_examples(examples, wanted)
+    wanted = [c for c in gathered.model.interface.columns if c.name not in dropped]
+    if gathered.signature == EXAMPLES:
+        columns = _from_examples(np.concatenate(gathered.column(EXAMPLES_INPUT)), wanted)
     else:
-        columns = {c.name: _column([one.columns[c.request] for one in batches], c) for c in wanted}
-    own = _own_columns(batches)
+        columns = {c.name: _column(gathered.column(c.request), c) for c in wanted}
+    own = _own_columns(gathered)
     table = pa.RecordBatch.from_pydict(columns | own)
     return table.replace_schema_metadata(mark_own(own))
 
 
-def _own_columns(batches: Sequence[Answered]) -> dict[str, pa.Array]:
+def _own_columns(gathered: GatheredRows) -> dict[str, pa.Array]:
     """What is known of the rows besides their data."""
-    ids = [name for one in batches for request in one.requests for name in _ids(*request)]
-    times = np.repeat([round(one.time * 1000) for one in batches], [one.rows for one in batches])
-    version = batches[0].model.folder.name
-    names = batches[0].answers
-    answers = {name: np.concatenate([one.answers[name] for one in batches]) for name in names}
+    ids = [name for request in gathered.requests for name in _ids(*request)]
+    times = np.rint(np.multiply(gathered.times, 1000)).astype(np.int64)
+    version = gathered.model.folder.name
     return {
         REQUEST_ID: pa.array(ids, pa.string()),
         REQUEST_TIME: pa.array(times, pa.timestamp("ms", "UTC")),
         MODEL_VERSION: pa.array([version] * len(ids), pa.string()),
-        **{f"{ANSWER}{name}": values for name, values in to_columns(answers).items()},
+        **{f"{ANSWER}{name}": values for name, values in to_columns(gathered.answers).items()},
     }
 
 

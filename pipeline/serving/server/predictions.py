@@ -12,8 +12,8 @@ from typing import NamedTuple
 import orjson
 
 from pipeline.serving.model import RAW
+from pipeline.serving.request_log.gathering import Answered
 from pipeline.serving.request_log.log import RequestLog
-from pipeline.serving.request_log.rows import Answered
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.batching import Awaited, Batcher
 from pipeline.serving.server.bodies import parse_json

@@ -32,17 +32,17 @@ import local_runner
 from components.example_gen.columns.encoded import Cell, ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
-from pipeline.serving.model import RAW, Model
+from pipeline.serving.model import EXAMPLES, RAW, Model
 from pipeline.serving.request_log.files import (
     UnfinishedFile,
     finish_left,
     make_room,
     now_utc,
 )
+from pipeline.serving.request_log.gathering import Answered, GatheredRows
 from pipeline.serving.request_log.ids import ID_HEADER
 from pipeline.serving.request_log.log import RequestLog, is_sampled
 from pipeline.serving.request_log.options import LogOptions, check_dropped, check_log
-from pipeline.serving.request_log.rows import Answered
 from pipeline.serving.server.options import ServeOptions
 from trainer_module.errors import ConfigError
 
@@ -190,6 +190,29 @@ def test_a_sample_of_requests_that_were_asked_together_keeps_their_rows(model: M
     assert (some.requests, some.rows) == ([("a", 2), ("c", 3)], 5)
     assert some.columns["fare"].tolist() == [0, 1, 3, 4, 5]
     assert some.answers["value"].tolist() == [-0.0, -1, -3, -4, -5]
+
+
+def test_rows_are_gathered_in_their_order_whatever_their_widths(model: Model) -> None:
+    def answered(start: int, rows: int, width: int, signature: str = RAW) -> Answered:
+        numbers = np.arange(start, start + rows, dtype=np.float32)
+        lists = np.repeat(numbers[:, np.newaxis], width, axis=1)
+        columns = {"fare": numbers, "tags": lists}
+        return Answered([(f"{start}", rows)], 1.5, model, signature, columns, {"value": -numbers})
+
+    gathered, ends = GatheredRows(model, RAW), [0, 1, 4, 5, 105, 109]
+    for start, end, width in zip(ends, ends[1:], [2, 2, 3, 1, 1], strict=False):
+        one = answered(start, end - start, width)
+        assert gathered.takes(one)
+        gathered.add(one, one.size)
+    assert gathered.rows == 109
+    assert len(gathered.column("fare")) == 1, "not an array for each request"
+    assert np.concatenate(gathered.column("fare")).tolist() == list(range(109))
+    lists = [values for part in gathered.column("tags") for values in part.tolist()]
+    assert [values[0] for values in lists] == list(range(109))
+    assert [len(lists[n]) for n in (0, 3, 4, 5, 108)] == [2, 2, 3, 1, 1]
+    assert gathered.answers["value"].tolist() == [-n for n in range(109)]
+    assert not gathered.takes(answered(109, 1, 1, EXAMPLES))
+    assert not gathered.takes(answered(109, 1000, 1))
 
 
 class Noted:

@@ -1,0 +1,136 @@
+"""Rows that wait to be written, in an array for each column."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.serving.servable import Arrays, Servable
+
+_OF_PYTHON = 200
+"""Bytes of an object, about."""
+_TOGETHER = 512
+"""Rows of an array: the thread that writes them has Python's lock for as long as they take."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Requests that were asked together, and what they were answered."""
+
+    requests: Sequence[tuple[str, int]]
+    """The id of each, and how many rows it has."""
+    time: float
+    """In seconds since 1970."""
+    model: Servable
+    signature: str
+    columns: Arrays
+    """What was asked: by the names of the signature, [rows, ...] each."""
+    answers: Arrays
+
+    @property
+    def rows(self) -> int:
+        """Of all requests."""
+        return sum(rows for _, rows in self.requests)
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take while they wait."""
+        values = (*self.columns.values(), *self.answers.values())
+        return _OF_PYTHON * len(self.requests) + sum(map(_size, values))
+
+    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
+        """Those requests alone whose id is wanted."""
+        wanted = [is_wanted(name) for name, _ in self.requests]
+        if all(wanted):
+            return self
+        chosen = np.repeat(wanted, [rows for _, rows in self.requests])
+        return replace(
+            self,
+            requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
+            columns={name: values[chosen] for name, values in self.columns.items()},
+            answers={name: values[chosen] for name, values in self.answers.items()},
+        )
+
+
+def _size(values: np.ndarray) -> int:
+    if values.dtype != object:
+        return values.nbytes
+    return sum(map(len, values.ravel().tolist()))
+
+
+class GatheredRows:
+    """Rows of one version and one signature, in their order.
+
+    Kept as they come, a request would be a dozen arrays, which take whoever writes them four times
+    as long as the few that they are copied to here.
+    """
+
+    def __init__(self, model: Servable, signature: str) -> None:
+        self.model, self.signature = model, signature
+        self.requests: list[tuple[str, int]] = []
+        """The id of each, and how many rows it has."""
+        self.times: list[float] = []
+        """Of each row, in seconds since 1970."""
+        self.size = 0
+        """Bytes."""
+        self._columns = defaultdict[str, _Gathered](_Gathered)
+        self._answers = defaultdict[str, _Gathered](_Gathered)
+
+    @property
+    def rows(self) -> int:
+        """Of all requests."""
+        return len(self.times)
+
+    def takes(self, answered: Answered) -> bool:
+        """Whether more rows belong here, and have room."""
+        return (
+            answered.model is self.model
+            and answered.signature == self.signature
+            and self.rows + answered.rows <= _TOGETHER
+        )
+
+    def add(self, answered: Answered, size: int) -> None:
+        """Takes the rows of more requests, of so many bytes."""
+        self.requests += answered.requests
+        self.times += [answered.time] * answered.rows
+        self.size += size
+        for name, values in answered.columns.items():
+            self._columns[name].add(values)
+        for name, values in answered.answers.items():
+            self._answers[name].add(values)
+
+    def column(self, name: str) -> list[np.ndarray]:
+        """What was asked: [rows, ...] each, of which several are of several widths."""
+        return self._columns[name].parts
+
+    @property
+    def answers(self) -> Arrays:
+        """What was answered, by name, [rows, ...] each."""
+        return {name: np.concatenate(column.parts) for name, column in self._answers.items()}
+
+
+class _Gathered:
+    """Values of a column."""
+
+    def __init__(self) -> None:
+        self._full: list[np.ndarray] = []
+        self._values, self._end = np.empty(0), 0
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        return [*self._full, self._values[: self._end]]
+
+    def add(self, values: np.ndarray) -> None:
+        end = self._end + len(values)
+        if end > len(self._values) or values.shape[1:] != self._values.shape[1:]:
+            if self._end:
+                self._full.append(self._values[: self._end])
+            # Where one is not enough the widths differ, as those of lists do, and the next will.
+            room = len(values) if self._full else max(_TOGETHER, len(values))
+            self._values, self._end = np.empty((room, *values.shape[1:]), values.dtype), 0
+            end = len(values)
+        self._values[self._end : end] = values
+        self._end = end
