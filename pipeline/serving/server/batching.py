@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from pipeline.serving.server.errors import RequestError
 
@@ -20,6 +22,10 @@ QUEUE_ROWS = 16_384
 """Rows that may wait; then it is better that clients come again later."""
 ANSWER_SECONDS = 30.0
 """After which a request is given up."""
+QUICK_SECONDS = 0.005
+"""For which requests may wait to be read while a batch is answered."""
+_NEWEST = 0.2
+"""What the newest batch counts among those whose time is known."""
 
 
 class Awaited(Protocol):
@@ -45,9 +51,12 @@ class _Waiting(NamedTuple):
 
 
 class Batcher:
-    """Asks at once while there is a free thread, and lets requests gather while there is none.
+    """Asks at once while nothing else is asked, and lets requests gather meanwhile.
 
-    So nobody waits when there is little to do, and batches grow with the load.
+    So nobody waits when there is little to do, and batches grow with the load. A model that answers
+    within `QUICK_SECONDS` is asked in the thread of the event loop: to hand a batch to another
+    thread and to wait there for Python's lock takes longer than a small network does. Others are
+    asked in threads of the executor, so that requests are read meanwhile.
     """
 
     def __init__(
@@ -67,6 +76,10 @@ class Batcher:
         """
         self._executor, self._told, self._queue_rows = executor, told, queue_rows
         self._free = threads or os.cpu_count() or 1
+        self._taken: WeakKeyDictionary[Ask, float] = WeakKeyDictionary()
+        """Seconds that answers to a batch took of late."""
+        self._is_due_here = False
+        """The event loop is going to answer a batch in its thread."""
         self._queue: deque[_Waiting] = deque()
         self.waiting_rows = 0
         self._seconds = seconds
@@ -98,10 +111,20 @@ class Batcher:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._free and self._queue:
+            if self._is_quick(self._queue[0]):
+                if not self._is_due_here:
+                    self._is_due_here = True
+                    # When the loop has read what other clients have sent.
+                    loop.call_soon(self._answer_here, loop)
+                return
             self._free -= 1
-            batch = self._next()
-            self._told(sum(one.rows for one in batch))
-            self._executor.submit(self._run, batch, loop)
+            self._executor.submit(self._answer_in_thread, self._next(), loop)
+
+    def _is_quick(self, waiting: _Waiting) -> bool:
+        return (
+            waiting.rows <= BATCH_ROWS
+            and self._taken.get(waiting.ask, QUICK_SECONDS) < QUICK_SECONDS
+        )
 
     def _next(self) -> list[_Waiting]:
         batch = [self._queue.popleft()]
@@ -112,22 +135,33 @@ class Batcher:
             batch.append(self._queue.popleft())
             rows += batch[-1].rows
         self.waiting_rows -= rows
+        self._told(rows)
         return batch
 
-    def _run(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of the executor."""
-        answers: list[Any]
-        try:
-            answers = batch[0].ask([one.request for one in batch])
-        except BaseException as error:
-            answers = [error] * len(batch)
-        loop.call_soon_threadsafe(self._deliver, batch, answers, loop)
+    def _answer_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_due_here = False
+        if self._queue and self._is_quick(self._queue[0]):
+            batch = self._next()
+            self._deliver(batch, *_ask(batch))
+        self._start(loop)
 
-    def _deliver(
-        self, batch: Sequence[_Waiting], answers: list[Any], loop: asyncio.AbstractEventLoop
+    def _answer_in_thread(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon_threadsafe(self._take_up, batch, *_ask(batch), loop)
+
+    def _take_up(
+        self,
+        batch: Sequence[_Waiting],
+        answers: Sequence[Any],
+        seconds: float,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._free += 1
         self._start(loop)  # First, so that the model does not wait for what is sent now.
+        self._deliver(batch, answers, seconds)
+
+    def _deliver(self, batch: Sequence[_Waiting], answers: Sequence[Any], seconds: float) -> None:
+        before = self._taken.get(batch[0].ask, seconds)
+        self._taken[batch[0].ask] = before + _NEWEST * (seconds - before)
         for one, answer in zip(batch, answers, strict=True):
             self._due.pop(one.answer, None)
             if one.answer.done():  # Whoever asked has gone.
@@ -148,3 +182,14 @@ class Batcher:
             if not answer.done():
                 said = f"there was no answer within {self._seconds:g} seconds."
                 answer.set_exception(RequestError(said, 504))
+
+
+def _ask(batch: Sequence[_Waiting]) -> tuple[list[Any], float]:
+    """The answers to a batch, or what they failed by, and the seconds that they took."""
+    began = time.perf_counter()
+    answers: list[Any]
+    try:
+        answers = batch[0].ask([one.request for one in batch])
+    except BaseException as error:
+        answers = [error] * len(batch)
+    return answers, time.perf_counter() - began

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +17,11 @@ from served_trips import ROOT, Pushed
 from server_process import free_port, wait_for
 
 from components.pusher.versions import delete_whole
-from pipeline.serving.model import RAW, Model
-from pipeline.serving.server.batching import Batcher
+from pipeline.serving.model import Model
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions, check_options
-from pipeline.serving.server.protocols.columns import Arrays, from_rows, to_arrays
+from pipeline.serving.server.protocols.columns import Arrays
 from pipeline.serving.server.repository import Repository
-from pipeline.serving.server.together import RequestInputs, SignatureCall
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
@@ -81,86 +76,6 @@ def ask_one(model: Model) -> Arrays:
             "tags": np.array([[b"t1"]], object),
         }
     )
-
-
-class Gate:
-    """A model that answers once it is let: with how many rows it was asked for together."""
-
-    def __init__(self, model: Model) -> None:
-        self.folder, self.interface = model.folder, model.interface
-        self.opened = threading.Event()
-        self.batches: list[int] = []
-
-    def predict(self, columns: Arrays) -> Arrays:
-        assert self.opened.wait(30)
-        values = columns["fare"]
-        self.batches.append(len(values))
-        if (values < 0).any():
-            raise ValueError("a value is negative")
-        return {"twice": values * 2}
-
-
-ROW = {"price__EUR_": 1, "area": 8, "company": "", "tags": ["t1", "t2"]}
-
-
-def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
-    """What each request comes to, where the first one is asked before the others come.
-
-    Tensors, which are of another width, rows of JSON and columns take turns.
-    """
-    question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
-
-    def request(place: int, value: Any) -> RequestInputs:
-        rows = [{"fare": value, **ROW}]
-        columns = from_rows(rows, gate.interface)
-        kinds = [to_arrays({**columns, "tags": [["t1"]]}, gate.interface), rows, columns]
-        return kinds[place % 3]
-
-    async def ask_all() -> list[Any]:
-        with ThreadPoolExecutor(1) as executor:
-            batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
-
-            async def ask(place: int, value: Any) -> list[Any]:
-                future = asyncio.get_running_loop().create_future()
-                batcher.ask(question, request(place, value), 1, future)
-                found = await future
-                assert found.arrays["twice"].tolist() == found.lists["twice"]
-                assert found.columns["fare"].tolist() == [value]
-                return list(found.lists["twice"])
-
-            tasks = [asyncio.create_task(ask(*each)) for each in enumerate(values)]
-            await asyncio.sleep(0.1)
-            gate.opened.set()
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-    return asyncio.run(ask_all())
-
-
-def test_requests_that_wait_are_asked_together(model: Model) -> None:
-    gate = Gate(model)
-    assert asked_at_once(gate, [1, 2, 3, 4], 100) == [[2], [4], [6], [8]]
-    assert gate.batches == [1, 3]
-
-
-def test_request_that_fails_fails_alone(model: Model) -> None:
-    answers = asked_at_once(Gate(model), [1, 2, -3, 4], 100)
-    assert [answers[i] for i in (0, 1, 3)] == [[2], [4], [8]]
-    assert str(answers[2]) == "a value is negative"
-
-
-def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
-    gate = Gate(model)
-    answers = asked_at_once(gate, [1, 2, 3, "x", 5, 6], 100)
-    assert [answers[i] for i in (0, 1, 2, 4, 5)] == [[2], [4], [6], [10], [12]]
-    assert str(answers[3]).startswith("'fare' of row 0 is text, expected a number")
-    assert gate.batches == [1, 4], "it is found before the others are asked for"
-
-
-def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
-    answers = asked_at_once(Gate(model), [1, 2, 3, 4, 5], 2)
-    assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2
-    assert answers[4].status == 503
-    assert "come again later" in str(answers[4])
 
 
 def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:

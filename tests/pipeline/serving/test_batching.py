@@ -1,0 +1,172 @@
+"""Requests that are asked together, and where: in the event loop's thread or in others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import pytest
+
+from pipeline.serving.model import RAW, Model
+from pipeline.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher
+from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.protocols.columns import Arrays, from_rows, to_arrays
+from pipeline.serving.server.together import RequestInputs, SignatureCall
+
+
+class Gate:
+    """A model that answers once it is let: with how many rows it was asked for together."""
+
+    def __init__(self, model: Model) -> None:
+        self.folder, self.interface = model.folder, model.interface
+        self.opened = threading.Event()
+        self.batches: list[int] = []
+
+    def predict(self, columns: Arrays) -> Arrays:
+        assert self.opened.wait(30)
+        values = columns["fare"]
+        self.batches.append(len(values))
+        if (values < 0).any():
+            raise ValueError("a value is negative")
+        return {"twice": values * 2}
+
+
+ROW = {"price__EUR_": 1, "area": 8, "company": "", "tags": ["t1", "t2"]}
+
+
+def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
+    """What each request comes to, where the first one is asked before the others come.
+
+    Tensors, which are of another width, rows of JSON and columns take turns.
+    """
+    question = SignatureCall(cast(Model, gate), RAW, lambda answers: None)
+
+    def request(place: int, value: Any) -> RequestInputs:
+        rows = [{"fare": value, **ROW}]
+        columns = from_rows(rows, gate.interface)
+        kinds = [to_arrays({**columns, "tags": [["t1"]]}, gate.interface), rows, columns]
+        return kinds[place % 3]
+
+    async def ask_all() -> list[Any]:
+        with ThreadPoolExecutor(1) as executor:
+            batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
+
+            async def ask(place: int, value: Any) -> list[Any]:
+                future = asyncio.get_running_loop().create_future()
+                batcher.ask(question, request(place, value), 1, future)
+                found = await future
+                assert found.arrays["twice"].tolist() == found.lists["twice"]
+                assert found.columns["fare"].tolist() == [value]
+                return list(found.lists["twice"])
+
+            tasks = [asyncio.create_task(ask(*each)) for each in enumerate(values)]
+            await asyncio.sleep(0.1)
+            gate.opened.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    return asyncio.run(ask_all())
+
+
+def test_requests_that_wait_are_asked_together(model: Model) -> None:
+    gate = Gate(model)
+    assert asked_at_once(gate, [1, 2, 3, 4], 100) == [[2], [4], [6], [8]]
+    assert gate.batches == [1, 3]
+
+
+def test_request_that_fails_fails_alone(model: Model) -> None:
+    answers = asked_at_once(Gate(model), [1, 2, -3, 4], 100)
+    assert [answers[i] for i in (0, 1, 3)] == [[2], [4], [8]]
+    assert str(answers[2]) == "a value is negative"
+
+
+def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
+    gate = Gate(model)
+    answers = asked_at_once(gate, [1, 2, 3, "x", 5, 6], 100)
+    assert [answers[i] for i in (0, 1, 2, 4, 5)] == [[2], [4], [6], [10], [12]]
+    assert str(answers[3]).startswith("'fare' of row 0 is text, expected a number")
+    assert gate.batches == [1, 4], "it is found before the others are asked for"
+
+
+def test_requests_beyond_the_queue_are_told_to_come_again(model: Model) -> None:
+    answers = asked_at_once(Gate(model), [1, 2, 3, 4, 5], 2)
+    assert [isinstance(answer, RequestError) for answer in answers] == [False] * 3 + [True] * 2
+    assert answers[4].status == 503
+    assert "come again later" in str(answers[4])
+
+
+class Threads:
+    """Answers after some seconds; in the thread of the event loop, or in others."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.batches: list[tuple[int, bool]] = []
+        """Requests that were asked together, and whether the thread was that of the loop."""
+
+    def __call__(self, requests: Sequence[Any]) -> list[Any]:
+        here = threading.current_thread() is threading.main_thread()
+        self.batches.append((len(requests), here))
+        time.sleep(self.seconds)
+        return [ValueError("none") if one is None else one for one in requests]
+
+
+def with_batcher(use: Callable[[Batcher], Any]) -> None:
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            await use(Batcher(executor, lambda rows: None, threads=1))
+
+    asyncio.run(run())
+
+
+async def answer(batcher: Batcher, ask: Threads, request: Any, rows: int = 1) -> Any:
+    future = asyncio.get_running_loop().create_future()
+    batcher.ask(ask, request, rows, future)
+    return await future
+
+
+def test_quick_model_is_asked_in_the_thread_of_the_event_loop() -> None:
+    ask = Threads(0)
+
+    async def use(batcher: Batcher) -> None:
+        assert [await answer(batcher, ask, n) for n in range(3)] == [0, 1, 2]
+        # How long it takes is not known before it has been asked once.
+        assert ask.batches == [(1, False), (1, True), (1, True)]
+        together = await asyncio.gather(*(answer(batcher, ask, n) for n in range(5)))
+        assert together == list(range(5))
+        assert ask.batches[3:] == [(5, True)]
+        with pytest.raises(ValueError, match="none"):
+            await answer(batcher, ask, None)
+        # So many rows may take long.
+        await answer(batcher, ask, 0, BATCH_ROWS + 1)
+        assert ask.batches[-1] == (1, False)
+
+    with_batcher(use)
+
+
+def test_model_that_becomes_slow_is_asked_in_another_thread_and_the_other_way_round() -> None:
+    ask = Threads(0)
+
+    async def use(batcher: Batcher) -> None:
+        for seconds, is_here in ((0, True), (4 * QUICK_SECONDS, False), (0, True)):
+            ask.seconds = seconds
+            for n in range(20):
+                assert await answer(batcher, ask, n) == n
+            assert ask.batches[-1] == (1, is_here)
+
+    with_batcher(use)
+
+
+def test_batches_of_a_quick_model_are_no_larger_than_others() -> None:
+    ask = Threads(0)
+
+    async def use(batcher: Batcher) -> None:
+        await answer(batcher, ask, 0)
+        half = BATCH_ROWS // 2
+        found = await asyncio.gather(*(answer(batcher, ask, n, half) for n in range(5)))
+        assert found == list(range(5))
+        assert ask.batches[1:] == [(2, True), (2, True), (1, True)]
+
+    with_batcher(use)
