@@ -112,8 +112,12 @@ def _to_raw_feature(
             whole = tf.cast(values, column.dtype)
             values = tf.where(tf.math.is_nan(values), column.default_value, whole)
         return tf.reshape(values, [-1, *column.shape])
-    if values.shape.rank != 2:  # As lists of values alone have.
-        values = tf.reshape(values, [-1, 1])
+    is_list = values.shape.rank == 2  # As lists of values alone have.
+    values = values if is_list else tf.reshape(values, [-1, 1])
     present = values != "" if values.dtype == tf.string else ~tf.math.is_nan(values)
+    if not is_list and not isinstance(column, tf.io.RaggedFeature):
+        places = tf.where(present)  # A third of the operations of a ragged tensor.
+        kept = tf.cast(tf.gather_nd(values, places), column.dtype)
+        return tf.SparseTensor(places, kept, tf.shape(values, tf.int64))
     ragged = tf.ragged.boolean_mask(tf.cast(values, column.dtype), present)
     return ragged if isinstance(column, tf.io.RaggedFeature) else ragged.to_sparse()
