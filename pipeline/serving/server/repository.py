@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,8 +139,7 @@ class Repository:
         while not self._stop.wait(POLL_SECONDS):
             if self.number != before:
                 before = self.number
-                # The graph of the version before is a circle, which Python leaves for long.
-                gc.collect()
+                _free_memory()
             self.look()
 
     def stop(self) -> None:
@@ -151,6 +152,13 @@ class Repository:
     def is_following(self) -> bool:
         """Whether its thread still runs."""
         return self._thread is not None and self._thread.is_alive()
+
+
+def _free_memory() -> None:
+    """Gives back what the version before had."""
+    gc.collect()  # Its graph is a circle, which Python leaves for long.
+    with suppress(AttributeError):  # Other C libraries than glibc do it by themselves.
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _ask_once(model: Servable) -> None:
