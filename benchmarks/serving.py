@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import statistics
@@ -97,6 +98,9 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
             half = most.rate / 2
             alone = result_of(start_load(server.url, body, 2.0, clients=1))
             open_loop = result_of(start_load(server.url, body, seconds, half))
+        with running(serving, folder / "log", "--workers", str(os.cpu_count())) as server:
+            result_of(start_load(server.url, body, 2.0))  # Warm.
+            by_workers = result_of(start_load(server.url, body, seconds))["rate"]
         bare = measure_bare(serving, body, [most.batch])[str(most.batch)]
         console.print(
             f"{rows} rows a request, {CLIENTS} clients: {most.rate * rows:,.0f} rows/s in batches"
@@ -107,7 +111,8 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
             console.print(
                 f"  the bare model by {how}: {found['rows_a_second']:,.0f} rows/s:"
                 f" [bold]{most.rate * rows / found['rows_a_second']:.0%}[/bold];"
-                f" by CPU {rows / most.cpu / found['rows_a_cpu_second']:.0%}"
+                f" by CPU {rows / most.cpu / found['rows_a_cpu_second']:.0%}; a worker per core"
+                f" [bold]{by_workers * rows / found['rows_a_second']:.0%}[/bold]"
             )
         console.print(
             f"  at half of it: p50 {open_loop['p50']:.1f} ms, p99 {open_loop['p99']:.1f} ms; one"

@@ -43,7 +43,7 @@ def served(model: Model) -> Iterator[str]:
         repository = Repository(Path(versions), lambda path: model)
         repository.look()
         options = ServeOptions(_NAME, Path(versions), answer_seconds=_SECONDS)
-        server = uvicorn.Server(make_config(make_app(options, repository)))
+        server = uvicorn.Server(make_config(make_app(options, repository), options))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:

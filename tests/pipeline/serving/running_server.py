@@ -21,13 +21,14 @@ def running(options: ServeOptions) -> Iterator[str]:
     """A server in a thread; gives its address."""
     repository = open_repository(options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(make_config(make_app(options, repository)))
+        server = uvicorn.Server(make_config(make_app(options, repository), options))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:
             while not server.started:
                 time.sleep(0.01)
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            scheme = "https" if options.certificate else "http"
+            yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import requests
+import trustme
 from running_server import running
 from served_trips import Pushed
 
@@ -144,3 +145,23 @@ def test_clients_are_told_when_to_come_again_while_nothing_is_loaded(
         ):
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert answer.json() == {"error": "no version is loaded yet: come again later."}
+
+
+def test_a_client_that_is_idle_over_tls_does_not_hold_up_the_end(
+    pushed: Pushed, asked: Rows, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    pair = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    pair.write_to_path(tmp_path / "pair.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    both = tmp_path / "pair.pem"
+    options = ServeOptions("trips", pushed.serving, certificate=both, private_key=both)
+    with requests.Session() as session:
+        with running(options) as address:
+            url = f"{address}/v1/models/trips:predict"
+            ca = str(tmp_path / "ca.pem")
+            given = session.post(url, json={"instances": asked[:2]}, timeout=30, verify=ca)
+            assert (address[:5], given.status_code) == ("https", 200)
+            began = time.monotonic()
+        # uvloop waits half a minute for a client to say that it has seen the end, too.
+        assert time.monotonic() - began < 10

@@ -9,13 +9,15 @@ import uvicorn
 
 from pipeline.serving.server.connections.connection import ClientConnection
 from pipeline.serving.server.connections.quick import Application
+from pipeline.serving.server.options import ServeOptions
 
 
-def make_config(application: Application, **settings: Any) -> uvicorn.Config:
+def make_config(application: Application, options: ServeOptions, **settings: Any) -> uvicorn.Config:
     """Uvicorn's settings.
 
     Args:
       application: answers.
+      options: have the files of TLS.
       settings: others than those that all servers of ours share.
     """
     return uvicorn.Config(
@@ -28,5 +30,7 @@ def make_config(application: Application, **settings: Any) -> uvicorn.Config:
         lifespan="on",
         server_header=False,
         proxy_headers=False,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.private_key,
         **settings,
     )

@@ -14,6 +14,10 @@ from pipeline.serving.server.predictions import PredictionRequest
 from pipeline.serving.server.protocols.paths import PredictionPath
 from pipeline.serving.server.protocols.replies import Reply, refusal
 
+_FAREWELL_SECONDS = 1.0
+"""For which a client over TLS may say that it has seen the end. uvloop waits half a minute for
+that, and so would the end of the server."""
+
 
 class ClientConnection(HttpToolsProtocol):
     """uvicorn's, which reads requests and keeps order among them, and gives them to ASGI.
@@ -185,6 +189,14 @@ class _Gathering:
         """Ends the connection when all is sent."""
         self._send()
         self._transport.close()
+        if self._transport.get_extra_info("sslcontext") is not None:
+            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent)
+
+    def _abort_when_sent(self) -> None:
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent)
+        else:
+            self._transport.abort()
 
     def _send(self) -> None:
         if self._written:

@@ -88,10 +88,9 @@ def answer(
     """
     config = make_config(
         make_app(options, repository, place),
+        options,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        ssl_certfile=options.certificate,
-        ssl_keyfile=options.private_key,
     )
     scheme = "https" if options.certificate else "http"
     host, port = bound.getsockname()[:2]
