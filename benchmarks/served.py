@@ -47,13 +47,19 @@ class Server:
     @property
     def megabytes(self) -> float:
         """What it has of memory."""
-        return float(psutil.Process(self.process.pid).memory_info().rss / 2**20)
+        return sum(float(one.memory_info().rss) for one in self._processes) / 2**20
 
     @property
     def cpu_seconds(self) -> float:
         """That it has used."""
-        used = psutil.Process(self.process.pid).cpu_times()
-        return float(used.user + used.system)
+        used = [one.cpu_times() for one in self._processes]
+        return sum(float(times.user + times.system) for times in used)
+
+    @property
+    def _processes(self) -> list[psutil.Process]:
+        """It, and its workers."""
+        process = psutil.Process(self.process.pid)
+        return [process, *process.children(recursive=True)]
 
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""

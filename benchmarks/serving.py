@@ -44,6 +44,7 @@ _MODEL = (
     f"optimize={{variants: [{', '.join(VARIANTS)}], accept: {{max_metric_drop: 0.01}}}}",
 )
 LOG_RATE = 500
+LATENCY_ROUNDS = 3
 LOG_ROUNDS = 3
 """With and without a log in turn, as a machine has better and worse seconds."""
 
@@ -88,39 +89,54 @@ def measure_most(server: Server, body: Path, rows: int, seconds: float, header: 
 
 
 def measure_speed(serving: Path, folder: Path, seconds: float, console: Console) -> float:
-    """Against the bare model, and latency at half the load; gives that rate of requests."""
+    """Against the bare model, by one worker and by one per core, and latency at half the load.
+
+    Returns:
+      That rate of requests of a row.
+    """
     half = 0.0
     for rows in (32, 1):
         body = folder / f"{rows}.json"
         write_body(serving, body, rows)
-        with running(serving, folder / "log") as server:
-            most = measure_most(server, body, rows, seconds)
-            half = most.rate / 2
-            alone = result_of(start_load(server.url, body, 2.0, clients=1))
-            open_loop = result_of(start_load(server.url, body, seconds, half))
-        with running(serving, folder / "log", "--workers", str(os.cpu_count())) as server:
-            result_of(start_load(server.url, body, 2.0))  # Warm.
-            by_workers = result_of(start_load(server.url, body, seconds))["rate"]
-        bare = measure_bare(serving, body, [most.batch])[str(most.batch)]
-        console.print(
-            f"{rows} rows a request, {CLIENTS} clients: {most.rate * rows:,.0f} rows/s in batches"
-            f" of {most.batch}, {1000 * most.cpu:.3f} ms of CPU a request; clients took"
-            f" {most.client_cpu:.2f} of a core"
-        )
-        for how, found in bare.items():
-            console.print(
-                f"  the bare model by {how}: {found['rows_a_second']:,.0f} rows/s:"
-                f" [bold]{most.rate * rows / found['rows_a_second']:.0%}[/bold];"
-                f" by CPU {rows / most.cpu / found['rows_a_cpu_second']:.0%}; a worker per core"
-                f" [bold]{by_workers * rows / found['rows_a_second']:.0%}[/bold]"
-            )
-        console.print(
-            f"  at half of it: p50 {open_loop['p50']:.1f} ms, p99 {open_loop['p99']:.1f} ms; one"
-            f" client alone {alone['p50']:.1f} ms:"
-            f" [bold]{open_loop['p99'] / alone['p50']:.1f} times[/bold];"
-            f" failed {open_loop['failed'] or 0}"
-        )
+        for workers in (1, os.cpu_count() or 1):
+            with running(serving, folder / "log", "--workers", str(workers)) as server:
+                most = measure_most(server, body, rows, seconds)
+                console.print(
+                    f"{rows} rows a request, {CLIENTS} clients, {workers} workers:"
+                    f" {most.rate * rows:,.0f} rows/s in batches of {most.batch},"
+                    f" {1000 * most.cpu:.3f} ms of CPU a request; clients took"
+                    f" {most.client_cpu:.2f} of a core"
+                )
+                if workers == 1:
+                    half = most.rate / 2
+                    _measure_latency(server, body, half, seconds, console)
+            _compare_to_bare(serving, body, most, console)
     return half
+
+
+def _compare_to_bare(serving: Path, body: Path, most: Speed, console: Console) -> None:
+    bare = measure_bare(serving, body, [most.batch])[str(most.batch)]
+    for how, found in bare.items():
+        console.print(
+            f"  the bare model by {how}: {found['rows_a_second']:,.0f} rows/s:"
+            f" [bold]{most.rate * most.rows / found['rows_a_second']:.0%}[/bold];"
+            f" by CPU {most.rows / most.cpu / found['rows_a_cpu_second']:.0%}"
+        )
+
+
+def _measure_latency(
+    server: Server, body: Path, rate: float, seconds: float, console: Console
+) -> None:
+    ratios = []
+    for _ in range(LATENCY_ROUNDS):
+        alone = result_of(start_load(server.url, body, 2.0, clients=1))
+        found = result_of(start_load(server.url, body, seconds, rate))
+        ratios.append(found["p99"] / alone["p50"])
+        console.print(
+            f"  at half of it: p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms; one client"
+            f" alone {alone['p50']:.1f} ms: {ratios[-1]:.1f} times; failed {found['failed'] or 0}"
+        )
+    console.print(f"  [bold]{statistics.median(ratios):.1f} times[/bold] in the median")
 
 
 def measure_forms(serving: Path, folder: Path, rows: int, seconds: float, console: Console) -> None:
