@@ -97,6 +97,10 @@ class _Client(asyncio.Protocol):
         """Ends it."""
         self._transport.close()
 
+    def abort(self) -> None:
+        """Ends it at once, whatever has not been sent."""
+        self._transport.abort()
+
 
 class Load:
     """Clients that ask for some seconds."""
@@ -193,8 +197,9 @@ class Load:
     def _give_up_late(self) -> None:
         for client in list(self._asking):
             if time.time() - client.asked > _LATE_SECONDS:
-                self.take_end(client, TimeoutError.__name__)
-                client.close()
+                self._asking.discard(client)
+                self._result.failures.append((time.time(), TimeoutError.__name__))
+                client.abort()  # Which ends it, and so connects anew.
 
 
 @contextmanager

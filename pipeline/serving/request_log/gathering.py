@@ -14,6 +14,10 @@ _OF_PYTHON = 200
 """Bytes of an object, about."""
 _TOGETHER = 512
 """Rows of an array: the thread that writes them has Python's lock for as long as they take."""
+_OF_TEXT = 33
+"""Bytes that Python adds to those of a text."""
+_OF_ARRAY = 500
+"""Bytes of what keeps a column, about, besides its values."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class Answered:
         values = (*self.columns.values(), *self.answers.values())
         return _OF_PYTHON * len(self.requests) + sum(map(_size, values))
 
+    @property
+    def size_of_arrays(self) -> int:
+        """Bytes besides, where they are the first of `GatheredRows`."""
+        return _OF_ARRAY * (len(self.columns) + len(self.answers))
+
     def only(self, is_wanted: Callable[[str], bool]) -> Answered:
         """Those requests alone whose id is wanted."""
         wanted = [is_wanted(name) for name, _ in self.requests]
@@ -58,7 +67,7 @@ class Answered:
 def _size(values: np.ndarray) -> int:
     if values.dtype != object:
         return values.nbytes
-    return sum(map(len, values.ravel().tolist()))
+    return values.nbytes + values.size * _OF_TEXT + sum(map(len, values.ravel().tolist()))
 
 
 class GatheredRows:
@@ -125,12 +134,14 @@ class _Gathered:
 
     def add(self, values: np.ndarray) -> None:
         end = self._end + len(values)
-        if end > len(self._values) or values.shape[1:] != self._values.shape[1:]:
-            if self._end:
+        if values.shape[1:] != self._values.shape[1:] or not self._end:
+            if self._end:  # Widths differ, as those of lists do.
                 self._full.append(self._values[: self._end])
-            # Where one is not enough the widths differ, as those of lists do, and the next will.
-            room = len(values) if self._full else max(_TOGETHER, len(values))
-            self._values, self._end = np.empty((room, *values.shape[1:]), values.dtype), 0
+            self._values, self._end = np.empty(values.shape, values.dtype), 0
             end = len(values)
+        elif end > len(self._values):  # Twice the room, and no more: the next may be others' rows.
+            room = np.empty((max(end, 2 * self._end), *values.shape[1:]), values.dtype)
+            room[: self._end] = self._values[: self._end]
+            self._values = room
         self._values[self._end : end] = values
         self._end = end

@@ -85,11 +85,13 @@ class RequestLog:
             return
         size = chosen.size
         with self._gathering:
+            is_new = not self._queue or not self._queue[-1].takes(chosen)
+            size += chosen.size_of_arrays if is_new else 0
             if self._waiting + size > QUEUE_BYTES:
                 self._rows.labels("queue_full").inc(chosen.rows)
                 return
             self._waiting += size
-            if not self._queue or not self._queue[-1].takes(chosen):
+            if is_new:
                 self._queue.append(GatheredRows(chosen.model, chosen.signature))
             self._queue[-1].add(chosen, size)
 

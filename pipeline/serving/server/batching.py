@@ -54,9 +54,9 @@ class Batcher:
     """Asks at once while nothing else is asked, and lets requests gather meanwhile.
 
     So nobody waits when there is little to do, and batches grow with the load. A model that answers
-    within `QUICK_SECONDS` is asked in the thread of the event loop: to hand a batch to another
-    thread and to wait there for Python's lock takes longer than a small network does. Others are
-    asked in threads of the executor, so that requests are read meanwhile.
+    about so many rows within `QUICK_SECONDS` is asked in the thread of the event loop: to hand a
+    batch to another thread and to wait there for Python's lock takes longer than a small network
+    does. Other batches are asked in threads of the executor, so that requests are read meanwhile.
     """
 
     def __init__(
@@ -76,8 +76,9 @@ class Batcher:
         """
         self._executor, self._told, self._queue_rows = executor, told, queue_rows
         self._free = threads or os.cpu_count() or 1
-        self._taken: WeakKeyDictionary[Ask, float] = WeakKeyDictionary()
-        """Seconds that answers to a batch took of late."""
+        self._taken: WeakKeyDictionary[Ask, dict[int, float]] = WeakKeyDictionary()
+        """Seconds that answers to a batch took of late, by the binary digits of its rows: what is
+        quick for a row may take seconds for a thousand."""
         self._is_due_here = False
         """The event loop is going to answer a batch in its thread."""
         self._queue: deque[_Waiting] = deque()
@@ -111,20 +112,21 @@ class Batcher:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._free and self._queue:
-            if self._is_quick(self._queue[0]):
+            if self._is_quick(self._queue[0].ask, self._queue[0].rows):
                 if not self._is_due_here:
                     self._is_due_here = True
                     # When the loop has read what other clients have sent.
                     loop.call_soon(self._answer_here, loop)
                 return
-            self._free -= 1
-            self._executor.submit(self._answer_in_thread, self._next(), loop)
+            self._submit(self._next(), loop)
 
-    def _is_quick(self, waiting: _Waiting) -> bool:
-        return (
-            waiting.rows <= BATCH_ROWS
-            and self._taken.get(waiting.ask, QUICK_SECONDS) < QUICK_SECONDS
-        )
+    def _submit(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+        self._free -= 1
+        self._executor.submit(self._answer_in_thread, batch, loop)
+
+    def _is_quick(self, ask: Ask, rows: int) -> bool:
+        taken = self._taken.get(ask, {})
+        return taken.get(rows.bit_length(), QUICK_SECONDS) < QUICK_SECONDS
 
     def _next(self) -> list[_Waiting]:
         batch = [self._queue.popleft()]
@@ -140,10 +142,15 @@ class Batcher:
 
     def _answer_here(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_due_here = False
-        if self._queue and self._is_quick(self._queue[0]):
-            batch = self._next()
-            self._deliver(batch, *_ask(batch))
-        self._start(loop)
+        try:
+            if self._free and self._queue:
+                batch = self._next()
+                if self._is_quick(batch[0].ask, _rows(batch)):
+                    self._deliver(batch, *_ask(batch))
+                else:  # Others have come meanwhile.
+                    self._submit(batch, loop)
+        finally:
+            self._start(loop)
 
     def _answer_in_thread(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
         loop.call_soon_threadsafe(self._take_up, batch, *_ask(batch), loop)
@@ -160,8 +167,9 @@ class Batcher:
         self._deliver(batch, answers, seconds)
 
     def _deliver(self, batch: Sequence[_Waiting], answers: Sequence[Any], seconds: float) -> None:
-        before = self._taken.get(batch[0].ask, seconds)
-        self._taken[batch[0].ask] = before + _NEWEST * (seconds - before)
+        taken, digits = self._taken.setdefault(batch[0].ask, {}), _rows(batch).bit_length()
+        before = taken.get(digits, seconds)
+        taken[digits] = before + _NEWEST * (seconds - before)
         for one, answer in zip(batch, answers, strict=True):
             self._due.pop(one.answer, None)
             if one.answer.done():  # Whoever asked has gone.
@@ -182,6 +190,10 @@ class Batcher:
             if not answer.done():
                 said = f"there was no answer within {self._seconds:g} seconds."
                 answer.set_exception(RequestError(said, 504))
+
+
+def _rows(batch: Sequence[_Waiting]) -> int:
+    return sum(one.rows for one in batch)
 
 
 def _ask(batch: Sequence[_Waiting]) -> tuple[list[Any], float]:

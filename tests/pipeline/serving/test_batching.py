@@ -134,14 +134,12 @@ def test_quick_model_is_asked_in_the_thread_of_the_event_loop() -> None:
         assert [await answer(batcher, ask, n) for n in range(3)] == [0, 1, 2]
         # How long it takes is not known before it has been asked once.
         assert ask.batches == [(1, False), (1, True), (1, True)]
-        together = await asyncio.gather(*(answer(batcher, ask, n) for n in range(5)))
-        assert together == list(range(5))
-        assert ask.batches[3:] == [(5, True)]
+        for is_here in (False, True):  # Nor how long five rows take.
+            together = await asyncio.gather(*(answer(batcher, ask, n) for n in range(5)))
+            assert together == list(range(5))
+            assert ask.batches[-1] == (5, is_here)
         with pytest.raises(ValueError, match="none"):
             await answer(batcher, ask, None)
-        # So many rows may take long.
-        await answer(batcher, ask, 0, BATCH_ROWS + 1)
-        assert ask.batches[-1] == (1, False)
 
     with_batcher(use)
 
@@ -165,8 +163,28 @@ def test_batches_of_a_quick_model_are_no_larger_than_others() -> None:
     async def use(batcher: Batcher) -> None:
         await answer(batcher, ask, 0)
         half = BATCH_ROWS // 2
-        found = await asyncio.gather(*(answer(batcher, ask, n, half) for n in range(5)))
-        assert found == list(range(5))
-        assert ask.batches[1:] == [(2, True), (2, True), (1, True)]
+        for _ in range(2):
+            found = await asyncio.gather(*(answer(batcher, ask, n, half) for n in range(5)))
+            assert found == list(range(5))
+        assert ask.batches[-3:] == [(2, True), (2, True), (1, True)]
+
+    with_batcher(use)
+
+
+def test_many_rows_of_a_model_that_is_quick_for_one_leave_the_event_loop_free() -> None:
+    threads: list[tuple[int, bool]] = []
+
+    def ask(requests: Sequence[int]) -> Sequence[int]:
+        rows = sum(requests)
+        threads.append((rows, threading.current_thread() is threading.main_thread()))
+        time.sleep(QUICK_SECONDS / 20 * rows)
+        return requests
+
+    async def use(batcher: Batcher) -> None:
+        for _ in range(3):
+            for rows in (*[1] * 12, 200):
+                assert await answer(batcher, cast(Any, ask), rows, rows) == rows
+        assert {here for rows, here in threads if rows == 200} == {False}
+        assert all(here for rows, here in threads[1:] if rows == 1)
 
     with_batcher(use)

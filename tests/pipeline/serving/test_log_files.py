@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +70,31 @@ def test_rows_are_gathered_in_their_order_whatever_their_widths(model: Model) ->
     assert gathered.answers["value"].tolist() == [-n for n in range(109)]
     assert not gathered.takes(answered(109, 1, 1, EXAMPLES))
     assert not gathered.takes(answered(109, 1000, 1))
+
+
+@pytest.mark.parametrize(
+    ("width", "signatures"), [(1, [RAW, EXAMPLES]), (5000, [RAW])], ids=["in turns", "wide"]
+)
+def test_rows_that_wait_take_about_the_bytes_that_they_are_counted_as(
+    model: Model, tmp_path: Path, width: int, signatures: list[str]
+) -> None:
+    log = RequestLog(LogOptions(tmp_path), CollectorRegistry())  # Nothing is written.
+    lists, numbers = np.full((1, width), b"x", object), np.zeros(1)
+    columns = {"tags": lists, **{f"c{n}": numbers for n in range(10)}}
+    requests = 1000 // width or 1
+    counted = 0
+    tracemalloc.start()
+    try:
+        for place in range(requests):
+            for signature in signatures:
+                name = f"{place}-{signature}"
+                one = Answered([(name, 1)], 1.5, model, signature, columns, {"value": numbers})
+                counted += one.size + one.size_of_arrays
+                log.note(one)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * counted
 
 
 class Noted:
