@@ -62,9 +62,11 @@ def model_note(config: PipelineConfig, columns: Mapping[str, Choice]) -> list[st
     if config.model.kind != AUTO:
         return []
     known = {name: feature.type for name, feature in config.features.items()}
-    kind = kind_for((known | {name: choice.type for name, choice in columns.items()}).values())
+    types = (known | {name: choice.type for name, choice in columns.items()}).values()
+    given = config.model.model_fields_set
+    kind = kind_for(types, given)
     reasons = {
-        kind_for(["image"]): "a feature is an image",
+        kind_for(["image"], given): "a feature is an image",
         kind_for(["text"]): "all features are text",
     }
     return [f"model: {kind}, as {reasons.get(kind, 'no feature is an image')}"]

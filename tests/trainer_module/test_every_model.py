@@ -62,6 +62,7 @@ ROWS = 48
 SIZES: dict[str, dict[str, Any]] = {
     "bert": {"size": SMALLEST_BERT, "dropout": 0.0},
     "cnn": {"filters": [2]},
+    "convnet": {"filters": [2, 3]},
     "text_cnn": {"filters": [3], "widths": [2, 3], "embedding_size": 4, "dropout": 0.0},
     "tabular": {"members": 3, "hidden_units": [8], "dropout": 0.0},
     "trees": {"trees": 5},
@@ -98,6 +99,8 @@ CASES = [
     Case("wide_deep", "regression", ("categories",), "mixed_bfloat16", (CENTRAL, MIRRORED)),
     Case("cnn", "binary", ("an image", "numbers"), "float32", (ONE, CENTRAL), AUGMENT),
     Case("cnn", "multiclass", ("an image", "categories"), "mixed_float16", (MIRRORED, ONE)),
+    Case("convnet", "ordinal", ("an image", "numbers"), "float32", (ONE, CENTRAL)),
+    Case("convnet", "multiclass", ("an image",), "mixed_float16", (MIRRORED, ONE), AUGMENT),
     Case("bag", "multiclass", ("terms", "numbers"), "float32", (ONE, CENTRAL)),
     Case("bag", "regression", ("terms",), "mixed_float16", (MIRRORED, ONE)),
     Case("text_cnn", "binary", ("tokens", "numbers"), "float32", (MIRRORED, ONE)),
@@ -238,6 +241,7 @@ EXPORTED = {
 DATA = {
     "bert": "opinions",
     "cnn": "shades",
+    "convnet": "shades",
     "wide_deep": "houses",
     "bag": "reviews",
     "text_cnn": "reviews",

@@ -29,7 +29,7 @@ def settings_of(**sections: Any) -> TrainerSettings:
 
 @pytest.mark.parametrize(
     ("features", "kind"),
-    [({}, "tabular"), (NUMBER, "tabular"), (IMAGE, "cnn"), ({**NUMBER, **IMAGE}, "cnn")],
+    [({}, "tabular"), (NUMBER, "tabular"), (IMAGE, "convnet"), ({**NUMBER, **IMAGE}, "convnet")],
 )
 def test_the_model_follows_the_features(features: dict[str, Any], kind: str) -> None:
     assert settings_of(features=features).model.kind == kind

@@ -8,7 +8,7 @@ Finding a builder imports TensorFlow only with the builder's own module.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,19 @@ ZOO: dict[str, ModelSpec] = {
         },
     ),
     "cnn": ModelSpec(f"{_MODELS}.cnn.build_model", needs="image", reads=("filters",)),
+    "convnet": ModelSpec(
+        f"{_MODELS}.convnet.build_model",
+        needs="image",
+        reads=("filters",),
+        model={"filters": [], "hidden_units": []},
+        train={
+            "optimizer": {"kind": "adamw", "weight_decay": 0.01},
+            "learning_rate": {"schedule": "cosine", "initial": 0.002},
+            # The rate falls to 0 over them, so that stopping earlier would miss the best of it.
+            "steps": 1500,
+            "augment": {"shift": 0.1, "zoom": 0.1},
+        },
+    ),
     "mlp": ModelSpec(f"{_MODELS}.mlp.build_model"),
     "tabular": ModelSpec(
         f"{_MODELS}.tabular.build_model",
@@ -124,11 +137,16 @@ AUTO = "auto"
 """The kind of a model that follows from the features."""
 
 
-def kind_for(feature_types: Iterable[str]) -> str:
-    """The model for features of these types, where the config names none."""
+def kind_for(feature_types: Iterable[str], given: Collection[str] = ()) -> str:
+    """The model for features of these types, where the config names none.
+
+    Args:
+      feature_types: of all columns.
+      given: the keys of `model` that the config gives; `filters` are those of a `cnn`.
+    """
     inputs = {kind for kind in feature_types if kind != "ignore"}
     if "image" in inputs:
-        return "cnn"
+        return "cnn" if "filters" in given else "convnet"
     return "bag" if inputs == {"text"} else "tabular"
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.errors import TrainingError, enumerate_names
-from trainer_module.models import layers, undemanding_models
+from trainer_module.errors import TrainingError
+from trainer_module.models import layers
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings
 
@@ -21,14 +21,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     Raises:
       TrainingError: if there is no image, or one too small for so many poolings.
     """
-    images = problem.of_kind("image")
-    if not images:
-        found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
-        raise TrainingError(
-            f"model 'cnn' needs an image feature, but the data has {found or 'no feature'}; "
-            "give a column {type: image, height: ..., width: ...}, or use "
-            f"{enumerate_names(undemanding_models(), 'or')}."
-        )
+    images = layers.images_of(problem, "cnn")
     inputs = problem.make_inputs()
     encoded = [_convolve(image, inputs[image.name], settings) for image in images]
     others = [feature for feature in problem.features if feature.kind != "image"]

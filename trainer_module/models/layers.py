@@ -7,11 +7,30 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.features import feature_class
-from trainer_module.problem import TransformedFeature
+from trainer_module.models import undemanding_models
+from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings
 
 KerasTensors = Mapping[str, tf.Tensor]
+
+
+def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
+    """The features that are images, for a model of a kind.
+
+    Raises:
+      TrainingError: if there is none.
+    """
+    images = problem.of_kind("image")
+    if not images:
+        found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)
+        raise TrainingError(
+            f"model {kind!r} needs an image feature, but the data has {found or 'no feature'}; "
+            "give a column {type: image, height: ..., width: ...}, or use "
+            f"{enumerate_names(undemanding_models(), 'or')}."
+        )
+    return images
 
 
 def encode(

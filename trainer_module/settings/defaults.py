@@ -24,7 +24,8 @@ def complete(
 
     What the config gives is kept, and what is complete stays as it is.
     """
-    kind = kind_for(feature_types) if model.kind == AUTO else model.kind
+    given = model.model_fields_set
+    kind = kind_for(feature_types, given) if model.kind == AUTO else model.kind
     model = model.model_copy(update={"kind": kind})
     spec = ZOO.get(kind, ModelSpec(kind))
     usual = (spec.tuned if model.weights else None) or spec.train

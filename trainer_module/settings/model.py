@@ -33,14 +33,16 @@ class ModelSettings(Settings):
 
     kind: str = Field(default=AUTO, json_schema_extra=_name_models)
     """or the import path of a function
-    `build_model(problem, settings)` that returns an uncompiled tf_keras model. `auto`: `cnn` where
-    a feature is an image, `bag` where all are text, otherwise `tabular`."""
+    `build_model(problem, settings)` that returns an uncompiled tf_keras model. `auto`:
+    `convnet` where a feature is an image (`cnn` if `filters` are given), `bag` where all are text,
+    otherwise `tabular`."""
     size: AnyBertSizes = Field(default=None, json_schema_extra=_name_readers("size"))
     """`tiny`, `mini`, `small`, `base`, or a mapping with the sizes. Default: `tiny`, or what the
     `weights` are of."""
     filters: list[PositiveInt] = Field(default=[32], json_schema_extra=_name_readers("filters"))
-    """filters of each 3x3 convolution, which is followed by a 2x2 max-pooling; of `text_cnn` those
-    of each width, 100."""
+    """filters of each 3x3 convolution, which is followed by a 2x2 max-pooling; of `convnet` those
+    of each stage of two convolutions, by default from 16 up to 128 by the size of the picture; of
+    `text_cnn` those of each width, 100."""
     widths: list[PositiveInt] = Field(default=[3, 4, 5], json_schema_extra=_name_readers("widths"))
     """so many tokens in a row are what its filters see."""
     members: PositiveInt = Field(default=8, json_schema_extra=_name_readers("members"))
@@ -63,7 +65,7 @@ class ModelSettings(Settings):
     """whether batch normalisation takes the mean and variance of all replicas' examples."""
     hidden_units: list[PositiveInt] = [64]
     """Units of each dense layer before the output; of `tabular` 128 and 128, of `bag`, `text_cnn`,
-    `bert` and the networks of pictures none."""
+    `bert`, `convnet` and the networks of pictures none."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the activations dropped before the output layer while training; of `tabular` after
     each dense layer, 0.1."""

@@ -63,6 +63,14 @@ SPACES: dict[str, dict[str, Range]] = {
         "model.hidden_units": _choice([], [64], [128]),
         "model.dropout": _numbers(0.0, 0.5),
     },
+    "convnet": {
+        _SCHEDULE: _choice("cosine"),
+        _RATE: _log(5e-4, 8e-3),
+        "train.optimizer.kind": _choice("adamw"),
+        "train.optimizer.weight_decay": _log(1e-3, 0.1),
+        "model.hidden_units": _choice([], [64]),
+        "model.dropout": _numbers(0.0, 0.5),
+    },
     "bag": {
         _SCHEDULE: _choice("cosine"),
         _RATE: _log(5e-3, 0.3),

@@ -66,6 +66,7 @@ CASES = [
     Case("wide_deep", QUANTILES, NUMBERS + CODES),
     Case("tabular", "multiclass", NUMBERS + CODES, "abc", {"members": 3}),
     Case("cnn", ORDINAL, PICTURE + NUMBERS, "abc", {"filters": [4]}),
+    Case("convnet", "binary", PICTURE, "ab", {"filters": [4, 8]}),
     Case("text_cnn", "count", TOKENS, "", {"filters": [3], "widths": [2, 3], "embedding_size": 4}),
     Case("bag", "regression", TERMS + NUMBERS),
     Case(
@@ -92,7 +93,7 @@ def test_every_kind_of_model_gives_the_same_by_every_runtime(case: Case, tmp_pat
     sample = make_sample(problem)
     right = ask(model, sample)
     allowances = {"float": 1e-5, "onnx": 1e-5, "int8": 0.02}
-    if case.kind in ("mlp", "cnn"):
+    if case.kind in ("mlp", "cnn", "convnet"):
         allowances["onnx_int8"] = 0.02
     for name, allowed in allowances.items():
         folder = tmp_path / name

@@ -76,7 +76,11 @@ IMAGE = {"image": {"type": "image", "height": 8, "width": 8}}
     ("sections", "notes"),
     [
         ({}, ["model: tabular, as no feature is an image"]),
-        ({"features": IMAGE}, ["model: cnn, as a feature is an image"]),
+        ({"features": IMAGE}, ["model: convnet, as a feature is an image"]),
+        (
+            {"features": IMAGE, "model": {"filters": [8]}},
+            ["model: cnn, as a feature is an image"],
+        ),
         ({"features": IMAGE, "model": {"kind": "mlp"}}, []),
         ({"features": {"review": {"type": "text"}}}, ["model: bag, as all features are text"]),
     ],

@@ -67,7 +67,8 @@ def test_what_decides_comes_first() -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_every_value_of_a_space_by_itself_is_one_of_its_kind(kind: str) -> None:
-    features = {"bert": "text", "bag": "text", "text_cnn": "text", "cnn": "image"}
+    features = dict.fromkeys(["bert", "bag", "text_cnn"], "text")
+    features |= dict.fromkeys(["cnn", "convnet"], "image")
     column = {"type": features.get(kind, "numeric")}
     if column["type"] == "image":
         column |= {"height": 8, "width": 8, "channels": 1}
@@ -98,7 +99,7 @@ def test_kinds_that_the_features_or_the_task_rule_out_are_not_tried() -> None:
     assert tried(features=text) == {"tabular", "mlp"}
     assert tried(task="count", model={}, train={}) == {"tabular", "mlp"}
     image = {"x": {"type": "image", "height": 8, "width": 8, "channels": 1}}
-    assert tried(features=image, model={}, train={}) == {"cnn"}
+    assert tried(features=image, model={}, train={}) == {"convnet"}
     assert tried(model={"kind": "wide_deep"}) == {"wide_deep"}
     assert tried(optimize={"prune": {}}) == {"tabular", "mlp"}
     assert tried(optimize={"quantize": "qat"}, model={"kind": "mlp"}) == {"mlp"}

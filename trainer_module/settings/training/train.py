@@ -109,19 +109,20 @@ class TrainSettings(Settings):
     steps: PositiveInt | StepsBySize = 8000
     """With `epochs: auto`, what a training may take; data of which 10 epochs are more gets those.
     Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
-    examples take more than 133 steps to come up once."""
+    examples take more than 133 steps to come up once; of `convnet` 1500."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
     """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
     fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`."""
     learning_rate: LearningRate = 0.001
     """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
-    with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`."""
+    with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`;
+    likewise of `convnet` with an `initial` of 0.002."""
     scale_learning_rate: bool = False
     """Multiply the learning rate by the number of replicas, as the global batch is
     (arXiv:1706.02677)."""
     optimizer: AnyOptimizer = OptimizerSettings()
-    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the model
-    `tabular`: `{kind: adamw, weight_decay: 0.01}`."""
+    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the models
+    `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
     loss: AnyLoss | None = None
     """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
     classes, `mse` for regression."""
@@ -130,7 +131,8 @@ class TrainSettings(Settings):
     those with few examples in the train split as much as the others."""
     augment: AugmentSettings | None = None
     """Random changes of pictures, new ones in every step; evaluation and the model that is exported
-    see them as they are."""
+    see them as they are. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`; `null` for
+    none."""
     strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
     """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
     cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)
