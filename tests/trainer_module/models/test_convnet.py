@@ -134,7 +134,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 @pytest.fixture(scope="module")
 def learnt(shapes: Transformed, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """By the default in a third of its steps: seconds."""
-    job = prepare(shapes, tmp_path_factory.mktemp("learnt"), None, steps=500)
+    job = prepare(shapes, tmp_path_factory.mktemp("learnt"), None, epochs=40)
     job.run()
     return job
 

@@ -109,10 +109,11 @@ class TrainSettings(Settings):
     steps: PositiveInt | StepsBySize = 8000
     """With `epochs: auto`, what a training may take; data of which 10 epochs are more gets those.
     Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
-    examples take more than 133 steps to come up once; of `convnet` 1500."""
+    examples take more than 133 steps to come up once; of `convnet` 1000."""
     batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
     """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
-    fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`."""
+    fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`; of
+    `convnet` 32."""
     learning_rate: LearningRate = 0.001
     """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
     with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`;
