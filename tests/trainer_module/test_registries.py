@@ -80,7 +80,7 @@ def test_the_reference_names_a_model_and_what_it_reads() -> None:
     named = ", ".join(f"`{name}`" for name in ZOO)
     assert named.endswith(", `linear`")
     assert keys["kind"]["description"].startswith(f"{named}, or the")
-    assert "| cnn, text_cnn, linear: filters of each" in config_reference()
+    assert "| cnn, convnet, text_cnn, linear: filters of each" in config_reference()
 
 
 @pytest.mark.usefixtures("linear")
