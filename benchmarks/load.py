@@ -230,7 +230,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--core", type=int, help="that all clients run on")
     given = parser.parse_args()
+    if given.core is not None:
+        os.sched_setaffinity(0, {given.core})
     body = given.body.read_bytes()
     headers = "".join(f"{header}\r\n" for header in given.header)
     load = Load(given.url, body, headers, given.rate, given.seconds)

@@ -55,6 +55,19 @@ class Server:
         used = [one.cpu_times() for one in self._processes]
         return sum(float(times.user + times.system) for times in used)
 
+    def leave_core(self) -> int | None:
+        """Leaves the last core to clients, where there are several; gives it.
+
+        A kernel may put a client and the server on one core for some milliseconds while another is
+        idle, which is no time of the server's.
+        """
+        process = psutil.Process(self.process.pid)
+        *others, last = process.cpu_affinity()
+        if not others:
+            return None
+        process.cpu_affinity(others)
+        return int(last)
+
     @property
     def _processes(self) -> list[psutil.Process]:
         """It, and its workers."""
@@ -135,11 +148,13 @@ def start_load(
     rate: float = 0.0,
     clients: int = CLIENTS,
     header: str = "",
+    core: int | None = None,
 ) -> subprocess.Popen[str]:
     """Begins to ask, in a process of its own."""
     options = {"--clients": clients, "--rate": rate, "--seconds": seconds}
     arguments = [str(item) for pair in options.items() for item in pair]
     arguments += ["--header", header] if header else []
+    arguments += [] if core is None else ["--core", str(core)]
     return subprocess.Popen(
         [sys.executable, str(ROOT / "benchmarks" / "load.py"), url, str(body), *arguments],
         stdout=subprocess.PIPE,

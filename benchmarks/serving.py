@@ -127,10 +127,10 @@ def _compare_to_bare(serving: Path, body: Path, most: Speed, console: Console) -
 def _measure_latency(
     server: Server, body: Path, rate: float, seconds: float, console: Console
 ) -> None:
-    ratios = []
+    ratios, core = [], server.leave_core()
     for _ in range(LATENCY_ROUNDS):
-        alone = result_of(start_load(server.url, body, 2.0, clients=1))
-        found = result_of(start_load(server.url, body, seconds, rate))
+        alone = result_of(start_load(server.url, body, 2.0, clients=1, core=core))
+        found = result_of(start_load(server.url, body, seconds, rate, core=core))
         ratios.append(found["p99"] / alone["p50"])
         console.print(
             f"  at half of it: p50 {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms; one client"
