@@ -8,6 +8,8 @@ weights do not grow with the picture, and few pictures are enough.
 
 from __future__ import annotations
 
+from functools import partial
+
 import tensorflow as tf
 import tf_keras
 
@@ -29,10 +31,6 @@ SMALLEST_SIDE = 4
 CONVOLUTIONS = 2
 """Of each stage."""
 
-MOMENTUM = 0.9
-"""Of batch normalisation: Keras's 0.99 takes longer to leave the statistics of random weights
-behind than a training on few pictures has steps."""
-
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     """The uncompiled model; features that are no images join after the convolutions.
@@ -40,13 +38,8 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     Raises:
       TrainingError: if there is no image, or one too small for so many `filters`.
     """
-    images = layers.images_of(problem, "convnet")
-    inputs = problem.make_inputs()
-    encoded = [_convolve(image, inputs[image.name], settings.filters) for image in images]
-    others = [feature for feature in problem.features if feature.kind != "image"]
-    encoded += layers.encode(others, inputs, settings.embedding_size)
-    hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
-    return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name="convnet")
+    convolve = partial(_convolve, settings.filters)
+    return layers.convolutional_model(problem, settings, "convnet", convolve)
 
 
 def default_filters(side: int) -> list[int]:
@@ -62,7 +55,7 @@ def default_filters(side: int) -> list[int]:
     return filters
 
 
-def _convolve(image: TransformedFeature, pixels: tf.Tensor, given_filters: list[int]) -> tf.Tensor:
+def _convolve(given_filters: list[int], image: TransformedFeature, pixels: tf.Tensor) -> tf.Tensor:
     """[batch, height, width, channels] to [batch, filters of the last stage]."""
     first = (given_filters or [FIRST_FILTERS])[0]
     while _side(pixels) > LARGEST_SIDE:
@@ -94,5 +87,7 @@ def _convolution(pixels: tf.Tensor, filters: int) -> tf.Tensor:
         filters, 3, padding="same", use_bias=False, kernel_initializer="he_normal"
     )(pixels)
     is_shared = tf.distribute.get_strategy().num_replicas_in_sync > 1
-    norm = tf_keras.layers.BatchNormalization(momentum=MOMENTUM, synchronized=is_shared)
+    norm = tf_keras.layers.BatchNormalization(
+        momentum=layers.FRESH_MOMENTUM, synchronized=is_shared
+    )
     return tf_keras.layers.ReLU()(norm(pixels))

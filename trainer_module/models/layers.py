@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 import tf_keras
@@ -15,13 +15,38 @@ from trainer_module.settings import ModelSettings
 
 KerasTensors = Mapping[str, tf.Tensor]
 
+FRESH_MOMENTUM = 0.9
+"""Of batch normalisation in a network that begins from scratch, as in PyTorch: the 0.99 and 0.999
+of Keras's networks take thousands of steps to leave the statistics of random weights behind."""
 
-def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
-    """The features that are images, for a model of a kind.
+
+def convolutional_model(
+    problem: Problem,
+    settings: ModelSettings,
+    kind: str,
+    convolve: Callable[[TransformedFeature, tf.Tensor], tf.Tensor],
+) -> tf_keras.Model:
+    """The uncompiled model; features that are no images join after the convolutions.
+
+    Args:
+      problem: has the features.
+      settings: of the model.
+      kind: its name.
+      convolve: from a feature's pixels, [batch, height, width, channels], to [batch, n].
 
     Raises:
-      TrainingError: if there is none.
+      TrainingError: if there is no image.
     """
+    images = _images_of(problem, kind)
+    inputs = problem.make_inputs()
+    encoded = [convolve(image, inputs[image.name]) for image in images]
+    others = [feature for feature in problem.features if feature.kind != "image"]
+    encoded += encode(others, inputs, settings.embedding_size)
+    hidden = hidden_layers(concatenate(encoded), settings)
+    return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name=kind)
+
+
+def _images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
     images = problem.of_kind("image")
     if not images:
         found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)

@@ -20,11 +20,6 @@ HEAD = "head"
 """The name of the model within the model that follows the network."""
 
 
-FRESH_MOMENTUM = 0.9
-"""Of batch normalisation in a network that begins from scratch, as in PyTorch: the 0.99 and 0.999
-of Keras's networks take thousands of steps to leave the statistics of random weights behind."""
-
-
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
     """The uncompiled model; several pictures share the network, other features join its head.
 
@@ -84,7 +79,7 @@ def _build_base(
     built._name = _base_name(settings.kind)
     if not settings.weights:
         for layer in batch_norms(built):
-            layer.momentum = min(layer.momentum, FRESH_MOMENTUM)
+            layer.momentum = min(layer.momentum, layers.FRESH_MOMENTUM)
     if settings.sync_batch_norm:
         for layer in batch_norms(built):
             # As `synchronized=True` would have made it; the constructors have no such option.
