@@ -50,6 +50,28 @@ class _Waiting(NamedTuple):
     answer: Awaited
 
 
+class _Batch(NamedTuple):
+    """Requests that are asked together."""
+
+    parts: list[_Waiting]
+    rows: int
+    """Of all of them."""
+
+    @property
+    def ask(self) -> Ask:
+        return self.parts[0].ask
+
+    def answer(self) -> tuple[list[Any], float]:
+        """What each is answered, or what it failed by, and the seconds that it took."""
+        began = time.perf_counter()
+        answers: list[Any]
+        try:
+            answers = self.ask([one.request for one in self.parts])
+        except BaseException as error:
+            answers = [error] * len(self.parts)
+        return answers, time.perf_counter() - began
+
+
 class Batcher:
     """Asks at once while nothing else is asked, and lets requests gather meanwhile.
 
@@ -120,7 +142,7 @@ class Batcher:
                 return
             self._submit(self._next(), loop)
 
-    def _submit(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+    def _submit(self, batch: _Batch, loop: asyncio.AbstractEventLoop) -> None:
         self._free -= 1
         self._executor.submit(self._answer_in_thread, batch, loop)
 
@@ -128,36 +150,36 @@ class Batcher:
         taken = self._taken.get(ask, {})
         return taken.get(rows.bit_length(), QUICK_SECONDS) < QUICK_SECONDS
 
-    def _next(self) -> list[_Waiting]:
-        batch = [self._queue.popleft()]
-        rows = batch[0].rows
-        while self._queue and self._queue[0].ask is batch[0].ask:
+    def _next(self) -> _Batch:
+        parts = [self._queue.popleft()]
+        rows = parts[0].rows
+        while self._queue and self._queue[0].ask is parts[0].ask:
             if rows + self._queue[0].rows > BATCH_ROWS:
                 break
-            batch.append(self._queue.popleft())
-            rows += batch[-1].rows
+            parts.append(self._queue.popleft())
+            rows += parts[-1].rows
         self.waiting_rows -= rows
         self._told(rows)
-        return batch
+        return _Batch(parts, rows)
 
     def _answer_here(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_due_here = False
         try:
             if self._free and self._queue:
                 batch = self._next()
-                if self._is_quick(batch[0].ask, _rows(batch)):
-                    self._deliver(batch, *_ask(batch))
+                if self._is_quick(batch.ask, batch.rows):
+                    self._deliver(batch, *batch.answer())
                 else:  # Others have come meanwhile.
                     self._submit(batch, loop)
         finally:
             self._start(loop)
 
-    def _answer_in_thread(self, batch: Sequence[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_soon_threadsafe(self._take_up, batch, *_ask(batch), loop)
+    def _answer_in_thread(self, batch: _Batch, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_soon_threadsafe(self._take_up, batch, *batch.answer(), loop)
 
     def _take_up(
         self,
-        batch: Sequence[_Waiting],
+        batch: _Batch,
         answers: Sequence[Any],
         seconds: float,
         loop: asyncio.AbstractEventLoop,
@@ -166,11 +188,11 @@ class Batcher:
         self._start(loop)  # First, so that the model does not wait for what is sent now.
         self._deliver(batch, answers, seconds)
 
-    def _deliver(self, batch: Sequence[_Waiting], answers: Sequence[Any], seconds: float) -> None:
-        taken, digits = self._taken.setdefault(batch[0].ask, {}), _rows(batch).bit_length()
+    def _deliver(self, batch: _Batch, answers: Sequence[Any], seconds: float) -> None:
+        taken, digits = self._taken.setdefault(batch.ask, {}), batch.rows.bit_length()
         before = taken.get(digits, seconds)
         taken[digits] = before + _NEWEST * (seconds - before)
-        for one, answer in zip(batch, answers, strict=True):
+        for one, answer in zip(batch.parts, answers, strict=True):
             self._due.pop(one.answer, None)
             if one.answer.done():  # Whoever asked has gone.
                 continue
@@ -190,18 +212,3 @@ class Batcher:
             if not answer.done():
                 said = f"there was no answer within {self._seconds:g} seconds."
                 answer.set_exception(RequestError(said, 504))
-
-
-def _rows(batch: Sequence[_Waiting]) -> int:
-    return sum(one.rows for one in batch)
-
-
-def _ask(batch: Sequence[_Waiting]) -> tuple[list[Any], float]:
-    """The answers to a batch, or what they failed by, and the seconds that they took."""
-    began = time.perf_counter()
-    answers: list[Any]
-    try:
-        answers = batch[0].ask([one.request for one in batch])
-    except BaseException as error:
-        answers = [error] * len(batch)
-    return answers, time.perf_counter() - began

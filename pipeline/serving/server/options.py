@@ -48,6 +48,11 @@ class ServeOptions:
     log: LogOptions | None = None
     """Where requests are written down, if they are."""
 
+    @property
+    def scheme(self) -> str:
+        """Of its address."""
+        return "https" if self.certificate else "http"
+
 
 def read_key(environment: Mapping[str, str] = os.environ) -> str:
     """The key of the environment; empty if there is none."""

@@ -27,8 +27,7 @@ def running(options: ServeOptions) -> Iterator[str]:
         try:
             while not server.started:
                 time.sleep(0.01)
-            scheme = "https" if options.certificate else "http"
-            yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}"
+            yield f"{options.scheme}://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from log_folder import written
 from prometheus_client import CollectorRegistry
 
 from pipeline.serving.model import EXAMPLES, RAW, Model
@@ -24,10 +25,6 @@ from pipeline.serving.request_log.log import RequestLog, is_sampled
 from pipeline.serving.request_log.options import LogOptions
 
 Rows = list[dict[str, Any]]
-
-
-def written(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.parquet"))
 
 
 def test_a_sample_is_a_share_and_the_same_everywhere() -> None:

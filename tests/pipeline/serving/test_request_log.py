@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 import tritonclient.http as triton
+from log_folder import written
 from running_server import running
 from served_trips import Pushed, expected
 from small_disk import can_mount, run_on_small_disk
@@ -41,10 +42,6 @@ from pipeline.serving.server.options import ServeOptions
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]
-
-
-def written(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/*.parquet"))
 
 
 @pytest.fixture(scope="module")

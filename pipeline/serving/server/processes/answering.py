@@ -92,9 +92,10 @@ def answer(
         backlog=_BACKLOG,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    scheme = "https" if options.certificate else "http"
     host, port = bound.getsockname()[:2]
-    logger.info("%s %s at %s://%s:%d", options.name, _what_answers(repository), scheme, host, port)
+    logger.info(
+        "%s %s at %s://%s:%d", options.name, _what_answers(repository), options.scheme, host, port
+    )
     if repository.number is None:
         logger.info("no version has been pushed to %s yet: it is waited for", options.folder)
     # Ctrl-C is for the parent of workers: a second signal would have them drop what they answer.
