@@ -28,7 +28,7 @@ NAME = "taxi"
 
 
 @dataclass(frozen=True)
-class Server:
+class ServedProcess:
     """A server that runs."""
 
     process: subprocess.Popen[bytes]
@@ -82,7 +82,7 @@ class Server:
 
 
 @contextmanager
-def running(serving: Path, log: Path, *options: str) -> Iterator[Server]:
+def running(serving: Path, log: Path, *options: str) -> Iterator[ServedProcess]:
     """`serve` over a folder of versions, from when it answers."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
@@ -93,7 +93,7 @@ def running(serving: Path, log: Path, *options: str) -> Iterator[Server]:
         stderr=log.open("w"),
         env={**os.environ, "SCOPELINE_API_KEY": ""},
     )
-    server = Server(process, f"http://127.0.0.1:{port}")
+    server = ServedProcess(process, f"http://127.0.0.1:{port}")
     try:
         while not _is_ready(server):
             assert process.poll() is None, log.read_text()  # noqa: S101
@@ -105,7 +105,7 @@ def running(serving: Path, log: Path, *options: str) -> Iterator[Server]:
         process.wait()
 
 
-def _is_ready(server: Server) -> bool:
+def _is_ready(server: ServedProcess) -> bool:
     try:
         return requests.get(f"{server.address}/v2/health/ready", timeout=1).ok
     except requests.ConnectionError:

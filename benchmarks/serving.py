@@ -22,7 +22,7 @@ from benchmarks.served import (
     CLIENTS,
     NAME,
     ROOT,
-    Server,
+    ServedProcess,
     measure_bare,
     result_of,
     running,
@@ -75,7 +75,9 @@ class Speed:
     """Rows that were asked of the model together."""
 
 
-def measure_most(server: Server, body: Path, rows: int, seconds: float, header: str = "") -> Speed:
+def measure_most(
+    server: ServedProcess, body: Path, rows: int, seconds: float, header: str = ""
+) -> Speed:
     """As fast as it answers; by Open Inference where a header says what the body is."""
     url = server.infer_url if header else server.url
     result_of(start_load(url, body, 2.0, header=header))  # Warm.
@@ -125,7 +127,7 @@ def _compare_to_bare(serving: Path, body: Path, most: Speed, console: Console) -
 
 
 def _measure_latency(
-    server: Server, body: Path, rate: float, seconds: float, console: Console
+    server: ServedProcess, body: Path, rate: float, seconds: float, console: Console
 ) -> None:
     ratios, core = [], server.leave_core()
     for _ in range(LATENCY_ROUNDS):

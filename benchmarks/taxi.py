@@ -53,21 +53,21 @@ STEPS = {
 
 
 @dataclass(frozen=True)
-class Data:
+class TaxiData:
     """The CSV and how many rows it has."""
 
     folder: Path
     rows: int
 
 
-def write_data(folder: Path, repeat: int) -> Data:
+def write_data(folder: Path, repeat: int) -> TaxiData:
     """Writes the shipped taxi rows a number of times below one header."""
     header, *rows = BUILTIN_DATA["taxi"].locate(folder).read_text().splitlines(keepends=True)
     (folder / "taxi.csv").write_text(header + "".join(rows) * repeat)
-    return Data(folder, len(rows) * repeat)
+    return TaxiData(folder, len(rows) * repeat)
 
 
-def run_stock(data: Data, root: Path, epochs: int) -> dict[str, float]:
+def run_stock(data: TaxiData, root: Path, epochs: int) -> dict[str, float]:
     """Seconds per component of the stock pipeline."""
     steps = int(data.rows * TRAIN_SHARE * epochs / BATCH_SIZE)
     command = [
@@ -83,7 +83,7 @@ def run_stock(data: Data, root: Path, epochs: int) -> dict[str, float]:
     return {ours: found[stock] for ours, stock in STEPS.items()} | {TOTAL: seconds}
 
 
-def run_ours(data: Data, root: Path, epochs: int) -> dict[str, Cost]:
+def run_ours(data: TaxiData, root: Path, epochs: int) -> dict[str, Cost]:
     """What each component of ours costs."""
     settings = [
         f"data.path={data.folder / 'taxi.csv'}",
@@ -105,7 +105,7 @@ def _timed(command: list[str]) -> tuple[str, float]:
 
 
 @contextmanager
-def _data(repeat: int) -> Iterator[tuple[Data, Path]]:
+def _data(repeat: int) -> Iterator[tuple[TaxiData, Path]]:
     """The rows, and a folder for pipelines; both are deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="scopeline-bench-") as scratch:
         folder = Path(scratch) / "data"
@@ -135,7 +135,7 @@ def measure(repeat: int, epochs: int) -> Table:
     return table
 
 
-def _table(data: Data, epochs: int, *columns: str) -> Table:
+def _table(data: TaxiData, epochs: int, *columns: str) -> Table:
     table = Table(title=f"{data.rows:,} rows, {epochs} epoch(s)", title_justify="left")
     table.add_column("component")
     for column in columns:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pipeline.records.event_log import EventKind
-from tools.chaos.days import Data, draw
+from tools.chaos.days import DayData, draw
 from tools.chaos.play import Player
 from tools.chaos.troubles import Receiver, Trouble, small_disk
 
@@ -38,7 +38,7 @@ def main() -> None:
                 console.print("a disk can be filled by root alone: this one is not")
             found = player.play(night)
             faults += len(found.faults)
-            if night.data is Data.GOOD and night.trouble is not Trouble.HOLD:
+            if night.data is DayData.GOOD and night.trouble is not Trouble.HOLD:
                 good += 1
                 pushed += EventKind.PUSHED in {event.kind for event in found.events}
             console.print(found.line())

@@ -12,15 +12,15 @@ import psutil
 
 from pipeline.exit_codes import EXIT_PUSHED, EXIT_UNUSABLE
 from pipeline.records.event_log import EventKind, LoggedEvent
-from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, WITHOUT_ROWS, Data, Night
+from tools.chaos.days import REFUSED, TRAINED_AT_ONCE, WITHOUT_ROWS, DayData, Night
 from tools.replay import NAME, Replay
 
 TOLD = {
-    Data.EMPTY: "skipped",
-    Data.HEADER: "skipped",
-    Data.POISONED: "not_blessed",
-    Data.SHIFTED: "failed",
-    Data.BROKEN: "failed",
+    DayData.EMPTY: "skipped",
+    DayData.HEADER: "skipped",
+    DayData.POISONED: "not_blessed",
+    DayData.SHIFTED: "failed",
+    DayData.BROKEN: "failed",
 }
 """The occasions that people are told of such days by."""
 _STORES = ("ledger.db", "metadata.db")
@@ -95,9 +95,9 @@ def judge(
     """
     finished = [event for event in events if event.kind is EventKind.FINISHED]
     # What came last, of days with rows, decides.
-    came_late = bool(before) and before[-1].data is Data.LATE
+    came_late = bool(before) and before[-1].data is DayData.LATE
     arrived = [day for day in before if day.data not in WITHOUT_ROWS]
-    arrived += [night] if night.data not in (*WITHOUT_ROWS, Data.LATE) else []
+    arrived += [night] if night.data not in (*WITHOUT_ROWS, DayData.LATE) else []
     is_refused = arrived[-1].data in REFUSED
     due = not is_refused and (night.data in TRAINED_AT_ONCE or came_late)
     if len(finished) != due:
@@ -107,5 +107,5 @@ def judge(
     occasion = TOLD.get(night.data)
     if occasion and occasion not in told:
         yield f"nobody was told that it is {occasion}: {told}"
-    if night.data is Data.POISONED and EventKind.PUSHED in {event.kind for event in events}:
+    if night.data is DayData.POISONED and EventKind.PUSHED in {event.kind for event in events}:
         yield "a model of shuffled labels was pushed"

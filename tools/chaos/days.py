@@ -13,7 +13,7 @@ from tools.chaos.troubles import Trouble
 from tools.replay import MINOR_COLUMNS, Replay
 
 
-class Data(StrEnum):
+class DayData(StrEnum):
     """What a day brings."""
 
     GOOD = "good"
@@ -27,10 +27,10 @@ class Data(StrEnum):
     BROKEN = "text for numbers"
 
 
-TRAINED_AT_ONCE = (Data.GOOD, Data.CORRECTED, Data.POISONED)
+TRAINED_AT_ONCE = (DayData.GOOD, DayData.CORRECTED, DayData.POISONED)
 """Days that are trained on in the night after them."""
-WITHOUT_ROWS = (Data.QUIET, Data.EMPTY, Data.HEADER)
-REFUSED = (Data.SHIFTED, Data.BROKEN)
+WITHOUT_ROWS = (DayData.QUIET, DayData.EMPTY, DayData.HEADER)
+REFUSED = (DayData.SHIFTED, DayData.BROKEN)
 """Days that are not trained on."""
 _GOOD_FIRST = 1
 _MORE_GOOD, _MORE_QUIET = 4, 3
@@ -47,16 +47,16 @@ class Night:
     """A day, and the night after it."""
 
     number: int
-    data: Data
+    data: DayData
     trouble: Trouble
 
 
 def draw(seed: int, days: int) -> list[Night]:
     """Nights of every kind, in an order that the seed decides; the first is good."""
     chance = random.Random(seed)  # noqa: S311 - a plan, no secret
-    kinds, troubles = [Data.GOOD] * _GOOD_FIRST, [Trouble.NONE] * _GOOD_FIRST
+    kinds, troubles = [DayData.GOOD] * _GOOD_FIRST, [Trouble.NONE] * _GOOD_FIRST
     while len(kinds) < days or len(troubles) < days:
-        round_of_days = [*Data, *[Data.GOOD] * _MORE_GOOD]
+        round_of_days = [*DayData, *[DayData.GOOD] * _MORE_GOOD]
         round_of_nights = [*Trouble, *[Trouble.NONE] * _MORE_QUIET]
         kinds += chance.sample(round_of_days, len(round_of_days))
         troubles += chance.sample(round_of_nights, len(round_of_nights))
@@ -74,8 +74,8 @@ class BadDays(Replay):
           nights: what the days bring.
           settings: changes of the config, `key=value` each.
         """
-        quiet = {night.number for night in nights if night.data is Data.QUIET}
-        poisoned = {night.number for night in nights if night.data is Data.POISONED}
+        quiet = {night.number for night in nights if night.data is DayData.QUIET}
+        poisoned = {night.number for night in nights if night.data is DayData.POISONED}
         minor = [f"features.{name}={{type: ignore}}" for name in MINOR_COLUMNS]
         super().__init__(folder, max(len(nights), _MOST_DAYS), quiet, poisoned, *minor, *settings)
         self._data = {night.number: night.data for night in nights}
@@ -88,20 +88,20 @@ class BadDays(Replay):
             self.arrive(self.file(late), number)
         self._late = []
         data = self._data[number]
-        if data is Data.LATE:
+        if data is DayData.LATE:
             self._late = [number]
             return
         super().deliver(number)
-        if data is Data.CORRECTED and self.file(number - 1).exists():
+        if data is DayData.CORRECTED and self.file(number - 1).exists():
             self._rewrite(number - 1, number, _leave_some_out)
-        elif data is Data.EMPTY:
+        elif data is DayData.EMPTY:
             self.file(number).write_text("")
             self.arrive(self.file(number), number)
-        elif data is Data.HEADER:
+        elif data is DayData.HEADER:
             self._rewrite(number, number, lambda rows: [])
-        elif data is Data.SHIFTED:
+        elif data is DayData.SHIFTED:
             self._rewrite(number, number, _shift)
-        elif data is Data.BROKEN:
+        elif data is DayData.BROKEN:
             self._rewrite(number, number, _break)
 
     def _rewrite(self, number: int, arrives: int, change: Callable[[_Rows], _Rows]) -> None:
