@@ -8,7 +8,7 @@ import pytest
 import warm
 
 from tools.chaos.checks import find_faults, find_half_artifacts
-from tools.chaos.days import Data, draw
+from tools.chaos.days import DayData, draw
 from tools.chaos.play import Outcome, Player
 from tools.chaos.troubles import Receiver, Trouble
 from tools.replay import NAME
@@ -31,7 +31,7 @@ def test_nothing_is_lost(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         assert not outcome.faults, outcome.line()
     # Something bad was among it.
-    assert {outcome.night.data for outcome in outcomes} - {Data.GOOD}
+    assert {outcome.night.data for outcome in outcomes} - {DayData.GOOD}
     assert {outcome.night.trouble for outcome in outcomes} - {Trouble.NONE}
 
 
@@ -61,5 +61,5 @@ def test_a_seed_says_what_happens() -> None:
     assert draw(5, 12) == draw(5, 12)
     assert draw(5, 12) != draw(6, 12)
     month = draw(1, 30)
-    assert {night.data for night in month} == set(Data)
+    assert {night.data for night in month} == set(DayData)
     assert {night.trouble for night in month} == set(Trouble)
