@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -14,7 +14,7 @@ _LOOKS_EVERY = 0.1
 """Seconds in which a full queue notices that its consumer has stopped."""
 
 
-def work_ahead(source: Iterator[_T]) -> Iterator[_T]:
+def work_ahead(source: Iterator[_T]) -> Generator[_T, None, None]:
     """The elements of an iterator, which a thread takes from it ahead of the consumer.
 
     What the iterator raises is raised here. A consumer that stops early stops the thread, too.

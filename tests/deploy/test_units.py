@@ -22,7 +22,7 @@ GRACE_SECONDS = 60
 
 def read_unit(path: Path) -> configparser.ConfigParser:
     unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.optionxform = str
     unit.read_string(path.read_text())
     return unit
 

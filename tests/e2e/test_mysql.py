@@ -42,7 +42,7 @@ def test_run_keeps_its_metadata_on_the_server(project: Project, server: MariaDB,
     assert project.summary("digits")["status"] == "pushed"
     assert not (project.output / "digits" / "metadata.db").exists()
     ((executions,),) = server.administer("SELECT COUNT(*) FROM Execution", "meta")
-    assert executions >= len(project.states("digits"))  # type: ignore[operator]
+    assert executions >= len(project.states("digits"))
 
 
 def test_plan_copies_the_metadata_and_finds_nothing_to_do(

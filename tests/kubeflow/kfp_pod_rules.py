@@ -65,7 +65,7 @@ def nothing_is_expanded_by_accident(spec: Spec) -> Iterator[str]:
         values = [variable.value for variable in container.env]
         for word in (*container.command, *container.args, *values):
             if REFERENCE.search(word):
-                yield f"{label}: Kubernetes changes {REFERENCE.search(word)[0]!r}"  # type: ignore[index]
+                yield f"{label}: Kubernetes changes {REFERENCE.search(word)[0]!r}"
         for value in values:
             if "{{" in value:
                 yield f"{label}: Argo changes {value[:100]!r}"

@@ -29,6 +29,7 @@ from trainer_module.data.loading import TrainingData
 from trainer_module.export.numeric import describe_features
 from trainer_module.export.saving import export_model
 from trainer_module.loops import Job
+from trainer_module.loops.job import TrainingJob
 from trainer_module.models import ZOO
 from trainer_module.models.pretrained.networks import NETWORKS as PRETRAINED
 from trainer_module.problem import Problem, TransformedFeature
@@ -206,6 +207,7 @@ def test_it_learns_the_same_under_every_strategy_by_both_loops(case: Case, tmp_p
     losses = []
     for strategy, loop in zip(case.strategies, ("fit", "custom"), strict=True):
         job = prepare(case, tmp_path / loop, strategy, loop)
+        assert isinstance(job, TrainingJob)
         job.run()
         losses.append(job.backup.history["loss"])
         check_rows_are_alone(case, job.result, 1e-5 if is_exact else 0.02)

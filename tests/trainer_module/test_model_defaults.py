@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from trainer_module.features.text.text import TextFeature
 from trainer_module.loops.length import choose_stopping
 from trainer_module.settings import (
     BatchSize,
@@ -104,6 +105,11 @@ def test_columns_that_are_found_to_be_text_have_a_say_in_the_model() -> None:
 
 def test_text_is_what_the_model_takes() -> None:
     found = {"review": {"type": "text"}, "title": {"type": "text", "encoding": "bag"}}
-    features = settings_of(model={"kind": "text_cnn"}, features=found).features
-    assert [feature.is_bag for feature in features.values()] == [False, True]
-    assert settings_of(model={"kind": "mlp"}, features=found).features["review"].is_bag
+    assert are_bags("text_cnn", found) == [False, True]
+    assert are_bags("mlp", found) == [True, True]
+
+
+def are_bags(kind: str, columns: dict[str, dict]) -> list[bool]:
+    """Of each column of text."""
+    features = settings_of(model={"kind": kind}, features=columns).features.values()
+    return [cast(TextFeature, feature).is_bag for feature in features]

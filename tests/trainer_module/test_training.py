@@ -164,10 +164,10 @@ def test_progress_reports_each_epoch(tmp_path: Path, caplog: pytest.LogCaptureFi
         fit(tmp_path, epochs=2)
     records = [record for record in caplog.records if record.name == "scopeline.progress"]
     assert [record.getMessage() for record in records] == ["epoch 1 of 2", "epoch 2 of 2"]
-    assert [(record.done, record.total) for record in records] == [(1, 2), (2, 2)]
-    assert records[0].detail.startswith("loss ")
-    assert ", val_loss " in records[0].detail
-    assert "learning_rate" not in records[0].detail, "which is the same in each epoch"
+    assert [(told["done"], told["total"]) for told in map(vars, records)] == [(1, 2), (2, 2)]
+    assert vars(records[0])["detail"].startswith("loss ")
+    assert ", val_loss " in vars(records[0])["detail"]
+    assert "learning_rate" not in vars(records[0])["detail"], "which is the same in each epoch"
 
 
 def test_progress_tells_of_a_learning_rate_that_changes(
@@ -176,7 +176,7 @@ def test_progress_tells_of_a_learning_rate_that_changes(
     steps = {"schedule": "steps", "values": [0.1, 0.02], "boundaries": [1]}
     with caplog.at_level(logging.INFO, logger="scopeline.progress"):
         fit(tmp_path, epochs=2, learning_rate=steps)
-    details = [r.detail for r in caplog.records if r.name == "scopeline.progress"]
+    details = [vars(r)["detail"] for r in caplog.records if r.name == "scopeline.progress"]
     assert [detail.rpartition(", ")[2] for detail in details] == [
         "learning_rate 0.1",
         "learning_rate 0.02",

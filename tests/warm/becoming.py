@@ -85,9 +85,9 @@ def _open_streams(is_unbuffered: bool) -> None:
     The zygote has read nothing, and written nothing that was not flushed.
     """
     old = sys.stdout
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     output = open(1, "wb", buffering=0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(
         output,
         encoding=old.encoding,
         errors=old.errors,

@@ -77,7 +77,7 @@ class Popen(subprocess.Popen[AnyStr]):
     def _execute_child(self, *given: Any) -> None:
         """What `subprocess.Popen` calls once it has made its pipes."""
         if self._program is None:
-            return super()._execute_child(*given)  # type: ignore[misc]
+            return super()._execute_child(*given)
         ends = given[10:16]
         try:
             self._order(self._program, [ends[0], ends[3], ends[5]])
@@ -95,7 +95,7 @@ class Popen(subprocess.Popen[AnyStr]):
         os.stat(cwd)  # noqa: PTH116 - raised here, as by `subprocess`
         passed: tuple[int, ...] = tuple(self._options.get("pass_fds", ()))
         order = Order(
-            argv=tuple(map(os.fspath, self.args)),  # type: ignore[arg-type]
+            argv=tuple(map(os.fspath, self.args)),
             program=program,
             environment=self._environment,
             cwd=os.path.realpath(cwd),
@@ -122,7 +122,7 @@ class Popen(subprocess.Popen[AnyStr]):
 
     def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
         if self._news is None:
-            return super()._internal_poll(_deadstate)  # type: ignore[misc]
+            return super()._internal_poll(_deadstate)
         with self._waitpid_lock:  # type: ignore[attr-defined]
             if self.returncode is None and _is_readable(self._news, 0):
                 self.returncode = _exit_code(self._news)
@@ -130,7 +130,7 @@ class Popen(subprocess.Popen[AnyStr]):
 
     def _wait(self, timeout: float | None) -> int | None:
         if self._news is None:
-            return super()._wait(timeout)  # type: ignore[misc]
+            return super()._wait(timeout)
         if self.returncode is None and not _is_readable(self._news, timeout):
             assert timeout is not None
             raise subprocess.TimeoutExpired(self.args, timeout)
@@ -173,7 +173,7 @@ def install(address: str) -> None:
     """In a forked process: scripts that it starts are forked, too, by the same zygote."""
     global _address
     _address = address
-    subprocess.Popen = ScriptPopen  # type: ignore[misc, assignment]
+    subprocess.Popen = ScriptPopen
 
 
 def _is_readable(connection: socket.socket, timeout: float | None) -> bool:

@@ -122,18 +122,19 @@ def test_groups_of_the_first_version_count(
     own = f"4:memory:{path}\n2:cpu,cpuacct:{path}\n1:name=systemd:/\n0::/\n"
     set_groups(monkeypatch, tmp_path, own)
     monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
-    for name, values in {
+    files: dict[str, dict[str, object]] = {
         "cpu": {"cpu.cfs_quota_us": -1, "cpu.cfs_period_us": 100_000},
         "memory": {
             "memory.limit_in_bytes": GB,
             "memory.usage_in_bytes": GB // 2,
             "memory.stat": f"inactive_file 5\ntotal_inactive_file {GB // 4}",
         },
-    }.items():
+    }
+    for name, values in files.items():
         group = tmp_path / name / ("pods/ours" if path == "/pods/ours" else "")
         group.mkdir(parents=True)
-        for file, value in values.items():
-            (group / file).write_text(f"{value}\n")
+        for limit, value in values.items():
+            (group / limit).write_text(f"{value}\n")
     assert count_cores() == 16
     assert free_memory() == GB * 3 // 4
     for file in tmp_path.rglob("cpu.cfs_quota_us"):

@@ -14,6 +14,8 @@ from components.column_types.choice import (
     with_choices,
 )
 from trainer_module.errors import DataError
+from trainer_module.features.dates.date import DateFeature
+from trainer_module.features.text.text import TextFeature
 from trainer_module.settings import Task, TrainerSettings
 
 DATE = Choice({"type": "date", "format": "%d/%m/%Y"}, "dates such as '31/01/2026'")
@@ -98,7 +100,9 @@ def test_the_config_wins_over_choices(schema: schema_pb2.Schema) -> None:
         "id": "categorical",
         "side": "categorical",
     }
-    assert told.features["when"].format == "%d/%m/%Y"
+    when = told.features["when"]
+    assert isinstance(when, DateFeature)
+    assert when.format == "%d/%m/%Y"
 
 
 @pytest.mark.parametrize(("kind", "tokens"), [("bert", "wordpiece"), ("text_cnn", "characters")])
@@ -108,6 +112,7 @@ def test_bert_reads_pieces_of_words_whatever_is_found(kind: str, tokens: str) ->
     annotate(schema, {"side": Choice(found, "sentences without spaces between words")})
     told = TrainerSettings.from_custom_config(with_choices(config({"kind": kind}), schema))
     side = told.features["side"]
+    assert isinstance(side, TextFeature)
     assert (side.tokens, side.max_tokens, side.is_bag) == (tokens, 40, False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import tensorflow as tf
@@ -20,7 +21,7 @@ from components.example_gen.formats import ExampleGenSettings
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
 
-Execution = metadata_store_pb2.Execution
+Execution: TypeAlias = metadata_store_pb2.Execution
 
 
 def write_span(folder: Path, span: int, rows: int) -> None:

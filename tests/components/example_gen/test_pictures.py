@@ -45,7 +45,7 @@ def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def on_white(colour: tuple[int, ...]) -> np.ndarray:
+def on_white(colour: np.ndarray) -> np.ndarray:
     """The colours without one of them."""
     return np.where((colour == PIXELS).all(-1, keepdims=True), 255, PIXELS)
 

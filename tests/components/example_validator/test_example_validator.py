@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from pipeline.config.sections.schedule import DriftSettings
 from trainer_module.errors import DataError, DriftError
 from trainer_module.settings import Task
 
-Statistics = statistics_pb2.DatasetFeatureStatisticsList
+Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
 ROWS = 2000
 
 

@@ -171,7 +171,7 @@ def test_the_schema_is_looked_through_no_more_often_for_many_odd_columns() -> No
         odd = statistics(**now)
         checked = {"train": Checked(odd, tfdv.validate_statistics(odd, schema))}
         counting = _Counting(schema)
-        told = find_anomalies(checked, counting, "label", [], False, None)  # type: ignore[arg-type]
+        told = find_anomalies(checked, counting, "label", [], False, None)
         assert len(told) == count
         first = min(map(str, told))
         assert first == "train split, plan 0: expected one of 'gold'; found 'tin' in 20 of 20 rows"

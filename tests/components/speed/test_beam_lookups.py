@@ -44,7 +44,7 @@ class Comparable(beam.DoFn):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Comparable)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def process(self, element):
         yield element

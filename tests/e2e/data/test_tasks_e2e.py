@@ -20,7 +20,7 @@ VISITS = {
     "train": {"epochs": 30, "batch_size": 64, "learning_rate": 0.02},
 }
 ORDER = ["low", "mid", "high"]
-GRADES = {
+GRADES: dict[str, Any] = {
     "name": "grades",
     "data": {"format": "parquet", "path": "grades.parquet", "label": "grade"},
     "task": {"kind": "ordinal", "order": ORDER},

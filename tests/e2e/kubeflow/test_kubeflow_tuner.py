@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     volume = tmp_path_factory.mktemp("tuned") / "volume"
     volume.mkdir()
     with metadata_service(volume.parent / "metadata.db") as (url, _):
-        yield Cluster(volume, Service(url), "")  # type: ignore[arg-type]
+        yield Cluster(volume, Service(url), "")
 
 
 def test_search_that_is_killed_goes_on_and_the_trainer_takes_what_it_finds(

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from components.trainer.cluster.kubernetes.pod_settings import LABEL
+from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import LONGEST_PIPELINE_NAME, cluster_layout, pipeline_name
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow
 from trainer_module.errors import ConfigError
@@ -26,7 +27,7 @@ GOOD = {
 }
 
 
-def load(folder: Path, *overrides: str) -> object:
+def load(folder: Path, *overrides: str) -> PipelineConfig:
     path = folder / "digits.yaml"
     path.write_text(yaml.safe_dump(GOOD))
     return load_for_kubeflow(path, overrides)

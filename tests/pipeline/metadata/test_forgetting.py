@@ -195,7 +195,7 @@ def _forget_and_be_killed(layout: Layout, ids: tuple[list[int], list[int]], at: 
             self.set_trace_callback(killing)
 
     connect = sqlite3.connect
-    sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Killing, **kwargs)  # type: ignore
+    sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Killing, **kwargs)
     forget(load_config(DIGITS), layout, *ids)
 
 

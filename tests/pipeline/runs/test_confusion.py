@@ -18,8 +18,8 @@ OF_FIRST, OF_SECOND = 0.6, 0.7
 """What the new model says of its choice, by the class that a row is of."""
 
 
-def scores(rows: dict[int, int], confidence: list[float]) -> list[list[float]]:
-    """Probabilities of three classes: right, but for some rows."""
+def scores(rows: dict[int, int], confidence: list[float]) -> np.ndarray:
+    """[rows, 3]: probabilities of the classes: right, but for some rows."""
     said = np.array([rows.get(row, int(row >= HALF)) for row in range(ROWS)])
     rest = (1 - np.array(confidence)) / 2
     return np.where(np.eye(3)[said] == 1, np.array(confidence)[:, np.newaxis], rest[:, np.newaxis])

@@ -156,7 +156,7 @@ def test_rollback_that_is_killed_after_its_copy_holds(service: Service) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def roll_back() -> None:
-        rollback_module._finish = killed  # type: ignore[assignment]
+        rollback_module._finish = killed
         service.rollback(holds=True, reason="complaints")
 
     process = multiprocessing.get_context("fork").Process(target=roll_back)

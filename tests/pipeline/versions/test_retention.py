@@ -154,13 +154,13 @@ def _killed(service: Service, config: PipelineConfig, at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         rmtree(path, *args, **kwargs)
 
-    shutil.rmtree = killing  # type: ignore[assignment]
+    shutil.rmtree = killing
     apply(service, config)
 
 
 def _killed_when_told(service: Service, config: PipelineConfig) -> None:
     """The same, when all has been told."""
-    Path.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore
+    Path.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
     apply(service, config)
 
 

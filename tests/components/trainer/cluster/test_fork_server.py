@@ -194,7 +194,7 @@ def test_what_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert may_fork()
     context: object | None = None
     fake = SimpleNamespace(context_safe=lambda: context)
-    monkeypatch.setitem(sys.modules, fork_server._EAGER_CONTEXT, fake)  # type: ignore[misc]
+    monkeypatch.setitem(sys.modules, fork_server._EAGER_CONTEXT, fake)
     assert may_fork()
     context = object()
     assert not may_fork()

@@ -70,7 +70,7 @@ def test_pods_are_listed_again_when_the_version_is_too_old(
         with kube.cluster.lock:
             pod = kube.pod("worker", 1)
             pod.kill()
-            pod.process.wait()  # type: ignore[union-attr]
+            pod.process.wait()
             wait_until(lambda: pod.log_ended)
             pod.observe()
             kube.cluster.forget_changes()
