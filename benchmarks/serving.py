@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import statistics
@@ -34,6 +33,7 @@ from components.pusher.variants import read_manifest
 from components.pusher.versions import list_versions, push_new_version
 from pipeline.serving.transformed import load_transformed
 from trainer_module.exported.interface import read_interface
+from trainer_module.machine import count_cores
 
 SWAPS = 5
 VARIANTS = ("int8", "onnx")
@@ -100,7 +100,7 @@ def measure_speed(serving: Path, folder: Path, seconds: float, console: Console)
     for rows in (32, 1):
         body = folder / f"{rows}.json"
         write_body(serving, body, rows)
-        for workers in (1, os.cpu_count() or 1):
+        for workers in (1, count_cores()):
             with running(serving, folder / "log", "--workers", str(workers)) as server:
                 most = measure_most(server, body, rows, seconds)
                 console.print(

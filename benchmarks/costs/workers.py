@@ -6,7 +6,6 @@ The rows are those that are shipped, repeated in as many files as processes coul
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rich.table import Table
 from benchmarks.costs.watching import TOTAL, run_watched
 from benchmarks.taxi import SHIPPED_ROWS, write_data
 from pipeline.component_ids import SHARING
+from trainer_module.machine import count_cores
 
 FILES = 8
 
@@ -55,7 +55,7 @@ def main() -> None:
     """Runs the comparison that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=3_000_400)
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--workers", type=int, default=count_cores())
     arguments = parser.parse_args()
     Console(width=80).print(compare(arguments.rows, arguments.workers))
 

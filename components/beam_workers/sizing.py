@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import glob
 import math
-import os
 from collections.abc import Sequence
 
-import psutil
 from tfx.dsl.io import fileio
 
-from components.beam_workers import control_groups
 from components.beam_workers.options import AUTO, Workers
 from components.spreading import SpreadFiles
+from trainer_module.machine import count_cores, free_memory
 
 _BYTES = 32 << 20
 """Of files, for each process: below that, starting one takes longer than it saves."""
@@ -53,17 +51,6 @@ def note_cores(workers: Workers) -> list[str]:
         return []
     noun = "core" if cores == 1 else "cores"
     return [f"beam.workers: {workers}, and this machine has {cores} {noun}: more would be slower"]
-
-
-def count_cores() -> int:
-    """The cores that this process may use, by its affinity and its control groups' quotas."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, math.ceil(min(cores, control_groups.limit_of_cores())))
-
-
-def free_memory() -> int:
-    """Bytes that this machine still has, and this process's control groups."""
-    return int(min(psutil.virtual_memory().available, control_groups.limit_of_memory()))
 
 
 def _size(files: Sequence[str]) -> int:

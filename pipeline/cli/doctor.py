@@ -16,6 +16,7 @@ import psutil
 from rich.markup import escape
 
 from pipeline.cli.options import quiet_console
+from trainer_module.machine import count_cores, free_memory
 
 GIB = 2**30
 PYTHON_FROM, PYTHON_BELOW = (3, 11), (3, 14)
@@ -125,10 +126,10 @@ def _check_disk(output: Path) -> Iterator[CheckResult]:
 
 
 def _check_memory() -> Iterator[CheckResult]:
-    memory = psutil.virtual_memory()
-    found = f"{memory.available / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
-    found += f", {psutil.cpu_count()} cores"
-    if memory.available < ENOUGH_MEMORY:
+    free, total = free_memory(), psutil.virtual_memory().total  # noqa: TID251 - the machine's
+    found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free"
+    found += f", {count_cores()} cores"
+    if free < ENOUGH_MEMORY:
         advice = "TFX alone takes about 2 GiB: close what else runs, or use a larger machine"
         yield CheckResult("memory", Level.WARNING, found, advice)
     else:

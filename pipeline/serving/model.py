@@ -15,6 +15,7 @@ from pipeline.serving.servable import Arrays
 from pipeline.serving.signatures import Signatures
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, read_interface
+from trainer_module.machine import count_cores
 from trainer_module.variants.running import RunnableVariant, open_variant
 
 LONGEST_REASON = 300
@@ -104,7 +105,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     interface = read_interface(folder)
     runnable = None
     if variant is not None:
-        runnable = open_variant(find_variant(folder, variant), os.cpu_count() or 1)
+        runnable = open_variant(find_variant(folder, variant), count_cores())
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     has_pictures = any(column.picture for column in interface.columns)

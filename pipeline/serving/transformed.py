@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from components.pusher.variants import find_variant
 from pipeline.serving.servable import Arrays, FeatureColumn
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, RawDtype, read_interface
+from trainer_module.machine import count_cores
 from trainer_module.variants.manifest import Format, VariantTensor
 from trainer_module.variants.running import RunnableVariant, open_variant
 
@@ -63,7 +63,7 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
       ConfigError: the version has no such variant.
       DataError: it is damaged, or its runtime is not there.
     """
-    opened = open_variant(find_variant(version, variant), os.cpu_count() or 1)
+    opened = open_variant(find_variant(version, variant), count_cores())
     inputs = opened.variant.inputs
     given = read_interface(version)
     interface = ModelInterface(

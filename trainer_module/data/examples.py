@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import psutil
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
+from trainer_module.machine import free_memory
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
 
@@ -132,7 +132,7 @@ class Reader:
           TrainingError: if no example has a usable label.
         """
         if max_bytes is None:
-            max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE / processes)
+            max_bytes = int(free_memory() * MEMORY_SHARE / processes)
         per_example = self.problem.bytes_per_example
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import psutil
 import tensorflow as tf
 import tf_keras
 
 from trainer_module.data.examples import MEMORY_SHARE, Tensors
 from trainer_module.data.input_pipeline import Split
+from trainer_module.machine import free_memory
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies.agreement import agree
 
@@ -43,7 +43,7 @@ def why_not(
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return "the workers of parameter servers read the examples themselves"
     workers = splits[0].workers
-    room = int(psutil.virtual_memory().available * MEMORY_SHARE / workers)
+    room = int(free_memory() * MEMORY_SHARE / workers)
     needed = sum(split.examples for split in splits) * _bytes_per_example(pooled)
     fits = needed <= room
     if workers > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trainer_module.errors import TrainingError
+from trainer_module.machine import count_cores
 from trainer_module.problem import Problem
 from trainer_module.settings import EarlyStoppingSettings, Task, TrainerSettings
 from trainer_module.trees.columns import TreeColumn
@@ -218,7 +218,7 @@ def _learner(
         **({} if stops else {"validation_ratio": 0.0}),
         early_stopping_num_trees_look_ahead=patience,
         random_seed=settings.train.seed + member,
-        num_threads=len(os.sched_getaffinity(0)),
+        num_threads=count_cores(),
     )
 
 

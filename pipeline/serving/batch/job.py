@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import to_request
 from pipeline.serving.versions import SAVED_MODEL
 from trainer_module.errors import ScopelineError
+from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
 """Rows that a model is asked for at once."""
@@ -126,7 +126,7 @@ def _predict_blocks(
 ) -> None:
     waiting: deque[_Asked] = deque()
     readable, checksum = _Readable(blocks), 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(count_cores()) as pool:
         try:
             for block in readable:
                 starts = range(0, block.count, job.batch_rows)

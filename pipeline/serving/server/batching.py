@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -86,7 +85,8 @@ class Batcher:
         executor: Executor,
         told: Callable[[int], None],
         queue_rows: int = QUEUE_ROWS,
-        threads: int | None = None,
+        *,
+        threads: int,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
         """Args:
@@ -97,7 +97,7 @@ class Batcher:
         seconds: after which a request fails with status 504.
         """
         self._executor, self._told, self._queue_rows = executor, told, queue_rows
-        self._free = threads or os.cpu_count() or 1
+        self._free = threads
         self._taken: WeakKeyDictionary[Ask, dict[int, float]] = WeakKeyDictionary()
         """Seconds that answers to a batch took of late, by the binary digits of its rows: what is
         quick for a row may take seconds for a thousand."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from pipeline.serving.server.protocols.paths import PredictionPath
 from pipeline.serving.server.protocols.replies import BYTES, Reply
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.together import RequestAnswer, RequestInputs, SignatureCall, row_count
+from trainer_module.machine import count_cores
 
 _HEADER_LENGTH = open_inference.HEADER_LENGTH.encode()
 _Write = Callable[[RequestAnswer], Reply]
@@ -114,7 +114,7 @@ class Predictions:
             ThreadPoolExecutor(thread_name_prefix="model"),
             self.metrics.batch_rows.observe,
             # One core reads requests and writes answers.
-            threads=max(1, (os.cpu_count() or 1) // options.workers - 1),
+            threads=max(1, count_cores() // options.workers - 1),
             seconds=options.answer_seconds,
         )
         self._layouts = Layouts()

@@ -6,33 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from components.beam_workers import control_groups, sizing
+from components.beam_workers import sizing
 from components.beam_workers.options import AUTO, Workers
-from components.beam_workers.sizing import (
-    choose_workers,
-    count_cores,
-    free_memory,
-    note_cores,
-)
+from components.beam_workers.sizing import choose_workers, note_cores
 from components.spreading import SpreadFiles
 
 MB, GB = 1 << 20, 1 << 30
 
 
-def set_groups(monkeypatch: pytest.MonkeyPatch, root: Path, own: str = "0::/\n") -> None:
-    """Has control groups be found below a folder, and the process in some of them."""
-    monkeypatch.setattr(control_groups, "_ROOT", root)
-    monkeypatch.setattr(control_groups, "_OWN", root / "own")
-    (root / "own").write_text(own)
-
-
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """One of 16 cores and 64 GiB, without a GPU and outside of a container."""
-    monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(sizing, "count_cores", lambda: 16)
     monkeypatch.setattr(sizing, "free_memory", lambda: 64 * GB)
     monkeypatch.setattr(sizing, "_GPUS", str(tmp_path / "nvidia*"))
-    set_groups(monkeypatch, tmp_path)
     return monkeypatch
 
 
@@ -84,62 +71,6 @@ def test_a_gpu_is_asked_by_one(machine: pytest.MonkeyPatch, tmp_path: Path) -> N
     (tmp_path / "nvidia0").touch()
     assert choose_workers([work(tmp_path, [100 * MB] * 4, asks_models=True)]) == 1
     assert choose_workers([work(tmp_path, [100 * MB] * 4)]) == 4
-
-
-def test_a_container_may_have_less_than_its_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    set_groups(monkeypatch, tmp_path)
-    monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
-    assert count_cores() == 16
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
-    assert count_cores() == 2
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert count_cores() == 16
-    (tmp_path / "memory.max").write_text(f"{GB}\n")
-    (tmp_path / "memory.current").write_text(f"{GB // 4}\n")
-    assert free_memory() == GB * 3 // 4
-    (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {GB // 8}\n")
-    assert free_memory() == GB * 7 // 8
-
-
-def test_groups_have_groups_above_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    set_groups(monkeypatch, tmp_path, "0::/batch.slice/ours.service\n")
-    monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
-    own = tmp_path / "batch.slice" / "ours.service"
-    own.mkdir(parents=True)
-    (own / "cpu.max").write_text("max 100000\n")
-    (own.parent / "cpu.max").write_text("300000 100000\n")
-    assert count_cores() == 3
-    (own / "cpu.max").write_text("200000 100000\n")
-    assert count_cores() == 2
-
-
-@pytest.mark.parametrize("path", ["/pods/ours", "/unseen/from/inside"])
-def test_groups_of_the_first_version_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str
-) -> None:
-    own = f"4:memory:{path}\n2:cpu,cpuacct:{path}\n1:name=systemd:/\n0::/\n"
-    set_groups(monkeypatch, tmp_path, own)
-    monkeypatch.setattr(sizing.os, "sched_getaffinity", lambda _: set(range(16)))
-    files: dict[str, dict[str, object]] = {
-        "cpu": {"cpu.cfs_quota_us": -1, "cpu.cfs_period_us": 100_000},
-        "memory": {
-            "memory.limit_in_bytes": GB,
-            "memory.usage_in_bytes": GB // 2,
-            "memory.stat": f"inactive_file 5\ntotal_inactive_file {GB // 4}",
-        },
-    }
-    for name, values in files.items():
-        group = tmp_path / name / ("pods/ours" if path == "/pods/ours" else "")
-        group.mkdir(parents=True)
-        for limit, value in values.items():
-            (group / limit).write_text(f"{value}\n")
-    assert count_cores() == 16
-    assert free_memory() == GB * 3 // 4
-    for file in tmp_path.rglob("cpu.cfs_quota_us"):
-        file.write_text("350000\n")
-    assert count_cores() == 4
 
 
 def test_some_of_many_files_tell_how_large_all_are(

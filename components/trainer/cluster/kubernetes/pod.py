@@ -18,6 +18,7 @@ from components.trainer.cluster.kubernetes.pod_protocol import (
     unpack,
 )
 from components.trainer.cluster.local.environment import INTEROP_THREADS, without_proxy
+from trainer_module.machine import count_cores
 
 
 def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
     hosts = {address.rpartition(":")[0] for tasks in cluster.values() for address in tasks}
     environ["no_grpc_proxy"] = without_proxy(environ, sorted(hosts))
     # Threads that wait for other tasks: fewer than there are workers would be a deadlock.
-    enough = max(len(cluster.get("worker", [])) + 1, len(os.sched_getaffinity(0)))
+    enough = max(len(cluster.get("worker", [])) + 1, count_cores())
     environ.setdefault(INTEROP_THREADS, str(enough))
     return task.payload
 

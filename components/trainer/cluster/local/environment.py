@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from trainer_module.machine import count_cores
 from trainer_module.strategies.network import LOCALHOST
 from trainer_module.tf_config import VARIABLE
 
@@ -45,7 +46,7 @@ def without_proxy(environment: Mapping[str, str], hosts: Sequence[str]) -> str:
 
 def share_machine(processes: int) -> dict[str, str]:
     """TensorFlow's settings for each of several processes that compute on this machine."""
-    share = max(1, len(os.sched_getaffinity(0)) // processes)
+    share = max(1, count_cores() // processes)
     # Threads between operations also wait for other processes: with one, the workers of parameter
     # servers wait for ever; TensorFlow's guide asks for one more than there are workers.
     between = max(processes + 1, share)

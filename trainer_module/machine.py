@@ -1,4 +1,5 @@
-"""What control groups leave this process of its machine: those of a container, a pod or a service.
+"""What this process may use of its machine: by its affinity, and by the control groups of a
+container, a pod or a service.
 
 Linux has two versions of them, of which a machine may have both; in the first each resource has a
 tree of groups of its own. What limits a group limits all those below it.
@@ -7,21 +8,26 @@ tree of groups of its own. What limits a group limits all those below it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 
 
-def limit_of_cores() -> float:
-    """How many cores' time may be taken; infinite where nothing limits it."""
-    return min(map(_cores, _groups("cpu")), default=math.inf)
+def count_cores() -> int:
+    """The cores that this process may use, at least 1; a part of one counts as one."""
+    allowed = len(os.sched_getaffinity(0))  # noqa: TID251
+    return max(1, math.ceil(min([allowed, *map(_cores, _groups("cpu"))])))
 
 
-def limit_of_memory() -> float:
-    """The bytes that may still be taken; infinite where nothing limits them."""
-    return min(map(_memory, _groups("memory")), default=math.inf)
+def free_memory() -> int:
+    """Bytes that this process may still take."""
+    everybodys = psutil.virtual_memory().available  # noqa: TID251
+    return int(min([everybodys, *map(_memory, _groups("memory"))]))
 
 
 def _groups(resource: str) -> Iterator[Path]:
@@ -38,6 +44,7 @@ def _groups(resource: str) -> Iterator[Path]:
 
 
 def _cores(group: Path) -> float:
+    """Those whose time a group may take; infinite where it sets no limit."""
     quota = [
         *_words(group / "cpu.max"),
         *_words(group / "cpu.cfs_quota_us"),
@@ -50,6 +57,7 @@ def _cores(group: Path) -> float:
 
 
 def _memory(group: Path) -> float:
+    """Bytes that a group may still take; infinite where it sets no limit."""
     limit = [*_words(group / "memory.max"), *_words(group / "memory.limit_in_bytes")]
     used = [*_words(group / "memory.current"), *_words(group / "memory.usage_in_bytes")]
     if not limit or not used or not limit[0].isdigit():
