@@ -137,8 +137,9 @@ class ExampleGenSettings(Settings):
     known_dates: dict[str, str] | None = None
     """The formats of columns that an earlier schema takes for dates; None where the data decides
     which are."""
-    on_bad_file: OnBadFile = OnBadFile.FAIL
-    """Whether a broken file ends the run, where one is one example."""
+    on_bad_file: OnBadFile | None = OnBadFile.FAIL
+    """Whether a broken file ends the run, where one is one example; None where no config decides,
+    as each file is a question of its own to a model."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run."""
     labels: LabelsSettings | None = None

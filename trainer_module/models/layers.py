@@ -37,7 +37,7 @@ def convolutional_model(
     Raises:
       TrainingError: if there is no image.
     """
-    images = _images_of(problem, kind)
+    images = images_of(problem, kind)
     inputs = problem.make_inputs()
     encoded = [convolve(image, inputs[image.name]) for image in images]
     others = [feature for feature in problem.features if feature.kind != "image"]
@@ -46,7 +46,12 @@ def convolutional_model(
     return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name=kind)
 
 
-def _images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
+def images_of(problem: Problem, kind: str) -> tuple[TransformedFeature, ...]:
+    """The features that are images.
+
+    Raises:
+      TrainingError: there is none, which a model of this kind needs.
+    """
     images = problem.of_kind("image")
     if not images:
         found = ", ".join(f"{f.name} ({f.kind})" for f in problem.features)

@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from components.example_gen.checks.forms import texts_of
 from components.example_gen.columns.encoded import Cell
+from components.example_gen.files.images import mending_of_pictures
+from components.example_gen.formats import OnBadFile
 from components.example_gen.paths import is_remote
 from trainer_module.errors import DataError
 
@@ -76,12 +78,13 @@ def missing_picture_error(name: str, file: str, cell: Cell) -> DataError:
     )
 
 
-def broken_picture_error(name: str, file: str, cell: Cell, reason: str) -> DataError:
+def broken_picture_error(
+    name: str, file: str, cell: Cell, reason: str, on_bad_file: OnBadFile | None
+) -> DataError:
     """The error for a row whose file is no picture."""
     return DataError(
         f"Column {name!r} names {file} in row {cell.row} of {cell.file}, which cannot be decoded"
-        f" ({reason}): replace it with a complete picture, remove the row, or leave all such rows"
-        " out by data.on_bad_file: skip."
+        f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
     )
 
 

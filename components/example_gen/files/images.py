@@ -11,6 +11,7 @@ from PIL import Image, UnidentifiedImageError
 
 from components.example_gen.files.magic import MAGIC_BYTES, kind_of_file
 from components.example_gen.files.opening import reason_of
+from components.example_gen.formats import OnBadFile
 from components.example_gen.paths import PICTURE_EXTENSIONS
 from trainer_module.errors import DataError
 
@@ -73,9 +74,25 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
         raise DataError(reason_of(error) or type(error).__name__) from None
 
 
-def broken_image_error(file: str, reason: str) -> DataError:
+def broken_image_error(file: str, reason: str, on_bad_file: OnBadFile | None) -> DataError:
     """The error for a file that is no complete picture."""
     return DataError(
-        f"Image {file} cannot be decoded ({reason}): replace it with a complete picture,"
-        " remove it, or leave all such files out by data.on_bad_file: skip."
+        f"Image {file} cannot be decoded ({reason}): "
+        f"{mending_of_pictures('it', 'files', on_bad_file)}."
+    )
+
+
+def mending_of_pictures(removed: str, all_such: str, on_bad_file: OnBadFile | None) -> str:
+    """What helps where a picture is broken.
+
+    Args:
+      removed: what may be removed.
+      all_such: what a config could leave out.
+      on_bad_file: what the config says; None where no config is asked.
+    """
+    if on_bad_file is None:
+        return f"replace it with a complete picture, or remove {removed}"
+    return (
+        f"replace it with a complete picture, remove {removed}, or leave all such {all_such} out"
+        " by data.on_bad_file: skip"
     )

@@ -51,4 +51,4 @@ def _check_pictures(files: Sequence[str]) -> None:
                 if decoded <= _MOST_DECODED:
                     image.load()
         except DataError as error:
-            raise broken_image_error(file, str(error)) from None
+            raise broken_image_error(file, str(error), OnBadFile.FAIL) from None

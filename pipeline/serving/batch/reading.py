@@ -129,6 +129,7 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
         task=_family(interface),
         csv=given.csv,
         pictures=_picture_paths(given, interface),
+        on_bad_file=None,
     )
 
 
@@ -212,7 +213,9 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
     if unknown := [name for name in given.kept if name != FILE_COLUMN]:
         raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
     source = make_source(
-        ExampleGenSettings(format="images", label="class", task=_family(interface))
+        ExampleGenSettings(
+            format="images", label="class", task=_family(interface), on_bad_file=None
+        )
     )
     for start in range(0, len(given.files), _PICTURES):
         files = given.files[start : start + _PICTURES]

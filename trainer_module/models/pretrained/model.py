@@ -27,7 +27,7 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
       TrainingError: there is no image, one too small, or the weights are not the network's.
     """
     network = NETWORKS[settings.kind]
-    images = problem.of_kind("image")
+    images = layers.images_of(problem, settings.kind)
     _check_images(images, settings.kind, network)
     base = _build_base(images, settings, network)
     if settings.weights:
@@ -120,11 +120,6 @@ def _prepare(pixels: tf.Tensor, network: Network) -> tf.Tensor:
 
 
 def _check_images(images: tuple[TransformedFeature, ...], kind: str, network: Network) -> None:
-    if not images:
-        raise TrainingError(
-            f"model {kind!r} needs an image feature; give a column "
-            "{type: image, height: ..., width: ...}."
-        )
     for image in images:
         height, width, channels = image.shape
         if min(height, width) < network.least:

@@ -94,7 +94,7 @@ class ImagesSource(Source):
             if self._settings.on_bad_file is OnBadFile.SKIP:
                 notes.add_broken(f"{file} ({error})")
                 return None, notes
-            raise broken_image_error(file, str(error)) from None
+            raise broken_image_error(file, str(error), self._settings.on_bad_file) from None
         if picture.converted_from is not None:
             notes.converted[picture.converted_from] += 1
         return picture.encoded, notes

@@ -60,7 +60,9 @@ def read_pictures(
         for place, picture in enumerate(found):
             if isinstance(picture, Broken):
                 if not skips:
-                    raise broken_picture_error(name, files[place], cells[place], picture.reason)
+                    raise broken_picture_error(
+                        name, files[place], cells[place], picture.reason, settings.on_bad_file
+                    )
                 notes.add_broken(f"{files[place]} ({picture.reason})")
                 whole[place] = False
             elif picture.converted_from:
