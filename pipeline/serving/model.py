@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from components.pusher.variants import find_variant
 from pipeline.serving.servable import Arrays
 from pipeline.serving.signatures import Signatures
+from pipeline.serving.variants import open_named
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, read_interface
-from trainer_module.machine import count_cores
-from trainer_module.variants.running import RunnableVariant, open_variant
+from trainer_module.variants.running import RunnableVariant
 
 LONGEST_REASON = 300
 """Characters of an error of TensorFlow's that are shown."""
@@ -105,7 +104,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     interface = read_interface(folder)
     runnable = None
     if variant is not None:
-        runnable = open_variant(find_variant(folder, variant), count_cores())
+        runnable = open_named(folder, variant, interface)
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     has_pictures = any(column.picture for column in interface.columns)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from components.pusher.variants import find_variant
 from pipeline.serving.servable import Arrays, FeatureColumn
+from pipeline.serving.variants import open_named
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, RawDtype, read_interface
-from trainer_module.machine import count_cores
 from trainer_module.variants.manifest import Format, VariantTensor
-from trainer_module.variants.running import RunnableVariant, open_variant
+from trainer_module.variants.running import RunnableVariant
 
 _PLATFORMS: dict[Format, str] = {"litert": "litert_tflite", "onnx": "onnxruntime_onnx"}
 
@@ -63,9 +62,9 @@ def load_transformed(version: Path, variant: str) -> TransformedModel:
       ConfigError: the version has no such variant.
       DataError: it is damaged, or its runtime is not there.
     """
-    opened = open_variant(find_variant(version, variant), count_cores())
-    inputs = opened.variant.inputs
     given = read_interface(version)
+    opened = open_named(version, variant, given)
+    inputs = opened.variant.inputs
     interface = ModelInterface(
         tuple(_to_column(tensor) for tensor in inputs),
         given.label,

@@ -20,6 +20,7 @@ from components.infra_validator.rows import GoldenRow
 from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import kind_of_column, to_request
 from pipeline.serving.servable import Arrays
+from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, RawColumn
 
 AT_ONCE = 32
@@ -85,8 +86,14 @@ def ask_raw(asked: GoldenRequest) -> Arrays:
 
 def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:
     import tensorflow as tf
+    from google.protobuf.message import DecodeError
 
-    parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
+    try:
+        parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
+    except DecodeError as error:
+        raise DataError(
+            f"a golden row is no tf.Example ({error}): push the version again."
+        ) from None
     columns = [_read_column(parsed, column) for column in interface.columns]
     return pa.RecordBatch.from_arrays(columns, [column.name for column in interface.columns])
 

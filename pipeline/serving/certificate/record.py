@@ -78,7 +78,7 @@ def read_certificate(folder: Path) -> Certificate | None:
     """The certificate of a version; None where it has none.
 
     Raises:
-      DataError: it cannot be read.
+      DataError: it cannot be read, or its golden rows are there alone.
     """
     path = folder / CERTIFICATE_FILE
     try:
@@ -86,7 +86,11 @@ def read_certificate(folder: Path) -> Certificate | None:
         ways = {name: _read_agreement(way) for name, way in content.pop("ways").items()}
         return Certificate(**content, ways=ways)
     except FileNotFoundError:
-        return None
+        if not (folder / GOLDEN_FILE).exists():
+            return None
+        raise DataError(
+            f"{path} is gone, which the version was pushed with: push it again."
+        ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}): push it again.") from None
 

@@ -70,6 +70,7 @@ def make_app(
         },
         lifespan=server.lifespan,
     )
+    app.router.redirect_slashes = False  # Clients of predictions do not follow where they post.
     direct = Direct(app, predictions, options)
     return Application(
         Guarded(direct, predictions.metrics, options.key), Quick(predictions, options)
@@ -164,15 +165,16 @@ class _Server:
         if path is None:
             raise HTTPException(404)
         if path["verb"]:
-            raise HTTPException(405)
+            raise HTTPException(405, headers={"Allow": "POST"})
         if path["metadata"]:
             number, model = self._named(path.groupdict())
             return _json(describe_signatures(self._options.name, number, model))
         return self._status(path.groupdict())
 
     def _status(self, path: dict[str, str | None]) -> Response:
-        self._predictions.named(path["name"] or "", label=path["label"])
-        states = [s for s in self._repository.states if path["version"] in (None, str(s.number))]
+        number, _ = self._predictions.named(path["name"] or "", label=path["label"])
+        asked = path["version"] if path["label"] is None else str(number)
+        states = [s for s in self._repository.states if asked in (None, str(s.number))]
         if not states:
             raise RequestError(f"there is no version {path['version']}.", 404)
         return _json(rest.to_status([(s.number, s.state, s.message) for s in states]))
@@ -188,9 +190,11 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_path(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
+    status, headers = 404, None
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers
     said = f"{request.method} {request.url.path} is nothing that is answered here."
-    return _json({"error": said}, status)
+    return _json({"error": said}, status, headers)
 
 
 async def _fail(request: Request, error: Exception) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,11 @@ from starlette.types import Receive
 
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions
+
+_AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
+"""What Content-Encoding may say."""
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+"""Has zlib find out which of them it is; deflate means the latter."""
 
 
 async def read_body(
@@ -26,12 +32,15 @@ async def read_body(
       options: have the limits.
 
     Raises:
-      RequestError: it is too large, too slow or encoded.
+      RequestError: it is too large, too slow, or in an encoding that is not taken.
       ClientDisconnect: it does not come any more.
     """
-    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-    if encoding != "identity":
-        raise RequestError(f"a body in {encoding} is not taken: send it as it is.", 415)
+    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+    if encoding not in _AS_IT_IS + _PACKED:
+        raise RequestError(
+            f"a body in {encoding} is not taken: right are gzip and deflate, or send it as it is.",
+            415,
+        )
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > options.max_bytes:
         raise _too_large(options)
@@ -51,7 +60,22 @@ async def read_body(
         raise RequestError(
             f"the body did not come within {options.body_seconds:g} seconds.", 408
         ) from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    return body if encoding in _AS_IT_IS else await asyncio.to_thread(_unpack, body, options)
+
+
+def _unpack(body: bytes, options: ServeOptions) -> bytes:
+    """A body that is sent in gzip or deflate, of which no more is unpacked than it may have."""
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        content = unpacker.decompress(body, options.max_bytes + 1)
+    except zlib.error as error:
+        raise RequestError(f"the body is not what its Content-Encoding says: {error}.") from None
+    if len(content) > options.max_bytes:
+        raise _too_large(options)
+    if not unpacker.eof or unpacker.unused_data:
+        raise RequestError("the body is not what its Content-Encoding says: it ends elsewhere.")
+    return content
 
 
 def _too_large(options: ServeOptions) -> RequestError:

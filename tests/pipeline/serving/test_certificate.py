@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from served_trips import SETTINGS, Pushed, make_rows
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
@@ -210,6 +212,28 @@ def test_damaged_certificate_never_serves(certified: Path, tmp_path: Path) -> No
         (copy / CERTIFICATE_PLACE / name).write_text("{")
         with pytest.raises(DataError, match=f"{name} is damaged"):
             load_certified(copy)
+
+
+def test_version_whose_certificate_is_gone_or_rows_are_garbled_never_serves(
+    certified: Path, tmp_path: Path
+) -> None:
+    gone = copied(certified, tmp_path / "gone", lambda v: _certificate(v).unlink())
+    with pytest.raises(DataError, match=r"certificate\.json is gone"):
+        load_certified(gone)
+    garbled = copied(certified, tmp_path / "garbled", _garble_rows)
+    with pytest.raises(DataError, match=r"a golden row is no tf\.Example"):
+        load_certified(garbled)
+
+
+def _certificate(version: Path) -> Path:
+    return version / CERTIFICATE_PLACE / CERTIFICATE_FILE
+
+
+def _garble_rows(version: Path) -> None:
+    path = version / CERTIFICATE_PLACE / "golden.parquet"
+    rows = pq.read_table(path)
+    examples = pa.array([b"\xff"] * rows.num_rows, pa.binary())
+    pq.write_table(rows.set_column(rows.column_names.index("example"), "example", examples), path)
 
 
 def test_differences_are_relative_and_of_equals_there_are_none() -> None:

@@ -112,6 +112,66 @@ def test_client_that_goes_early_is_no_trouble(server: str, body: bytes) -> None:
         assert read_answer(connection)[0].status == 200
 
 
+def test_head_without_end_is_refused_and_costs_no_memory(server: str, body: bytes) -> None:
+    begin = post(body).partition(b"\r\n\r\n")[0]
+    for head in (b"GET /", begin + b"\r\nX-A: ", begin + b"\r\nTransfer-Encoding: chunked"):
+        with connected(server) as connection:
+            connection.sendall(head)
+            received = b""
+            try:
+                for _ in range(64):
+                    connection.sendall(b"a" * (1 << 20))
+                received = connection.recv(1000)
+            except OSError:  # It is closed while there is more to come.
+                continue
+            assert received.split()[1] in (b"431", b"400")
+            raise AssertionError("64 MiB of a head were taken")
+
+
+def test_head_that_is_large_or_comes_in_time_is_taken(server: str, body: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(post(body, f"X-A: {'a' * 60_000}"))
+        assert read_answer(connection)[0].status == 200
+        head = post(body, f"X-A: {'a' * 200_000}")
+        for start in range(0, 80_000, 10_000):
+            connection.sendall(head[start : start + 10_000])
+            time.sleep(0.02)
+        answer, said = read_answer(connection)
+        assert (answer.status, said["error"]) == (
+            431, "the head of the request is larger than 65,536 bytes."
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("begin", [b"", b"POST /v1/models/trips:pre", b"\r\n"])
+def test_head_that_does_not_come_is_given_up(server: str, begin: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(begin)
+        answer, said = read_answer(connection)
+        assert (answer.status, said["error"]) == (408, "the head did not come within 2 seconds.")
+        assert connection.recv(1) == b""
+
+
+def test_offer_of_another_protocol_is_passed_over(server: str, body: bytes) -> None:
+    """As Java's client makes it with each request that is not over TLS."""
+    upgrade = "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQA"
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    with connected(server) as connection:
+        connection.sendall(post(body))
+        right = read_answer(connection)[1]
+        connection.sendall(post(body, *upgrade))
+        assert read_answer(connection)[1] == right
+        whole = post(chunks, "Transfer-Encoding: chunked", *upgrade)
+        for start in range(0, len(whole), 50):
+            connection.sendall(whole[start : start + 50])
+            time.sleep(0.005)
+        assert read_answer(connection)[1] == right
+        connection.sendall(post(body, *upgrade) + post(body))
+        assert [read_answer(connection)[1] for _ in range(2)] == [right, right]
+    with connected(server) as connection:
+        connection.sendall(b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_answer(connection)[0].status == 405
+
+
 def test_what_is_no_http_is_refused(server: str, body: bytes) -> None:
     for nonsense in (b"\x16\x03\x01", b"POST /v1/models/trips:predict\r\n\r\n"):
         with connected(server) as connection:

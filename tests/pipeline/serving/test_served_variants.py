@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -26,17 +27,18 @@ from server_process import free_port, wait_for
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
-from pipeline.serving.model import Model
+from pipeline.serving.model import Model, load_model
 from pipeline.serving.servable import Arrays, FeatureColumn
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions, check_options
 from pipeline.serving.server.protocols.columns import from_rows, to_arrays
 from pipeline.serving.server.protocols.open_inference import to_request
 from pipeline.serving.server.protocols.values import to_array
+from pipeline.serving.transformed import load_transformed
 from trainer_module import scratch
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, DataError
 from trainer_module.exported.interface import ModelInterface
-from trainer_module.variants.manifest import read_variant
+from trainer_module.variants.manifest import VARIANT_FILE, read_variant
 
 Rows = list[dict[str, Any]]
 NAMES = ("float", "onnx")
@@ -168,6 +170,21 @@ def test_features_of_several_dimensions_keep_their_shape() -> None:
     np.testing.assert_array_equal(columns["photo"], photo.reshape(2, 6))
     with pytest.raises(RequestError, match=r"\[2, 6\], expected \['rows', 3, 2, 1\]"):
         to_request({"inputs": [{**given, "shape": [2, 6]}]}, b"", interface)
+
+
+def test_variant_with_other_classes_than_its_version_is_refused(
+    serving: Path, tmp_path: Path
+) -> None:
+    (version,) = serving.iterdir()
+    copy = tmp_path / version.name
+    shutil.copytree(version, copy)
+    path = copy / VARIANTS_FOLDER / "onnx" / VARIANT_FILE
+    content = json.loads(path.read_text())
+    content["classes"].reverse()
+    path.write_text(json.dumps(content))
+    for load in (load_transformed, load_model):
+        with pytest.raises(DataError, match=r"the variant onnx of .* names the classes 1, 0"):
+            load(copy, "onnx")
 
 
 def test_options_that_do_not_go_together_are_refused(serving: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import socket
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -184,6 +186,34 @@ def test_paths_that_are_not_there_are_404(server: str) -> None:
     assert requests.get(f"{server}/v1/models/trips:predict", timeout=60).status_code == 405
 
 
+def test_values_that_a_tensor_cannot_hold_are_refused(server: str, asked: Rows) -> None:
+    for value in (1e39, -1e300):
+        rows = {"instances": [asked[0], {**asked[0], "fare": value}]}
+        refused = requests.post(f"{server}/v1/models/trips:predict", json=rows, timeout=60)
+        assert refused.status_code == 400
+        assert refused.json()["error"].startswith(f"'fare' of row 1 is {value}")
+    assert "predictions" in ask(server, {"instances": [{**asked[0], "fare": 1e38}]})
+
+
+def test_parts_of_inferences_that_are_answered_otherwise_are_refused(
+    server: str, pushed: Pushed
+) -> None:
+    example = {"name": "examples", "datatype": "BYTES", "shape": [1], "data": [""]}
+    whole = {"name": "area", "datatype": "INT64", "shape": [1], "data": [1.5]}
+    scores = {"name": "scores", "parameters": {"classification": 2}}
+
+    def infer(**asked: Any) -> Any:
+        return requests.post(f"{server}/v2/models/trips/infer", json=asked, timeout=60).json()
+
+    assert "id" not in infer(inputs=[example], id=None)
+    assert "'examples' is there twice" in infer(inputs=[example, example])["error"]
+    assert "not all whole" in infer(inputs=[whole])["error"]
+    assert (
+        "'classification', which is not taken" in infer(inputs=[example], outputs=[scores])["error"]
+    )
+    assert "has '[]'" in infer(inputs=[example], outputs=[{"name": []}])["error"]
+
+
 def test_label_that_is_not_there_is_refused_as_tf_serving_does(server: str) -> None:
     for path in ("labels/canary", "labels/canary/metadata"):
         answer = requests.get(f"{server}/v1/models/trips/{path}", timeout=60)
@@ -203,10 +233,44 @@ def test_body_that_is_too_large_or_too_slow_is_given_up(server: str) -> None:
     )
     assert streamed.status_code == 413
     assert streamed.json()["error"].startswith("the body is larger than 1,048,576 bytes")
-    gzipped = requests.post(
-        f"{server}/v1/models/trips:predict", headers={"Content-Encoding": "gzip"}, timeout=60
-    )
-    assert gzipped.status_code == 415
+
+
+def test_packed_bodies_are_answered_within_the_same_limits(server: str, asked: Rows) -> None:
+    url, body = f"{server}/v1/models/trips:predict", json.dumps({"instances": asked[:2]}).encode()
+
+    def post(encoding: str, packed: bytes) -> requests.Response:
+        return requests.post(url, packed, headers={"Content-Encoding": encoding}, timeout=60)
+
+    right = requests.post(url, body, timeout=60).json()
+    for encoding, packed in (
+        ("gzip", gzip.compress(body)),
+        ("GZip", gzip.compress(body)),
+        ("deflate", zlib.compress(body)),
+        ("identity", body),
+    ):
+        assert post(encoding, packed).json() == right
+    for encoding, packed, status, said in (
+        ("br", body, 415, "right are gzip and deflate"),
+        ("gzip", body, 400, "not what its Content-Encoding says"),
+        ("gzip", gzip.compress(body)[:-4], 400, "it ends elsewhere"),
+        ("gzip", gzip.compress(b" " * (1 << 26)), 413, "larger than 1,048,576 bytes"),
+    ):
+        answer = post(encoding, packed)
+        assert answer.status_code == status
+        assert said in answer.json()["error"]
+
+
+def test_what_is_asked_by_another_verb_is_told_which_is_right(server: str) -> None:
+    for path, verb, right in (
+        ("/v1/models/trips:predict", "GET", "POST"),
+        ("/v1/models/trips", "DELETE", "GET"),
+        ("/v2/models/trips", "POST", "GET"),
+    ):
+        answer = requests.request(verb, server + path, timeout=60)
+        assert (answer.status_code, list(answer.json())) == (405, ["error"])
+        assert right in answer.headers["allow"]
+    for path in ("/v1/models", "/v2/", "/v2/models/trips/"):
+        assert requests.get(server + path, allow_redirects=False, timeout=60).status_code == 404
 
 
 def test_key_is_asked_for(options: ServeOptions, asked: Rows) -> None:

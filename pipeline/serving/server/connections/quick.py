@@ -20,6 +20,8 @@ class Quick:
     def __init__(self, predictions: Predictions, options: ServeOptions) -> None:
         self._predictions, self._options = predictions, options
         self.metrics = predictions.metrics
+        self.head_seconds = options.body_seconds
+        """In which the head of a request has to come."""
 
     def takes(self, url: bytes, headers: Mapping[bytes, bytes]) -> PredictionPath | None:
         """Whether a request that posts something is one of them: then what it asks for.

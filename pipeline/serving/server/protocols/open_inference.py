@@ -78,6 +78,8 @@ def from_tensors(described: list[Any], tail: bytes) -> Arrays:
             raise RequestError(f"input {name!r} has fewer bytes than its binary_data_size says.")
         data = given.get("data") if size is None else tail[place : place + size]
         place += size or 0
+        if name in tensors:
+            raise RequestError(f"input {name!r} is there twice.")
         tensors[name] = _to_tensor(name, given, data)
     if place != len(tail):
         raise RequestError(f"{len(tail) - place} bytes follow that belong to no input.")
@@ -100,7 +102,7 @@ def name_and_size(given: Any) -> tuple[str, int | None]:
         raise RequestError("an input is no object with a `name`.")
     parameters = given.get("parameters") or {}
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
-    if size is not None and (not isinstance(size, int) or size < 0):
+    if size is not None and (type(size) is not int or size < 0):
         raise RequestError(f"binary_data_size of input {given['name']!r} is no size.")
     return given["name"], size
 
@@ -157,6 +159,8 @@ def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
     dtype = _dtype_of(name, datatype)
     if not all(type(value) in (int, float, bool) for value in flat):
         raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
+    if np.dtype(dtype).kind in "iu" and any(type(v) is float and v % 1 for v in flat):
+        raise RequestError(f"`data` of input {name!r} is not all whole, as {datatype} are.")
     try:
         return np.array(flat, dtype)
     except (OverflowError, ValueError) as error:
@@ -267,19 +271,28 @@ def to_response(
     outputs, tail = [], []
     for wanted in asked:
         title = wanted.get("name") if isinstance(wanted, dict) else None
-        if title not in answers:
+        if not isinstance(title, str) or title not in answers:
             raise unknown_name("outputs", str(title), answers)
         own = wanted.get("parameters")
-        is_binary = own.get("binary_data", default) if isinstance(own, dict) else default
+        own = own if isinstance(own, dict) else {}
+        _check_parameters(title, own)
+        is_binary = own.get("binary_data", default)
         output, data = _to_output(title, answers[title], bool(is_binary))
         outputs.append(output)
         tail.append(data)
     head = {"model_name": name, "model_version": str(number), "outputs": outputs}
-    if "id" in body:
+    if body.get("id") is not None:
         head["id"] = str(body["id"])
     text = orjson.dumps(head)
     has_tail = any("parameters" in output for output in outputs)
     return b"".join([text, *tail]), len(text) if has_tail else None
+
+
+def _check_parameters(title: str, parameters: Mapping[str, Any]) -> None:
+    """Raises RequestError for what would be answered otherwise than the client expects it."""
+    for name in ("classification", "shared_memory_region"):
+        if name in parameters:
+            raise RequestError(f"output {title!r} has the parameter {name!r}, which is not taken.")
 
 
 def _to_output(name: str, values: np.ndarray, is_binary: bool) -> tuple[dict[str, Any], bytes]:

@@ -44,9 +44,7 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Rows | Column
     rows, columns = body.get("instances"), body.get("inputs")
     if ("instances" in body) == ("inputs" in body):
         raise RequestError("the body needs either `instances`, of rows, or `inputs`, of columns.")
-    signature = body.get("signature_name", "")
-    if signature not in ("", RAW, EXAMPLES):
-        raise RequestError(f"there is no signature {signature!r}: right is {RAW} or {EXAMPLES}.")
+    signature = _read_signature(body)
     if rows is not None and not isinstance(rows, list):
         raise RequestError("`instances` is no list: give one value a row.")
     is_of_examples = _are_examples(rows) if rows is not None else _are_examples_by_name(columns)
@@ -60,6 +58,14 @@ def to_request(body: Any, interface: ModelInterface) -> tuple[str, Rows | Column
             raise RequestError("`inputs` is no object: give a list of values per column.")
         columns = {names[0]: columns}
     return RAW, _with_rows(from_columns(columns, interface)), False
+
+
+def _read_signature(body: Mapping[str, Any]) -> str:
+    """The signature that a request names; empty if it names none."""
+    signature = body.get("signature_name", "")
+    if signature not in ("", RAW, EXAMPLES):
+        raise RequestError(f"there is no signature {signature!r}: right is {RAW} or {EXAMPLES}.")
+    return str(signature)
 
 
 def _with_rows(columns: Columns) -> Columns:
@@ -122,6 +128,7 @@ def to_examples_request(body: Any) -> Rows:
     """
     if not isinstance(body, dict) or not isinstance(body.get("examples"), list):
         raise RequestError('the body needs `examples`: {"examples": [{"column": value}, ...]}.')
+    _read_signature(body)
     context = body.get("context", {})
     if not isinstance(context, dict):
         raise RequestError("`context` is no object: give columns that all rows share.")

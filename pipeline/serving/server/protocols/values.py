@@ -17,7 +17,7 @@ from pipeline.serving.servable import FeatureColumn
 from pipeline.serving.server.errors import RequestError
 from trainer_module.exported.interface import RawColumn
 
-_LARGEST = 2**63
+_LARGEST, _LARGEST_FLOAT32 = 2**63, float(np.finfo(np.float32).max)
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
 
@@ -198,6 +198,7 @@ def _only(value: Any) -> Any:
 
 def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
     missing, is_whole = MISSING.get(column.dtype), column.is_whole
+    largest = _LARGEST_FLOAT32 if column.dtype == "float32" else math.inf
 
     def to_number(value: Any, name: str, place: int) -> Any:
         kind = type(value)
@@ -208,6 +209,10 @@ def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
                 )
             if is_whole and value == value and not (value.is_integer() and abs(value) < _LARGEST):
                 raise RequestError(f"{name!r} of row {place} is {value}, expected a whole number.")
+            if abs(value) > largest:
+                raise RequestError(
+                    f"{name!r} of row {place} is {value}, which is infinite in {column.dtype}."
+                )
             if missing is not None or value == value:
                 return value
         if kind is int and abs(value) < _LARGEST:
