@@ -180,6 +180,8 @@ def _dense(rows: Sequence[Sequence[Any]], column: RawColumn) -> np.ndarray:
 def _to_row(
     value: Any, column: RawColumn, place: int, to_value: Callable[[Any, str, int], Any]
 ) -> list[Any]:
+    if value is None and column.width is None:
+        return []  # What is missing has no values.
     if not isinstance(value, list):
         raise RequestError(
             f"{column.request!r} of row {place} is {type_of(value)}, expected a list of values."
@@ -198,6 +200,7 @@ def _only(value: Any) -> Any:
 
 def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
     missing, is_whole = MISSING.get(column.dtype), column.is_whole
+    highest = float(np.finfo(column.dtype).max) if missing is not None else math.inf
 
     def to_number(value: Any, name: str, place: int) -> Any:
         kind = type(value)
@@ -208,6 +211,11 @@ def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
                 )
             if is_whole and value == value and not (value.is_integer() and abs(value) < _LARGEST):
                 raise RequestError(f"{name!r} of row {place} is {value}, expected a whole number.")
+            if abs(value) > highest:
+                raise RequestError(
+                    f"{name!r} of row {place} is {value}, which is infinite as {column.dtype},"
+                    " expected a finite number."
+                )
             if missing is not None or value == value:
                 return value
         if kind is int and abs(value) < _LARGEST:
@@ -216,6 +224,7 @@ def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
             return missing
         raise RequestError(
             f"{name!r} of row {place} is {type_of(value)}, expected a number"
+            f"{', such as 1 or 0' if kind is bool else ''}"
             f"{', or null where it is missing' if missing is not None else ''}."
         )
 
