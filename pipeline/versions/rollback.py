@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
+from components.pusher.variants import read_manifest
 from components.pusher.versions import now, push_new_version
 from components.stopping import deferred
 from pipeline.config.sections.notify import Occasion
@@ -18,7 +19,7 @@ from pipeline.records.notify import notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
 from pipeline.versions.hold import holding, pushing
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -192,4 +193,23 @@ def _finish(
     )
     details = {"version": copy.number, "copy_of": copy.origin, "reason": reason}
     notify(config, Occasion.ROLLED_BACK, message, details, event_log)
-    return [*lines, message]
+    return [*lines, message, *_lost_variants(catalog, copy)]
+
+
+def _lost_variants(catalog: list[Version], copy: Version) -> list[str]:
+    """What to do where servers are asked for variants that the version which serves now lacks."""
+    if is_remote(copy.path):
+        return []
+    before = next((v for v in catalog if v.number < copy.number), None)
+    try:
+        lost = read_manifest(Path(before.path)).keys() if before is not None else set()
+        lost = lost - read_manifest(Path(copy.path)).keys()
+    except DataError:  # Such a manifest loses a server nothing that it had.
+        return []
+    if before is None or not lost:
+        return []
+    return [
+        f"version {copy.number} has no variants {', '.join(sorted(lost))}, which version"
+        f" {before.number} has: servers with --variant keep answering by the version before until"
+        " they are started without it"
+    ]

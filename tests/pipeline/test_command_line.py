@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +54,27 @@ def run(*arguments: str) -> str:
         raise done.exception
     assert done.exit_code == 0, done.output
     return done.output
+
+
+@pytest.mark.parametrize("runner", ["local_runner", "kubeflow_runner"])
+def test_interrupt_while_modules_are_imported_leaves_no_traceback(
+    tmp_path: Path, runner: str
+) -> None:
+    """A first import that interrupts its own process stands for somebody who is quick."""
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "__init__.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    script = tmp_path / f"{runner}.py"
+    script.write_text((ROOT / script.name).read_text())
+    done = subprocess.run(
+        [sys.executable, str(script), "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_options_before_a_command_count_for_it(shown: Shown) -> None:

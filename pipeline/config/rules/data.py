@@ -50,9 +50,15 @@ def builtin_data_is_known(config: PipelineConfig) -> Iterator[Issue]:
 
 
 def csv_is_the_format(config: PipelineConfig) -> Iterator[Issue]:
-    """How CSV files are written matters for them alone."""
-    if config.data.format != "csv" and config.data.csv != CsvSettings():
-        yield Issue("data.csv", f"the format is {config.data.format}; remove this key")
+    """How CSV files are written matters for them alone, which files of labels may be as well."""
+    data = config.data
+    if data.format == "csv" or data.csv == CsvSettings():
+        return
+    if data.labels is None:
+        yield Issue(
+            "data.csv",
+            f"the format is {data.format}; remove this key, unless files of `data.labels` are CSV",
+        )
 
 
 def splits_hold_train_and_eval(config: PipelineConfig) -> Iterator[Issue]:

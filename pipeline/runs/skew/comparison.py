@@ -71,7 +71,8 @@ def _read(files: Sequence[File], columns: Sequence[str]) -> pa.RecordBatch:
     source, batches, rows = make_source(settings), [], 0
     for file in reversed(files):
         seen = source.glance((file.path,))
-        check_named_columns({f"skew.columns.{name}": name for name in columns}, seen, file.path)
+        named = {f"skew.columns.{name}": name for name in columns}
+        check_named_columns(named, seen, f"file {file.path}")
         kinds = {name: kind for name, kind in seen.items() if name in columns}
         for batch in source.read((file.path,), _Kinds(kinds)):
             batches.append(batch.rows.select(columns))

@@ -14,6 +14,8 @@ from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.label_settings import find_label_files
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
+from pipeline.config.rules.data import csv_is_the_format
+from pipeline.config.settings import PipelineConfig
 
 LABELS = "key,label\n"
 SPLITS = ("train", "eval")
@@ -71,6 +73,38 @@ def test_keys_are_compared_as_text(tmp_path, generate):
     pq.write_table(table, tmp_path / "labels.parquet")
     found = values(generate(rows, **labels_of(tmp_path / "labels.parquet")))
     assert found == {n / 2: [[b"no"], [b"yes"]][n % 2] for n in range(60)}
+
+
+def test_labels_in_csv_may_have_decimal_commas(tmp_path, generate):
+    """The rows are of a format that has no such settings."""
+    config = PipelineConfig.model_validate(
+        {
+            "name": "prices",
+            "task": "regression",
+            "data": {
+                "format": "parquet",
+                "path": str(tmp_path),
+                "label": "label",
+                "labels": {"path": str(tmp_path / "labels.csv"), "key": "key"},
+                "csv": {"decimal": ","},
+            },
+        }
+    )
+    assert list(csv_is_the_format(config)) == []
+    (tmp_path / "rows").mkdir()
+    numbers = [n / 2 for n in range(60)]
+    table = pa.table({"key": range(60), "x": numbers})
+    pq.write_table(table, tmp_path / "rows" / "rows.parquet")
+    (tmp_path / "labels.csv").write_text("key;label\n" + "".join(f"{n};{n},5\n" for n in range(60)))
+    found = generate(
+        tmp_path / "rows",
+        "parquet",
+        csv={"decimal": ","},
+        task="regression",
+        **labels_of(tmp_path / "labels.csv"),
+    )
+    features = [e.features.feature for split in found.values() for e in split]
+    assert sorted(f["label"].float_list.value[0] for f in features) == [n + 0.5 for n in range(60)]
 
 
 def test_file_that_is_named_may_have_any_name(tmp_path):

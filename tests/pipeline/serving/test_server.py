@@ -83,6 +83,27 @@ def test_missing_values_are_nan_null_or_empty(server: str, model: Model, rows: R
         given = body % (area, company)
         answer = requests.post(f"{server}/v1/models/trips:predict", data=given, timeout=60).json()
         assert answer["predictions"][0]["scores"][1] == pytest.approx(right, abs=1e-6)
+    of_null = given.replace(b"[]", b"null")
+    answer = requests.post(f"{server}/v1/models/trips:predict", data=of_null, timeout=60).json()
+    assert answer["predictions"][0]["scores"][1] == pytest.approx(right, abs=1e-6)
+
+
+def test_missing_values_of_open_inference_are_null(server: str, model: Model, rows: Rows) -> None:
+    row = {**rows[1], "fare": None, "area": None, "company": None, "tags": None}
+    given = {"fare": [None], "price__EUR_": [2.0], "area": [None], "company": [None], "tags": []}
+    tensors = [
+        {
+            "name": name,
+            "datatype": "BYTES" if name in ("company", "tags") else "FP64",
+            "shape": [1, 0] if name == "tags" else [1],
+            "data": values,
+        }
+        for name, values in given.items()
+    ]
+    answer = requests.post(f"{server}/v2/models/trips/infer", json={"inputs": tensors}, timeout=60)
+    outputs = {one["name"]: one["data"] for one in answer.json()["outputs"]}
+    right = expected(model, [{**row, "price (EUR)": 2.0}])[0]
+    assert outputs["scores"][1] == pytest.approx(right, abs=1e-6)
 
 
 def test_versions_metadata_and_health_are_told(server: str, model: Model) -> None:
@@ -150,6 +171,8 @@ def test_malformed_requests_are_refused_with_a_sentence(server: str, asked: Rows
         ({"fares": 1}, "instances[0] has 'fares', which the model does not take; did you mean"),
         ({"fare": [1, 2]}, "'fare' of row 0 is a list, expected a number"),
         ({"fare": float("inf")}, "'fare' of row 0 is infinite, expected a finite number"),
+        ({"fare": 1e300}, "'fare' of row 0 is 1e+300, which is infinite as float32"),
+        ({"fare": True}, "'fare' of row 0 is true or false, expected a number, such as 1 or 0"),
         ({"area": 2.5}, "'area' of row 0 is 2.5, expected a whole number"),
         ({"tags": "t1"}, "'tags' of row 0 is text, expected a list of values"),
         ({"company": {"b64": "*"}}, "'company' of row 0 is no valid base64"),

@@ -55,6 +55,22 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     assert service.serving() == "first"
 
 
+def test_rollback_to_a_version_without_variants_says_who_goes_on(service: Service) -> None:
+    service.push("first")
+    second = service.push("second")
+    manifest = Path(service.layout.serving) / str(second) / "variants" / "manifest.json"
+    manifest.parent.mkdir()
+    manifest.write_text('{"variants": {"int8": {}, "onnx": {}}}')
+    *_, said = service.rollback()
+    new = service.models()[0]["version"]
+    assert said == (
+        f"version {new} has no variants int8, onnx, which version {second} has: servers with "
+        "--variant keep answering by the version before until they are started without it"
+    )
+    *_, said = service.rollback(to=second, force=True)
+    assert "variants" not in said
+
+
 def test_rollback_to_a_version_withdraws_all_after_it(service: Service) -> None:
     first, second, third = (service.push(c) for c in ("first", "second", "third"))
     service.rollback(to=first)

@@ -38,6 +38,7 @@ DTYPES = {
 }
 """By the datatype of a tensor of numbers."""
 _BYTES = "BYTES"
+_NUMBERS = {int, float, bool, type(None)}
 DATATYPE_OF = {name: datatype for datatype, name in DTYPES.items()} | {"string": _BYTES}
 """By the dtype of a tensor."""
 _LENGTH = struct.Struct("<I")
@@ -153,11 +154,13 @@ def _from_list(name: str, datatype: Any, data: Any) -> np.ndarray:
         raise RequestError(f"input {name!r} has neither `data` nor a binary_data_size.")
     flat = _flat(data)
     if datatype == _BYTES:
-        if not all(isinstance(value, str) for value in flat):
+        if not all(value is None or isinstance(value, str) for value in flat):
             raise RequestError(f"`data` of input {name!r} is not all text, as BYTES are.")
-        return np.array([v.encode(errors="replace") for v in flat], object)
+        return np.array([(v or "").encode(errors="replace") for v in flat], object)
     dtype = _dtype_of(name, datatype)
-    if not all(type(value) in (int, float, bool) for value in flat):
+    # NumPy makes NaN of None, for which integers have no room.
+    kinds = _NUMBERS if np.dtype(dtype).kind == "f" else _NUMBERS - {type(None)}
+    if not kinds.issuperset(map(type, flat)):
         raise RequestError(f"`data` of input {name!r} is not all numbers, as {datatype} are.")
     if np.dtype(dtype).kind in "iu" and any(type(v) is float and v % 1 for v in flat):
         raise RequestError(f"`data` of input {name!r} is not all whole, as {datatype} are.")

@@ -180,6 +180,8 @@ def _dense(rows: Sequence[Sequence[Any]], column: RawColumn) -> np.ndarray:
 def _to_row(
     value: Any, column: RawColumn, place: int, to_value: Callable[[Any, str, int], Any]
 ) -> list[Any]:
+    if value is None and column.width is None:
+        return []  # What is missing has no values.
     if not isinstance(value, list):
         raise RequestError(
             f"{column.request!r} of row {place} is {type_of(value)}, expected a list of values."
@@ -211,7 +213,7 @@ def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
                 raise RequestError(f"{name!r} of row {place} is {value}, expected a whole number.")
             if abs(value) > largest:
                 raise RequestError(
-                    f"{name!r} of row {place} is {value}, which is infinite in {column.dtype}."
+                    f"{name!r} of row {place} is {value}, which is infinite as {column.dtype}."
                 )
             if missing is not None or value == value:
                 return value
@@ -221,6 +223,7 @@ def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
             return missing
         raise RequestError(
             f"{name!r} of row {place} is {type_of(value)}, expected a number"
+            f"{', such as 1 or 0' if kind is bool else ''}"
             f"{', or null where it is missing' if missing is not None else ''}."
         )
 
