@@ -142,13 +142,18 @@ def test_head_that_is_large_or_comes_in_time_is_taken(server: str, body: bytes) 
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("begin", [b"", b"POST /v1/models/trips:pre", b"\r\n"])
+@pytest.mark.parametrize("begin", [b"POST /v1/models/trips:pre", b"\r\n"])
 def test_head_that_does_not_come_is_given_up(server: str, begin: bytes) -> None:
     with connected(server) as connection:
         connection.sendall(begin)
         answer, said = read_answer(connection)
         assert (answer.status, said["error"]) == (408, "the head did not come within 2 seconds.")
         assert connection.recv(1) == b""
+
+
+def test_connection_that_nothing_is_asked_by_ends_without_words(server: str) -> None:
+    with connected(server) as connection:
+        assert connection.recv(100) == b""
 
 
 def test_offer_of_another_protocol_is_passed_over(server: str, body: bytes) -> None:

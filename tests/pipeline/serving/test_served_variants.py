@@ -198,8 +198,11 @@ def test_stop_while_a_version_loads_answers_what_has_come(serving: Path, tmp_pat
     shutil.copytree(serving, versions)
     log = tmp_path / "log"
     with served(versions, log) as (address, _):
-        shutil.copytree(next(serving.iterdir()), tmp_path / "next")
-        (tmp_path / "next").rename(versions / "9999999999")
+        newest = shutil.copytree(next(serving.iterdir()), tmp_path / "next")
+        weights = newest / "variables" / "variables.data-00000-of-00001"
+        weights.unlink()
+        os.mkfifo(weights)  # As slow as can be: nothing is ever written to it.
+        newest.rename(versions / "9999999999")
         until = time.monotonic() + 30
         while "version 9999999999 is loaded" not in log.read_text():
             assert time.monotonic() < until

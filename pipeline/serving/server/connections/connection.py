@@ -42,6 +42,8 @@ class ClientConnection(HttpToolsProtocol):
         """Its headers."""
         self._parts: list[bytes] = []
         """Its body."""
+        self._is_silent = True
+        """The client has sent nothing yet."""
         self._gets_head = True
         """Of the next request no head has come yet, or not all of it."""
         self._is_in_order = False
@@ -72,6 +74,8 @@ class ClientConnection(HttpToolsProtocol):
         self._head_timer = None
         if self.cycle is not None and not self.cycle.response_complete:
             self._wait_for_head()  # The head may be behind a request that takes its time.
+        elif self._is_silent:
+            self.transport.close()  # A pool of clients would take words for its next answer.
         elif not self.transport.is_closing():
             said = f"the head did not come within {self._quick.head_seconds:g} seconds."
             self._refuse_head(RequestError(said, 408))
@@ -86,7 +90,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes some of a request, or several."""
-        self._is_in_order = False
+        self._is_silent = self._is_in_order = False
         self._read(data)
         self._head_bytes = 0 if self._is_in_order else self._head_bytes + len(data)
         if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
