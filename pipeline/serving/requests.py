@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from components.example_gen.columns.encoded import Cell, ColumnKind, first_values, list_lengths
+from components.example_gen.columns.encoded import (
+    Cell,
+    ColumnKind,
+    find_infinite,
+    first_values,
+    list_lengths,
+)
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, RawColumn
 
@@ -41,6 +47,7 @@ def to_request(
 
 def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
     lengths = list_lengths(column)
+    _check_finite(column, wanted, first)
     if wanted.width is not None:
         _check_lengths(lengths, wanted, wanted.width, first)
     if wanted.width == 1:
@@ -53,6 +60,17 @@ def _to_array(column: pa.Array, wanted: RawColumn, first: Cell) -> np.ndarray:
     dense = np.full(shape, MISSING.get(wanted.dtype, 0), numpy_dtype(wanted.dtype))
     dense[np.arange(shape[1]) < lengths[:, np.newaxis]] = values
     return dense
+
+
+def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
+    """Refuses what the data of a training may not hold either, and no request."""
+    found = find_infinite(column)
+    if found is not None:
+        place, number = found
+        raise DataError(
+            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (32 bits"
+            " hold numbers up to 3.4e38): write a number, or leave it empty for a missing one."
+        )
 
 
 def _check_lengths(lengths: np.ndarray, wanted: RawColumn, width: int, first: Cell) -> None:

@@ -15,7 +15,7 @@ from components.example_gen.checks.dates import DateTally, merge_tallies, tally_
 from components.example_gen.checks.forms import Written, find_written, merge_written
 from components.example_gen.checks.numbers import check_numbers
 from components.example_gen.checks.weights import check_weights
-from components.example_gen.columns.encoded import Cell, label_lengths, list_lengths
+from components.example_gen.columns.encoded import Cell, find_infinite, label_lengths, list_lengths
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
@@ -146,21 +146,14 @@ class ChunkReport:
 def _check_finite(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
     """Refuses an infinite number, which would make all means and losses infinite as well."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        # A column that the config declares to be something else is no number to the model; one
-        # without any value has no type.
+        # A column that the config declares to be something else is no number to the model.
         is_special = name in (settings.label, settings.weight)
         is_number = not is_special and name not in settings.mixed_columns
-        if not is_number or pa.types.is_null(column.type):
-            continue
-        values = column.flatten()
-        if not pa.types.is_floating(values.type):
-            continue
-        infinite = np.isinf(values.to_numpy())
-        if infinite.any():
-            place = int(np.argmax(infinite))
-            row = int(np.searchsorted(np.cumsum(list_lengths(column)), place, side="right"))
+        found = find_infinite(column) if is_number else None
+        if found is not None:
+            place, number = found
             raise DataError(
-                f"Column {name!r} is {values[place].as_py()} in row {first.row + row} of"
+                f"Column {name!r} is {number} in row {first.row + place} of"
                 f" {first.file} (32 bits hold numbers up to 3.4e38): write a number, leave it empty"
                 f" for a missing one, or leave the column out by features: {{{name}: {{type:"
                 " ignore}}."

@@ -125,6 +125,24 @@ def list_lengths(column: pa.Array) -> np.ndarray:
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 
 
+def find_infinite(column: pa.Array) -> tuple[int, float] | None:
+    """The place of the first row of a list column that holds an infinite number, and that number.
+
+    A number that 32 bits cannot hold is infinite in a column of them.
+    """
+    if pa.types.is_null(column.type):
+        return None
+    values = column.flatten()
+    if not pa.types.is_floating(values.type):
+        return None
+    infinite = np.isinf(values.to_numpy())
+    if not infinite.any():
+        return None
+    place = int(np.argmax(infinite))
+    row = np.searchsorted(np.cumsum(list_lengths(column)), place, side="right")
+    return int(row), values[place].as_py()
+
+
 def label_lengths(labels: pa.Array) -> np.ndarray:
     """Number of labels in each row; NaN is none, as it is of no class and no number."""
     lengths = list_lengths(labels)

@@ -121,6 +121,16 @@ def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     assert not list(tmp_path.glob("*.parts"))
 
 
+@pytest.mark.parametrize("number", ["inf", "-1e300"])
+def test_infinite_number_is_refused_as_a_request_with_it_is(
+    model: Model, tmp_path: Path, number: str
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(f"fare,price (EUR),area,company,tags\n1,2,8,Ace,t1\n{number},2,8,Ace,t1\n")
+    with pytest.raises(DataError, match=rf"Column 'fare' is -?inf in row 3 of {path} \(32 bits"):
+        run(model, path, tmp_path / "out.csv")
+
+
 def test_parts_of_other_rows_are_done_anew(
     model: Model, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
