@@ -68,8 +68,8 @@ def _check_finite(column: pa.Array, wanted: RawColumn, first: Cell) -> None:
     if found is not None:
         place, number = found
         raise DataError(
-            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (32 bits"
-            " hold numbers up to 3.4e38): write a number, or leave it empty for a missing one."
+            f"Column {wanted.name!r} is {number} in row {first.row + place} of {first.file} (32"
+            " bits hold numbers up to 3.4e38): write a number, or leave it empty for a missing one."
         )
 
 

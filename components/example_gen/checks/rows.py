@@ -15,7 +15,7 @@ from components.example_gen.checks.dates import DateTally, merge_tallies, tally_
 from components.example_gen.checks.forms import Written, find_written, merge_written
 from components.example_gen.checks.numbers import check_numbers
 from components.example_gen.checks.weights import check_weights
-from components.example_gen.columns.encoded import Cell, find_infinite, label_lengths, list_lengths
+from components.example_gen.columns.encoded import Cell, find_infinite, label_lengths
 from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
