@@ -16,6 +16,7 @@ from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.notify import wait_for_deliveries
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ErrorSummary, RunSummary, Status
 from pipeline.schedule.decisions.decision import Due, NotDue, decide
@@ -117,6 +118,7 @@ class Days:
             error=error if status in (Status.FAILED, Status.UNUSABLE) else None,
         )
         run_events.concluded(summary, None)
+        wait_for_deliveries()  # As the process of a run does at its end.
 
     def events(self, *kinds: EventKind) -> list[LoggedEvent]:
         return self.event_log.events(*kinds)
