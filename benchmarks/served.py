@@ -115,7 +115,8 @@ def _is_ready(server: ServedProcess) -> bool:
 def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
     """The rows of a request as tensors of Open Inference; gives the header that this takes."""
     from pipeline.serving.server.protocols.columns import rows_to_arrays
-    from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH, to_tensors
+    from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH
+    from pipeline.serving.server.protocols.tensors import to_tensors
 
     instances = json.loads(rows.read_text())["instances"]
     inputs, tail = to_tensors(rows_to_arrays(instances, interface))

@@ -22,7 +22,8 @@ from pipeline.serving.model import RAW, Arrays, Model
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH, from_tensors, to_tensors
+from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH
+from pipeline.serving.server.protocols.tensors import from_tensors, to_tensors
 from pipeline.serving.server.repository import Repository
 from trainer_module.errors import DataError
 from trainer_module.scratch import ScratchFolder

@@ -10,7 +10,8 @@ import pytest
 from pipeline.serving.servable import Arrays, FeatureColumn
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.protocols.layouts import Layouts
-from pipeline.serving.server.protocols.open_inference import check_tensors, to_tensors
+from pipeline.serving.server.protocols.open_inference import check_tensors
+from pipeline.serving.server.protocols.tensors import to_tensors
 from trainer_module.exported.interface import ModelInterface, RawColumn
 
 FARE = FeatureColumn("fare", "fare", "float32", False, 1, "", (1,))

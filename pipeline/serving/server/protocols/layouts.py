@@ -11,7 +11,8 @@ import numpy as np
 from pipeline.serving.model import RAW
 from pipeline.serving.servable import Arrays
 from pipeline.serving.server.bodies import parse_json
-from pipeline.serving.server.protocols.open_inference import DTYPES, name_and_size, to_request
+from pipeline.serving.server.protocols.open_inference import to_request
+from pipeline.serving.server.protocols.tensors import DTYPES, name_and_size
 from trainer_module.exported.interface import ModelInterface
 
 _MOST, _LONGEST = 64, 1 << 14

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
 from pipeline.serving.servable import FeatureColumn, Servable
-from pipeline.serving.server.protocols.open_inference import DATATYPE_OF
+from pipeline.serving.server.protocols.tensors import DATATYPE_OF
 from trainer_module.exported.interface import RawColumn
 
 _DTYPES = {
