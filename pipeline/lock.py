@@ -11,7 +11,6 @@ from filelock import FileLock, Timeout
 
 from components.disk import disk_full, says_full
 from components.example_gen.paths import is_remote
-from components.pusher.versions import INCOMING_PREFIX
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
@@ -69,8 +68,8 @@ def _check_serving(layout: Layout) -> None:
         return
     try:
         Path(layout.serving).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=layout.serving, prefix=INCOMING_PREFIX):
-            pass
+        # A file without a name: a stop in this moment leaves nothing.
+        tempfile.TemporaryFile(dir=layout.serving).close()
     except OSError as error:
         if says_full(error):
             raise disk_full(Path(layout.serving)) from None
