@@ -1,18 +1,75 @@
-"""One run of a pipeline at a time."""
+"""Locks, each a file that one process holds at a time: one run of a pipeline, one scheduler.
+
+They are Linux's locks of open files, which can be looked at without being taken. A process that is
+killed loses its locks, and child processes that inherit the descriptor share them.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from components.disk import disk_full, says_full
 from components.example_gen.paths import is_remote
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
+
+_FLOCK = struct.Struct("hhqqi4x")
+"""C's `struct flock` of 64-bit Linux: type, whence, start, length, process."""
+_WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_NO_LOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+
+
+class ProcessLock:
+    """A locked file. Child processes that inherit its descriptor share the lock until they end."""
+
+    def __init__(self, path: Path, content: str = "") -> None:
+        """Locks the file, which is made if need be.
+
+        Args:
+          path: of the file.
+          content: what the file holds from then on; empty: it keeps what it holds.
+
+        Raises:
+          BlockingIOError: another process holds it.
+          OSError: it cannot be written.
+        """
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            if content:
+                os.ftruncate(self.descriptor, 0)
+                os.write(self.descriptor, content.encode())
+        except OSError:
+            os.close(self.descriptor)
+            raise
+
+    def close(self) -> None:
+        """Releases the lock, as far as this process holds it."""
+        os.close(self.descriptor)
+
+    def release(self) -> None:
+        """Releases the lock, also where child processes share it."""
+        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, _NO_LOCK)
+        os.close(self.descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the file; the look takes no lock, so that it is in nobody's way."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WHOLE_FILE)
+    finally:
+        os.close(descriptor)
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
 
 @contextmanager
@@ -25,9 +82,8 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
     """
     make_root(layout)
     try:
-        lock = FileLock(layout.lock)
-        lock.acquire(blocking=False)
-    except Timeout:
+        lock = ProcessLock(layout.lock)
+    except BlockingIOError:
         raise TryLaterError(
             f"{layout.root}: another run of `{layout.name}` is under way; "
             "wait for it to end, or give this one another folder with --output"
@@ -39,6 +95,38 @@ def one_at_a_time(layout: Layout) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def only_scheduler(lock_file: Path) -> Iterator[None]:
+    """Makes the output folder, and keeps other schedulers off it.
+
+    Args:
+      lock_file: the scheduler's lock, directly in the output folder.
+
+    Raises:
+      TryLaterError: another scheduler holds the lock.
+      DiskFullError: there is no room for the lock.
+      ConfigError: the folder cannot be written.
+    """
+    output = lock_file.parent
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        lock = ProcessLock(lock_file, str(os.getpid()))
+    except BlockingIOError:
+        raise TryLaterError(
+            f"{output}: another scheduler, process {lock_file.read_text() or 'unknown'}, is at "
+            "work on it; stop that one, name all pipelines in one command, or give another --output"
+        ) from None
+    except OSError as error:
+        if says_full(error):
+            raise disk_full(lock_file) from None
+        raise ConfigError(
+            f"{output}: cannot be written ({error.strerror or error}); give a folder that you may "
+            "write with --output"
+        ) from None
+    with closing(lock):
+        yield
 
 
 def make_root(layout: Layout) -> None:

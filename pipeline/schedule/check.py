@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -33,14 +35,22 @@ from pipeline.schedule.decisions.record import (
 )
 from pipeline.schedule.health import LOOK_SECONDS, Health
 from pipeline.schedule.run_end import settle_run
-from pipeline.schedule.run_process import GRACE_SECONDS, run_process
+from pipeline.schedule.run_process import (
+    GRACE_SECONDS,
+    ProcessResult,
+    end_overdue,
+    run_process,
+)
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from pipeline.schedule.staleness import check_staleness, last_push
 from pipeline.versions.retention import finish_deletion
-from trainer_module.errors import ConfigError, ScopelineError
+from trainer_module.errors import ConfigError, InternalError, ScopelineError
+from trainer_module.settings.durations import show_duration
 
 COMPARISON_TIMEOUT = timedelta(minutes=10)
 """Of requests with the training data, which takes seconds."""
+_RUN = "run"
+"""The runner's command that runs a pipeline."""
 MAX_RUNS_PER_CHECK = 5
 """More than a check needs: it may continue a run, check a new span for drift, and train."""
 
@@ -103,6 +113,7 @@ def _run_what_is_due(
     """The worst exit code, and the config as it is now, if it can be used."""
     config, worst_code = None, EXIT_PUSHED
     try:
+        worst_code = _enforce_time_limit(pipeline, context)
         for _ in range(MAX_RUNS_PER_CHECK):
             config = None
             config = context.configs[pipeline.name] = _reload_config(pipeline, context)
@@ -119,6 +130,37 @@ def _run_what_is_due(
         context.report(pipeline.name, f"{where}: {why}")
         worst_code = worse(worst_code, EXIT_FAILED)
     return worst_code, config
+
+
+def _enforce_time_limit(pipeline: ScheduledPipeline, context: CheckContext) -> int:
+    """Ends a run that outlived its time limit after its scheduler was killed, and records that.
+
+    Returns:
+      The exit code that counts for the look; 0 where nothing is overdue.
+
+    Raises:
+      InternalError: one is overdue, and cannot be ended.
+    """
+    layout, now = Layout(pipeline.output, pipeline.name), context.clock()
+    event_log, config = EventLog(layout.event_log), context.configs.get(pipeline.name)
+    with suppress(ConfigError):  # What is overdue ends also where the config is bad by now.
+        config = pipeline.load_config()
+    try:
+        limit = end_overdue(layout.scheduled)
+    except InternalError as error:
+        if record_decision(NotDue(str(error), {}, EXIT_FAILED), event_log, now) and config:
+            notify(config, Occasion.FAILED, str(error), {}, event_log)
+        raise
+    if limit is None:
+        return EXIT_PUSHED
+    if limit.command == _RUN:
+        result = ProcessResult(-signal.SIGKILL, limit.timeout)
+        code, line = settle_run(config, layout, event_log, result, is_stopping=False)
+    else:
+        code = EXIT_FAILED
+        line = f"{limit.command} ran longer than {show_duration(limit.timeout)}, and was stopped"
+    context.report(pipeline.name, line)
+    return code
 
 
 def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> PipelineConfig:
@@ -174,7 +216,8 @@ def _decide_and_run(
     timeout = config.schedule_or_default.timeout
     context.health.expect(pipeline.name, timeout.total_seconds() + GRACE_SECONDS + LOOK_SECONDS)
     result = run_process(
-        [*context.runner, *_run_arguments(pipeline, config, decision)],
+        context.runner,
+        _run_arguments(pipeline, config, decision),
         layout.scheduled,
         layout.scheduled_log,
         timeout,
@@ -201,7 +244,8 @@ def _compare_requests(
         return EXIT_PUSHED
     arguments = ["skew", "--record", *_config_arguments(pipeline)]
     result = run_process(
-        [*context.runner, *arguments],
+        context.runner,
+        arguments,
         layout.scheduled,
         layout.scheduled_log,
         COMPARISON_TIMEOUT,
@@ -210,7 +254,8 @@ def _compare_requests(
     )
     if context.stop.is_set():
         return EXIT_PUSHED
-    return EXIT_FAILED if result.exit_code < 0 else result.exit_code
+    has_failed = result.exit_code < 0 or result.timed_out is not None
+    return EXIT_FAILED if has_failed else result.exit_code
 
 
 def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
@@ -223,7 +268,7 @@ def _config_arguments(pipeline: ScheduledPipeline) -> list[str]:
 
 def _run_arguments(pipeline: ScheduledPipeline, config: PipelineConfig, due: Due) -> list[str]:
     """The arguments of a run, after the runner's command."""
-    arguments = ["run", *_config_arguments(pipeline), "--because", due.details["because"]]
+    arguments = [_RUN, *_config_arguments(pipeline), "--because", due.details["because"]]
     if due.through is not None:
         arguments += ["--through", span_kind(config.data).show(due.through)]
     if due.validate_only:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.layout import Layout
-from pipeline.schedule.process_lock import is_held
+from pipeline.lock import is_held
 from pipeline.whole_files import write_whole
 
 BEAT_SECONDS = 15.0

@@ -24,7 +24,7 @@ from trainer_module.settings.durations import show_duration
 
 
 def settle_run(
-    config: PipelineConfig,
+    config: PipelineConfig | None,
     layout: Layout,
     event_log: EventLog,
     result: ProcessResult,
@@ -33,7 +33,7 @@ def settle_run(
     """Makes sure that the event log has the end of a run.
 
     Args:
-      config: of the run.
+      config: says whom to notify; None if it cannot be used any more.
       layout: of the pipeline.
       event_log: of the pipeline.
       result: how the run's process ended.
@@ -46,8 +46,8 @@ def settle_run(
     end, code = history.end, result.exit_code
     if end is not None and end.kind is EventKind.FINISHED:
         return _exit_code(end), _describe(end, event_log)
-    if result.timed_out:
-        limit = show_duration(config.schedule_or_default.timeout)
+    if result.timed_out is not None:
+        limit = show_duration(result.timed_out)
         end = _record_failure(
             config, event_log, f"ran longer than {limit}, and was stopped", "timed out"
         )
@@ -62,17 +62,21 @@ def settle_run(
     return _exit_code(end), _describe(end, event_log)
 
 
-def _record_wait(config: PipelineConfig, layout: Layout, event_log: EventLog, message: str) -> None:
+def _record_wait(
+    config: PipelineConfig | None, layout: Layout, event_log: EventLog, message: str
+) -> None:
     """Records once why a run did not begin, and notifies of it if no other run was the reason."""
     last = event_log.last(EventKind.SKIPPED, EventKind.STARTED)
     if last and (last.kind, last.message) == (EventKind.SKIPPED, message):
         return
     event_log.record(EventKind.SKIPPED, message)
-    if not is_run_under_way(layout):
+    if config is not None and not is_run_under_way(layout):
         notify(config, Occasion.FAILED, message, {"how": "waits"}, event_log)
 
 
-def _record_exit(config: PipelineConfig, event_log: EventLog, result: ProcessResult) -> LoggedEvent:
+def _record_exit(
+    config: PipelineConfig | None, event_log: EventLog, result: ProcessResult
+) -> LoggedEvent:
     """Records the end of a run that ended without recording it."""
     code = result.exit_code
     if code < 0:
@@ -82,7 +86,7 @@ def _record_exit(config: PipelineConfig, event_log: EventLog, result: ProcessRes
 
 
 def _record_failure(
-    config: PipelineConfig,
+    config: PipelineConfig | None,
     event_log: EventLog,
     message: str,
     how: str,
@@ -93,7 +97,8 @@ def _record_failure(
     of_run = history.started if history.is_unfinished else history.end
     run = of_run.run if of_run else None
     event_log.record(EventKind.FAILED, message, run=run, exit_code=exit_code, how=how)
-    notify(config, Occasion.FAILED, message, {"how": how}, event_log, run=run)
+    if config is not None:
+        notify(config, Occasion.FAILED, message, {"how": how}, event_log, run=run)
     return event_log.events(EventKind.FAILED, newest=1)[0]
 
 

@@ -1,7 +1,8 @@
-"""Runs a command as a process of its own, with a time limit."""
+"""Runs a command as a process of its own, with a time limit that outlives the scheduler."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,19 +10,69 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO
 
-from pipeline.schedule.process_lock import ProcessLock
+import psutil
+
+from pipeline.lock import ProcessLock, is_held
+from trainer_module.errors import InternalError
+from trainer_module.settings.durations import show_duration
 
 GRACE_SECONDS = 60.0
 """A process that was told to stop, and again after half of that, is killed after so long."""
 LOG_BYTES = 5_000_000
 """A log that has become so long is set aside when the next command begins; one is kept."""
+_KILL_SECONDS = 5.0
+"""How long a process that was killed may take to be gone."""
 _POLL_SECONDS = 0.1
 """How often to look for output, the time limit, and whether to stop."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """Until when a command may run, as its lock file says to who comes after a killed scheduler."""
+
+    command: str
+    """The name of the command, without its options: `run` or `skew`."""
+    seconds: float
+    boot: str
+    """Of the machine: its monotonic clock counts from there."""
+    monotonic: float
+    """When the time is up, by the monotonic clock, which nobody sets."""
+    clock: float
+    """The same by the machine's clock, for another machine or after another boot."""
+
+    @classmethod
+    def of(cls, command: str, timeout: timedelta) -> TimeLimit:
+        """The limit of a command that begins now."""
+        seconds = timeout.total_seconds()
+        return cls(command, seconds, _boot(), time.monotonic() + seconds, time.time() + seconds)
+
+    @classmethod
+    def read(cls, lock_file: Path) -> TimeLimit | None:
+        """The limit of the command that holds a lock; None if none does, or it has no limit."""
+        if not is_held(lock_file):
+            return None
+        try:
+            return cls(**json.loads(lock_file.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long the command may take."""
+        return timedelta(seconds=self.seconds)
+
+    @property
+    def overdue_seconds(self) -> float:
+        """For how long the time has been up; negative while it is not."""
+        if self.boot == _boot():
+            return time.monotonic() - self.monotonic
+        return time.time() - self.clock
 
 
 @dataclass(frozen=True)
@@ -30,13 +81,15 @@ class ProcessResult:
 
     exit_code: int
     """Negative: the signal that killed it."""
-    timed_out: bool = False
+    timed_out: timedelta | None = None
+    """The time limit that it exceeded, if it did."""
     last_line: str = ""
     """The last line of its output that is not empty."""
 
 
 def run_process(
-    command: Sequence[str],
+    runner: Sequence[str],
+    arguments: Sequence[str],
     lock_file: Path,
     log_file: Path,
     timeout: timedelta,
@@ -46,9 +99,11 @@ def run_process(
     """Runs a command to its end, in a process group of its own.
 
     Its output goes to a file, not to a pipe: should this process be killed, the command can go on.
+    Its time limit stands in the lock file, where `end_overdue` finds it then.
 
     Args:
-      command: to run.
+      runner: what is run.
+      arguments: the name of the command and its options, appended to the runner.
       lock_file: the command holds this lock until it ends.
       log_file: the command's output is appended to it; a long one becomes `<name>.1` first.
       timeout: the command is told to stop after so long.
@@ -58,9 +113,10 @@ def run_process(
     Raises:
       BlockingIOError: an earlier command holds the lock.
     """
-    with closing(ProcessLock(lock_file)) as lock, _appended(log_file) as (output, log):
+    limit = json.dumps(asdict(TimeLimit.of(arguments[0], timeout)))
+    with closing(ProcessLock(lock_file, limit)) as lock, _appended(log_file) as (output, log):
         process = subprocess.Popen(
-            command,
+            [*runner, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -77,9 +133,92 @@ def run_process(
                 time.sleep(_POLL_SECONDS)
             lines.add(log.read() + b"\n")
         except BaseException:
-            process.terminate()  # Nothing would enforce its time limit any more.
+            process.terminate()  # Nobody watches it until the next look.
             raise
-    return ProcessResult(process.returncode, watchdog.timed_out, lines.last)
+    timed_out = timeout if watchdog.timed_out else None
+    return ProcessResult(process.returncode, timed_out, lines.last)
+
+
+def end_overdue(lock_file: Path) -> TimeLimit | None:
+    """Ends a command that has outlived its time limit, and the scheduler that would have ended it.
+
+    Args:
+      lock_file: the command holds this lock; whoever calls this is the one that may start another.
+
+    Returns:
+      The limit of the command that was ended; None if none is overdue.
+
+    Raises:
+      InternalError: one is overdue and cannot be ended.
+    """
+    limit = TimeLimit.read(lock_file)
+    if limit is None or limit.overdue_seconds < 0:
+        return None
+    for number, seconds in (
+        (signal.SIGTERM, GRACE_SECONDS / 2),
+        (signal.SIGTERM, GRACE_SECONDS / 2),
+        (signal.SIGKILL, _KILL_SECONDS),
+    ):
+        if not _signal_holders(lock_file, number):
+            break
+        deadline = time.monotonic() + seconds
+        while is_held(lock_file) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+    if not is_held(lock_file):
+        return limit
+    found = ", ".join(str(process.pid) for process in _holders(lock_file))
+    raise InternalError(
+        f"{lock_file}: a `{limit.command}` that a scheduler started has outlived its time limit of "
+        f"{show_duration(limit.timeout)} and cannot be ended from here: "
+        + (f"process {found} is left" if found else "no process of this machine holds the file")
+    )
+
+
+def _signal_holders(lock_file: Path, number: signal.Signals) -> bool:
+    """Sends a signal to the command that holds a lock; whether there is one on this machine.
+
+    SIGKILL goes to its whole group; one that is only told ends its own processes itself.
+    """
+    holders = _holders(lock_file)
+    groups = {_group(process) for process in holders} - {None, os.getpgrp()}
+    chosen = [process for process in holders if process.pid in groups] or holders
+    if number == signal.SIGKILL:
+        chosen = holders + [p for p in psutil.process_iter() if _group(p) in groups]
+    for process in chosen:
+        with suppress(psutil.Error):  # psutil refuses a process that has got the id of another.
+            process.send_signal(number)
+    return bool(holders)
+
+
+def _holders(lock_file: Path) -> list[psutil.Process]:
+    """The other processes that have a locked file open, by which they hold the lock."""
+    locked = lock_file.stat()
+
+    def is_locked(file: os.DirEntry[str]) -> bool:
+        # By its name first: a file of another file system, which may hang, is not looked at.
+        is_named_so = Path(file).readlink().name == lock_file.name
+        return is_named_so and os.path.samestat(locked, file.stat())
+
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError):  # It has ended, or is somebody else's.
+            if process.pid != os.getpid() and any(
+                is_locked(file) for file in os.scandir(f"/proc/{process.pid}/fd")
+            ):
+                found.append(process)
+    return found
+
+
+def _group(process: psutil.Process) -> int | None:
+    """The id of a process's group; None if it has ended."""
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text().strip()
 
 
 @contextmanager

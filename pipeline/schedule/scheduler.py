@@ -22,12 +22,12 @@ from pipeline.clock import system_clock
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
 from pipeline.layout import Layout
+from pipeline.lock import only_scheduler
 from pipeline.own_modules import LOCAL_RUNNER
 from pipeline.records.notify import wait_for_deliveries
 from pipeline.schedule.check import CheckContext, check_pipeline
 from pipeline.schedule.cron import next_firings, show_time
 from pipeline.schedule.health import Health
-from pipeline.schedule.process_lock import only_scheduler
 from pipeline.schedule.scheduled_pipeline import ScheduledPipeline
 from trainer_module.errors import ConfigError, InternalError
 from trainer_module.settings.durations import show_duration

@@ -8,12 +8,12 @@ from datetime import datetime
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PUSHED
 from pipeline.layout import Layout
+from pipeline.lock import is_held
 from pipeline.records.event_log import EventLog
 from pipeline.schedule.decisions.history import History, read_history
 from pipeline.schedule.decisions.inputs import DecisionInputs, Due, NotDue
 from pipeline.schedule.decisions.reruns import continue_interrupted, decide_after_failure
 from pipeline.schedule.decisions.triggers import decide_by_triggers
-from pipeline.schedule.process_lock import is_held
 from pipeline.versions.hold import read_hold
 
 MAX_CONTINUATIONS = 10

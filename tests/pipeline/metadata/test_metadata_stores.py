@@ -126,7 +126,7 @@ def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
         "from pipeline.layout import Layout\n"
         "from pipeline.metadata.store import check_store, sqlite_connection\n"
         "from pipeline.records.event_log import EventKind, EventLog\n"
-        "from pipeline.schedule.process_lock import only_scheduler\n"
+        "from pipeline.lock import only_scheduler\n"
         "config = load_config(DIGITS)\n"
         "layout = Layout.of(config, Path(sys.argv[1]))\n"
         "layout.root.mkdir()\n"

@@ -12,9 +12,9 @@ from scheduled_days import OTHER_ROWS, Days, at
 from scheduler_process import RUNNER
 
 from pipeline.layout import Layout
+from pipeline.lock import ProcessLock
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.summary import Status
-from pipeline.schedule.process_lock import ProcessLock
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 from pipeline.versions.hold import release_hold, set_hold

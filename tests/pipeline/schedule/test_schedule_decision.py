@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,10 +10,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from scheduled_days import OTHER_ROWS, ROWS, Days, at, day_number
 
+from pipeline.lock import ProcessLock
 from pipeline.records.event_log import EventKind
 from pipeline.records.summary import Status
 from pipeline.schedule.decisions.decision import MAX_CONTINUATIONS, Due, NotDue
-from pipeline.schedule.process_lock import ProcessLock
 from pipeline.versions.hold import set_hold
 
 NIGHTLY = {"cron": "0 3 * * *", "window": {"last": 3}, "missing_span": "skip"}
@@ -211,7 +210,6 @@ def test_who_inherits_a_held_file_holds_it(tmp_path: Path) -> None:
     held.close()
     with pytest.raises(BlockingIOError):
         ProcessLock(tmp_path / "held")
-    fcntl.flock(heir, fcntl.LOCK_UN)
     os.close(heir)
     ProcessLock(tmp_path / "held").close()
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +24,11 @@ import pytest
 from scheduled_days import Days, at
 
 from pipeline.exit_codes import worse
+from pipeline.lock import ProcessLock, is_held
 from pipeline.records.event_log import EventKind
 from pipeline.schedule import run_process as run_process_module
-from pipeline.schedule.process_lock import is_held
-from pipeline.schedule.run_process import run_process
-from pipeline.schedule.scheduled_pipeline import load_pipelines
+from pipeline.schedule.run_process import TimeLimit, end_overdue, run_process
+from pipeline.schedule.scheduled_pipeline import ScheduledPipeline, load_pipelines
 from pipeline.schedule.scheduler import CheckTrigger, check_once, serve
 from trainer_module.errors import ConfigError, InternalError
 
@@ -209,6 +210,135 @@ def test_killed_scheduler_leaves_its_run_and_the_next_starts_no_second(days: Day
     assert len(calls(days)) == 2
 
 
+@pytest.mark.parametrize("behaviour", ["hang", "deaf"])
+def test_run_that_outlives_its_scheduler_and_its_time_is_ended_by_the_next_look(
+    days: Days, behaviour: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    behave(days, behaviour)
+    scheduler = Scheduler(days)
+    until(lambda: count(days, EventKind.STARTED) == 1)
+    scheduler.process.kill()
+    scheduler.process.wait()
+    run = psutil.Process(int(calls(days)[0].split()[2]))
+    assert once(days) == 0
+    assert is_alive(run)
+
+    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.5)
+    tomorrow = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + 86400, sleep=time.sleep, time=time.time
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(run_process_module, "time", tomorrow)
+        assert once(days) == 1
+    assert not is_alive(run)
+    assert not is_held(days.layout.scheduled)
+    failed = days.events(EventKind.FAILED)[-1]
+    assert (failed.message, failed.details["how"]) == (
+        "ran longer than 1d, and was stopped",
+        "timed out",
+    )
+    assert failed.run == days.events(EventKind.STARTED)[0].run
+    assert "days: failed: ran longer than 1d, and was stopped" in capsys.readouterr().out
+    assert 'scopeline_look_exit_code{pipeline="days"} 1.000' in days.layout.metrics.read_text()
+    assert len(calls(days)) == 1, "it is tried again after the wait"
+    behave(days, "not_blessed")
+    assert once(days, 2, 5) == 0
+    assert len(calls(days)) == 2
+
+
+def test_overdue_run_ends_also_where_the_config_is_bad_by_now(days: Days) -> None:
+    days.check(at(2))
+    lock = overdue(days)
+    held = subprocess.Popen(["sleep", "60"], start_new_session=True, pass_fds=[lock])
+    os.close(lock)
+    days.file.write_text("name: days\n")
+    pipelines = [ScheduledPipeline("days", days.file, (), days.layout.output)]
+    assert check_once(pipelines, lock_file(days), RUNNER, lambda: at(2)) == 2
+    assert held.wait(timeout=10) == -signal.SIGTERM
+    (failed,) = days.events(EventKind.FAILED)
+    assert failed.message == "ran longer than 1h, and was stopped"
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Also false of one that has ended, and that nobody waits for where it was orphaned."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def overdue(days: Days) -> int:
+    """The descriptor of the lock of a run whose time has been up for an hour."""
+    limit = TimeLimit.of("run", timedelta(hours=1))
+    past = replace(limit, monotonic=limit.monotonic - 7200, clock=limit.clock - 7200)
+    return ProcessLock(days.layout.scheduled, json.dumps(asdict(past))).descriptor
+
+
+def test_overdue_run_that_cannot_be_ended_is_said_at_every_look(
+    days: Days, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as one on another machine, of a folder that both have mounted: here none is seen."""
+    held = overdue(days)
+    assert [once(days), once(days)] == [1, 1]
+    said = "has outlived its time limit of 1h and cannot be ended from here: no process of this"
+    assert said in capsys.readouterr().out
+    (stuck,) = days.events(EventKind.SKIPPED)
+    assert said in stuck.message
+    assert calls(days) == []
+    os.close(held)
+    assert once(days) == 0
+    assert len(calls(days)) == 1
+
+
+OUTLIVED = """
+import sys, threading
+from datetime import timedelta
+from pathlib import Path
+from pipeline.schedule.run_process import run_process
+folder = Path(sys.argv[1])
+deaf = "trap '' TERM; sleep 60 & echo $! begun; wait"
+limit, stop = timedelta(seconds=0.1), threading.Event()
+print = lambda line: (folder / "said").write_text(line)
+import pipeline.schedule.run_process as module
+module.GRACE_SECONDS = 60
+run_process(["sh", "-c"], [deaf], folder / "lock", folder / "log", limit, stop, print)
+"""
+
+
+def test_nothing_is_left_of_a_command_whose_scheduler_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a real clock, with a process of the command's that holds the lock as well."""
+    monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.2)
+    scheduler = subprocess.Popen([sys.executable, "-c", OUTLIVED, str(tmp_path)], cwd=ROOT)
+    until(lambda: (tmp_path / "said").exists() and (tmp_path / "said").read_text())
+    scheduler.kill()
+    scheduler.wait()
+    child = psutil.Process(int((tmp_path / "said").read_text().split()[0]))
+    until(lambda: end_overdue(tmp_path / "lock"), seconds=10)
+    until(lambda: not is_alive(child), seconds=10)
+    assert end_overdue(tmp_path / "lock") is None
+
+
+def test_a_look_at_a_lock_is_in_nobodys_way(tmp_path: Path) -> None:
+    lock, has_ended = tmp_path / "lock", threading.Event()
+    ProcessLock(lock).close()
+
+    def look() -> None:
+        while not has_ended.is_set():
+            is_held(lock)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        for _ in range(2000):
+            ProcessLock(lock).close()
+    finally:
+        has_ended.set()
+        thread.join()
+    held = ProcessLock(lock)
+    assert is_held(lock)
+    held.close()
+    assert not is_held(lock)
+
+
 def test_several_pipelines_run_side_by_side(days: Days, tmp_path: Path) -> None:
     behave(days, "hang")
     other = tmp_path / "other.yaml"
@@ -358,8 +488,8 @@ def test_what_runs_print_is_appended_until_it_is_long(
 
     def run(text: str) -> str:
         stop, limit = threading.Event(), timedelta(hours=1)
-        command = ["echo", text]
-        return run_process(command, tmp_path / "lock", log, limit, stop, lines.append).last_line
+        lock = tmp_path / "lock"
+        return run_process(["echo"], [text], lock, log, limit, stop, lines.append).last_line
 
     assert [run("one"), run("two")] == ["one", "two"]
     assert (log.read_text(), earlier.exists()) == ("one\ntwo\n", False)
@@ -393,7 +523,9 @@ def test_run_that_takes_too_long_is_stopped(
 
     monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr(
-        run_process_module, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep)
+        run_process_module,
+        "time",
+        SimpleNamespace(monotonic=clock, sleep=time.sleep, time=time.time),
     )
     days.change({"schedule": EAGER | {"timeout": "1h"}})
     behave(days, behaviour)
