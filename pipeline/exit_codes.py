@@ -11,7 +11,7 @@ EXIT_UNUSABLE = 2
 EXIT_NOT_BLESSED = 3
 """The model was not blessed, or lacks a variant that is required, and nothing was pushed."""
 EXIT_NOT_PUSHED = 4
-"""The model was blessed, and not pushed: it is held back, or waits for approval."""
+"""The model was blessed, and not pushed: it is held back, waits for approval, or was superseded."""
 EXIT_LATER = 75
 """What is needed is busy or away now, such as by another run; later the same command may succeed.
 

@@ -21,7 +21,7 @@ from pipeline.records.summary import RunSummary, State, Status, WaitingSummary
 
 ENDED_WELL = (
     *(Status.PUSHED, Status.NOT_BLESSED, Status.VALIDATED, Status.TUNED),
-    *(Status.HELD, Status.WAITS),
+    *(Status.HELD, Status.WAITS, Status.SUPERSEDED),
 )
 
 
@@ -250,6 +250,7 @@ class RunEvents:
         self._record(
             EventKind.WAITS,
             message,
+            superseded=waiting.status is Status.SUPERSEDED,
             **waiting.model_dump(mode="json", exclude={"status"}),
             **found,
         )

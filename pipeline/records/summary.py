@@ -44,6 +44,8 @@ class Status(StrEnum):
     """The model was blessed; a hold kept it from being pushed."""
     WAITS = "waits"
     """The model was blessed, and waits for somebody's approval."""
+    SUPERSEDED = "superseded"
+    """The model was blessed; that of a run which began later was pushed before it."""
     FAILED = "failed"
     UNUSABLE = "unusable"
     INTERRUPTED = "interrupted"
@@ -58,6 +60,7 @@ class Status(StrEnum):
             Status.NOT_BLESSED: EXIT_NOT_BLESSED,
             Status.HELD: EXIT_NOT_PUSHED,
             Status.WAITS: EXIT_NOT_PUSHED,
+            Status.SUPERSEDED: EXIT_NOT_PUSHED,
             Status.UNUSABLE: EXIT_UNUSABLE,
             Status.INTERRUPTED: EXIT_INTERRUPTED,
         }.get(self, EXIT_FAILED)
@@ -154,7 +157,7 @@ class WaitingSummary(BaseModel):
     version: int
     """What it is approved by."""
     status: Status
-    """HELD or WAITS."""
+    """HELD, WAITS or SUPERSEDED."""
     reason: str
     model: str
     """The uri of the Model artifact."""

@@ -1,4 +1,4 @@
-"""Stands before Pusher: a blessed model is held back, waits for approval, or goes on."""
+"""Stands before Pusher: a blessed model is held back, waits, comes too late, or goes on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PushGate:
         Args:
           context: of the run.
           results: what its components have left so far.
-          summary: is told of a model that has to wait.
+          summary: of the run; is told of a model that has to wait.
         """
         self._context = context
         self._results = results
@@ -50,7 +50,9 @@ class PushGate:
             return
         event_log = EventLog(context.layout.event_log)
         with pushing(context.layout):
-            obstacle = find_obstacle(context.config, context.layout, event_log, candidate)
+            obstacle = find_obstacle(
+                context.config, context.layout, event_log, candidate, self._summary.run_id
+            )
             self._summary.waiting = obstacle
             mark_blessing(context.connection, candidate, waits=obstacle is not None)
             yield obstacle is None

@@ -50,7 +50,7 @@ class Waiting:
     details: dict[str, Any]
     """As of a PUSHED event, and of the model's artifact."""
     is_superseded: bool
-    """Whether a model that was trained later has been pushed since."""
+    """Whether the model of a run that began later has been pushed since."""
 
     @property
     def model(self) -> str:
@@ -88,22 +88,26 @@ class Waiting:
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
     """All models that were not pushed, newest first, also where a later one was pushed since."""
-    events = event_log.events(EventKind.WAITS, EventKind.PUSHED)
-    ids = {e.details["version"]: e.id for e in events if e.kind is EventKind.WAITS}
+    events, begun = event_log.events(EventKind.WAITS, EventKind.PUSHED), _begun(event_log)
+    # A model is as old as the run that trained it, whenever it began to wait or was approved.
+    waits = [event for event in events if event.kind is EventKind.WAITS]
+    ages = {event.details["version"]: begun.get(event.run, event.id) for event in waits}
     pushed = [event for event in events if event.kind is EventKind.PUSHED]
     approved = {event.details["waited"] for event in pushed if "waited" in event.details}
-    # One that was approved is as old as when it began to wait.
-    newest = max((ids.get(e.details.get("waited"), e.id) for e in pushed), default=0)
+    newest = max(
+        (ages.get(e.details.get("waited"), begun.get(e.run, e.id)) for e in pushed), default=0
+    )
     return [
         Waiting(
             number=event.details["version"],
             since=event.at,
             run=event.run,
             details=event.details,
-            is_superseded=event.id < newest,
+            is_superseded=event.details.get("superseded", False)
+            or ages[event.details["version"]] < newest,
         )
-        for event in reversed(events)
-        if event.kind is EventKind.WAITS and event.details["version"] not in approved
+        for event in reversed(waits)
+        if event.details["version"] not in approved
     ]
 
 
@@ -118,8 +122,27 @@ def kept_waiting(config: PipelineConfig, event_log: EventLog) -> list[Waiting]:
     return still_waiting(event_log)[: None if keep == ALL else keep]
 
 
+def _begun(event_log: EventLog) -> dict[str | None, int]:
+    """The ids of the events by which runs began, by run: what began later has a higher one.
+
+    A run looks for its data as it begins. It may take its model from the cache, may be resumed, or
+    retried a day later: none of that makes what it read newer, or older.
+    """
+    return {event.run: event.id for event in event_log.events(EventKind.STARTED)}
+
+
+def began_later(event_log: EventLog, version: Version, run: str) -> bool:
+    """Whether a version is of a run that began after another; False where that is not known.
+
+    The copy that a rollback made is of the run that its original is of.
+    """
+    runs = {int(e.details["version"]): e.run for e in event_log.events(EventKind.PUSHED)}
+    begun, of_version = _begun(event_log), version.provenance.run or runs.get(version.origin)
+    return run in begun and begun.get(of_version, 0) > begun[run]
+
+
 def find_obstacle(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, candidate: Candidate
+    config: PipelineConfig, layout: Layout, event_log: EventLog, candidate: Candidate, run: str
 ) -> WaitingSummary | None:
     """What keeps a blessed model from being pushed; None if nothing does.
 
@@ -128,6 +151,7 @@ def find_obstacle(
       layout: of the pipeline.
       event_log: of the pipeline.
       candidate: the model.
+      run: the id of the run that would push it.
 
     Raises:
       ConfigError: there is a hold that cannot be read.
@@ -137,12 +161,20 @@ def find_obstacle(
     if catalog and serves_all(catalog[0], candidate, variants):
         return None  # Pusher finds it there.
     hold = read_hold(layout)
-    if hold is None and config.push.approve is not Approve.MANUAL:
+    is_late = bool(catalog) and began_later(event_log, catalog[0], run)
+    if hold is None and config.push.approve is not Approve.MANUAL and not is_late:
         return None
     known = [waiting for waiting in still_waiting(event_log) if _is_of(waiting, candidate)]
-    number = known[0].number if known else _free_number(catalog, read_waiting(event_log))
+    is_known = bool(known) and not is_late
+    number = known[0].number if is_known else _free_number(catalog, read_waiting(event_log))
     status = Status.WAITS if hold is None else Status.HELD
     reason = why_not_pushed(number, hold)
+    if is_late:
+        status = Status.SUPERSEDED
+        reason = (
+            f"version {catalog[0].number}, which serves, is of a run that began later; "
+            f"`approve {number} --force --reason TEXT` pushes this one all the same"
+        )
     return WaitingSummary(version=number, status=status, reason=reason, **asdict(candidate))
 
 

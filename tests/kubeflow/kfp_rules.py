@@ -3,7 +3,7 @@
 Each rule names the file of the backend that it comes from, below backend/src of
 github.com/kubeflow/pipelines, or the part of Argo Workflows or Kubernetes. Some of these files
 refuse what breaks a rule, others ignore it silently. A pipeline that keeps them all runs from
-Kubeflow Pipelines 2.5.0 on.
+Kubeflow Pipelines 2.5.0 on, and is tried again as it asks from 2.14.0 on.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def retries_reach_to_the_end(spec: Spec) -> Iterator[str]:
     """v2/compiler/argocompiler/container.go, workflow/controller/operator.go of Argo.
 
     `backoffMaxDuration` counts from the start of the first attempt: nothing is tried again after
-    it, and a second attempt is stopped when it is over. Up to 2.5 all steps share the policy of
-    one of them.
+    it, and a second attempt is stopped when it is over. Up to 2.5 only tasks of the root have a
+    policy, so none inside an exit handler, and all of them share that of one.
     """
     policies: dict[bytes, str] = {}
     for place, task, _ in tasks(spec):

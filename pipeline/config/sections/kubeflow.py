@@ -31,7 +31,7 @@ class Target(StrEnum):
     """What runs the compiled pipeline."""
 
     KUBEFLOW = "kubeflow"
-    """Open-source Kubeflow Pipelines, 2.5 or newer."""
+    """Open-source Kubeflow Pipelines, 2.14 or newer."""
     VERTEX = "vertex"
     """Vertex AI Pipelines, by way of TFX's own runner."""
 

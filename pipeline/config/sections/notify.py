@@ -28,7 +28,7 @@ class Occasion(StrEnum):
     LEFT_OUT = "left_out"
     """Spans that are not trained on although they are there."""
     HELD = "held"
-    """A blessed model was not pushed: of a hold, or as it waits for approval."""
+    """A blessed model was not pushed: of a hold, as it waits for approval, or was superseded."""
     ROLLED_BACK = "rolled_back"
 
 

@@ -15,6 +15,7 @@ import urllib3
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.endpoint import find_api, user_namespace
 from pipeline.kubeflow.api.errors import (
+    OLDEST,
     WHERE,
     NotFoundError,
     UnavailableError,
@@ -41,16 +42,20 @@ class NoLogError(DataError):
 class Kubeflow:
     """An installation of Kubeflow Pipelines; every method raises as `explained` does."""
 
-    def __init__(self, connection: Any, endpoint: str, namespace: str | None) -> None:
+    def __init__(
+        self, connection: Any, endpoint: str, namespace: str | None, lost_retries: int = 0
+    ) -> None:
         """Wraps a connection that works; `connect` makes one.
 
         Args:
           connection: a generated API client, which has the credentials.
           endpoint: its address, as people may see it.
           namespace: that of the user where there are several; else None.
+          lost_retries: how many retries of each step the config asks for, if there are none here.
         """
         self.endpoint = endpoint
         self._namespace = namespace
+        self._lost_retries = lost_retries
         self._connection = connection
         self._pipelines = kfp_api.PipelineServiceApi(connection)
         self._uploads = kfp_api.PipelineUploadServiceApi(connection)
@@ -76,9 +81,25 @@ class Kubeflow:
             health = _call(shown, "ask for its health", method)
         except NotFoundError:
             raise ConfigError(
-                f"{shown}: this is no API of Kubeflow Pipelines 2.5 or newer (404); {WHERE}"
+                f"{shown}: this is no API of Kubeflow Pipelines {OLDEST} or newer (404); {WHERE}"
             ) from None
-        return cls(connection, shown, user_namespace(settings) if health.multi_user else None)
+        namespace = user_namespace(settings) if health.multi_user else None
+        # It says so from 2.14 on. Of its `tag_name` the images of 2.5 to 2.15 know nothing.
+        is_older = health.pipeline_store is None
+        return cls(connection, shown, namespace, settings.retries if is_older else 0)
+
+    def check_retries(self) -> None:
+        """Returns if steps that fail are tried again here, or need not be.
+
+        Raises:
+          ConfigError: they are not, and the config asks for that.
+        """
+        if self._lost_retries:
+            raise ConfigError(
+                f"kubeflow.retries: found {self._lost_retries}, but {self.endpoint} is older than "
+                f"Kubeflow Pipelines {OLDEST} and tries no step again but the last; upgrade it, or "
+                "set kubeflow.retries=0"
+            )
 
     def pipeline_id(self, name: str) -> str | None:
         """The pipeline of a name; None if there is none."""

@@ -28,6 +28,10 @@ ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 AUTHORITIES_VARIABLE = "SSL_CERT_FILE"
 """The environment variable with a file of certificate authorities, as for OpenSSL."""
 
+OLDEST = "2.14"
+"""The oldest Kubeflow Pipelines that tries steps inside an exit handler again: before, its compiler
+(argocompiler/container.go) looks up the retries of the root's tasks alone."""
+
 WHERE = (
     f"`kubeflow.endpoint`, or the variable {ENDPOINT_VARIABLE}, names the API of Kubeflow "
     "Pipelines, such as http://localhost:8888 of a port-forward"
@@ -87,8 +91,8 @@ def explained(endpoint: str, action: str) -> Iterator[None]:
     except (ValueError, TypeError, AttributeError) as error:
         # What kfp's models raise for an answer of another shape.
         raise InternalError(
-            f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines 2.5 or newer "
-            f"gives ({_shorten(str(error))})"
+            f"{endpoint}: cannot {action}: the answer is not what Kubeflow Pipelines {OLDEST} or "
+            f"newer gives ({_shorten(str(error))})"
         ) from None
 
 

@@ -80,7 +80,13 @@ def parse_parameters(config: PipelineConfig, given: Sequence[str]) -> Parameters
 
 
 def ensure_version(kubeflow: Kubeflow, compiled: CompiledPipeline) -> PipelineVersion:
-    """The pipeline's version of this content, uploaded if it is not there; raises as calls do."""
+    """The pipeline's version of this content, uploaded if it is not there.
+
+    Raises:
+      ConfigError: Kubeflow refuses a call, or is too old for the config.
+      InternalError: Kubeflow failed, or was not to be reached.
+    """
+    kubeflow.check_retries()
     name = compiled.name
     pipeline = _find_or_create(
         lambda: kubeflow.pipeline_id(name), lambda: kubeflow.create_pipeline(name)

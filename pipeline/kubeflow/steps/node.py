@@ -67,7 +67,7 @@ def run_node(packed: str, record: RunRecord, run_id: str, console: RunConsole) -
         progress.addHandler(handler)
     started = time.monotonic()
     results = _earlier_results(context, record, run_id)
-    summary = RunSummary(run_id="", pipeline="", started="", strategy="")
+    summary = RunSummary(run_id=run_id, pipeline="", started="", strategy="")
     gate = PushGate(context, results, summary)
     check_stop()
     try:

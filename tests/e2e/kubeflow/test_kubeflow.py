@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,14 +67,36 @@ def test_no_log_holds_the_password(digits: Cluster, first: Run) -> None:
     assert not [text for text in texts if PASSWORD in text]
 
 
-def test_two_runs_at_once_of_which_one_is_cached(digits: Cluster, first: Run) -> None:
-    """And the other one compares its model with the one in service, which a Resolver finds."""
-    executor = digits.executor(digits.compile(*DIGITS))
+def test_runs_at_once_of_which_one_is_cached_and_one_comes_too_late(
+    digits: Cluster, first: Run
+) -> None:
+    """One compares its model with the one in service, and pushes it; an older one does not."""
+    compiled, begun, pushed = digits.compile(*DIGITS), threading.Event(), threading.Event()
+
+    def hold_up(task: str, attempt: int, process: subprocess.Popen[bytes]) -> None:
+        del attempt, process
+        if task == "examplegen":
+            begun.set()
+        if task == "evaluator":
+            assert pushed.wait(300)
+
     with ThreadPoolExecutor() as threads:
+        running = threads.submit(digits.executor(compiled, hold_up).run, {"epochs": 4})
+        assert begun.wait(300)
+        executor = digits.executor(compiled)
         same, other = threads.map(executor.run, ({"epochs": 2}, {"epochs": 3}))
+        pushed.set()
+        older = running.result()
     assert (same.state, other.state) == ("SUCCEEDED", "SUCCEEDED"), same.report() + other.report()
+    assert older.state == "SUCCEEDED", older.report()
     assert set(states(same).values()) == {"cached"}
     assert summary(same).pushed == summary(first).pushed
+    late, served = summary(older), Path(str(summary(other).pushed))
+    assert (late.status, late.pushed, states(older)["Pusher"]) == ("superseded", None, "skipped")
+    assert late.blessed
+    assert late.waiting is not None
+    assert late.waiting.reason.startswith(f"version {served.name}, which serves, is of a run that")
+    assert max(int(version.name) for version in served.parent.iterdir()) == int(served.name)
     found = states(other)
     assert {found[name] for name in ("ExampleGen", "SchemaGen", "Transform")} == {"cached"}
     assert found["Trainer"] == "ran"

@@ -27,6 +27,8 @@ class KfpServer(HttpApi):
     """The state of it."""
 
     multi_user: bool = False
+    is_old: bool = False
+    """Whether it is of before 2.14."""
     page_size: int = 2
     """At most so many items are in a page."""
     pipelines: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -42,7 +44,7 @@ class KfpServer(HttpApi):
 
     def routes(self) -> list[Route]:
         return [
-            ("GET", f"{V2}/healthz", set(), lambda _: {"multi_user": self.multi_user}),
+            ("GET", f"{V2}/healthz", set(), lambda _: self._health()),
             (
                 "GET",
                 f"{V2}/pipelines",
@@ -76,6 +78,11 @@ class KfpServer(HttpApi):
             ("DELETE", V2 + RECURRING, {"propagation_policy"}, self._delete_recurring),
             ("GET", "/apis/v1alpha1" + RUN + "/nodes/([^/]+)/log", set(), self._log),
         ]
+
+    def _health(self) -> dict[str, Any]:
+        """As backend/src/apiserver/main.go has it: 2.5.0 names no store of pipelines yet."""
+        health = {"commit_sha": "unknown", "tag_name": "unknown", "multi_user": self.multi_user}
+        return health | ({} if self.is_old else {"pipeline_store": "database"})
 
     def _list(
         self, things: dict[str, dict[str, Any]], items: str, key: str = "", of: str = ""

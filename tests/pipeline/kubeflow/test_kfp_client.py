@@ -113,7 +113,7 @@ def test_it_accepts_but_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             Answer(404, "<html>nginx</html>", "text/html"),
             ConfigError,
-            "this is no API of Kubeflow Pipelines 2.5 or newer (404); `kubeflow.endpoint`, or",
+            "this is no API of Kubeflow Pipelines 2.14 or newer (404); `kubeflow.endpoint`, or",
         ),
         (Answer(409, error_body("exists")), ConflictError, "there is one already (409): exists"),
         (

@@ -136,6 +136,22 @@ def test_a_run_and_all_that_it_needs(server: KfpServer, tmp_path: Path) -> None:
     assert list(server.runs) == [run]
 
 
+def test_a_kubeflow_that_tries_no_step_again_is_refused_where_that_is_asked_for(
+    server: KfpServer, tmp_path: Path
+) -> None:
+    server.is_old = True
+    kubeflow = Kubeflow.connect(settings_of(load(tmp_path, server.url)))
+    with pytest.raises(ConfigError) as refused:
+        ensure_version(kubeflow, COMPILED)
+    assert str(refused.value) == (
+        f"kubeflow.retries: found 2, but {server.url} is older than Kubeflow Pipelines 2.14 and "
+        "tries no step again but the last; upgrade it, or set kubeflow.retries=0"
+    )
+    assert server.changes == []
+    config = load(tmp_path, server.url, kubeflow={"retries": 0})
+    assert ensure_version(Kubeflow.connect(settings_of(config)), COMPILED).is_new
+
+
 def test_a_pipeline_is_called_without_underscores_there(server: KfpServer, tmp_path: Path) -> None:
     config = load(tmp_path, server.url, name="my_digits")
     kubeflow = Kubeflow.connect(settings_of(config))

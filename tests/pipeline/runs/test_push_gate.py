@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from pipeline.runs.watching.observer import RunObserver
 from pipeline.versions.approval import ApprovalRequest, approve
 from pipeline.versions.hold import release_hold, set_hold
 from pipeline.versions.retention import apply_retention
+from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import still_waiting
 from trainer_module.errors import ConfigError, TryLaterError
 
@@ -53,8 +55,16 @@ class Pipeline:
         values = self.measured.config.model_dump(by_alias=True, exclude_unset=True)
         return PipelineConfig.model_validate(values | {"push": {"approve": approves}} | sections)
 
-    def run(self, model: int, approves: str = "auto") -> dict[str, Any]:
-        """A run that trains a model, or takes it from the cache; gives its summary."""
+    def run(
+        self, model: int, approves: str = "auto", meanwhile: Callable[[], object] | None = None
+    ) -> dict[str, Any]:
+        """A run that trains a model, or takes it from the cache; gives its summary.
+
+        Args:
+          model: which one.
+          approves: `push.approve`.
+          meanwhile: is done before its Pusher: on Kubeflow no lock keeps two runs apart.
+        """
         self.runs += 1
         config = self.config(approves)
         files = self.layout.run(f"run {self.runs}")
@@ -67,8 +77,16 @@ class Pipeline:
         run_events = RunEvents(self.event_log, config, files.root.name, data, "test")
         observer = RunObserver(context, files, console, run_events, results)
         gate = PushGate(context, results, observer.summary)
+
+        @contextmanager
+        def late_gate(node: str) -> Iterator[bool]:
+            if node == "Pusher" and meanwhile is not None:
+                meanwhile()
+            with gate(node) as may_run:
+                yield may_run
+
         nodes = training(self.layout, self.measured.uri, True, replicas=model)
-        play(config, self.layout, observer, nodes, f"run {self.runs}", gate)
+        play(config, self.layout, observer, nodes, files.root.name, late_gate)
         observer.conclude(None)
         console.conclude(observer.summary, [])
         self.screen = stream.getvalue()
@@ -183,6 +201,66 @@ def test_approvals_that_are_refused(pipeline: Pipeline) -> None:
         pipeline.approve(old)
     pipeline.approve(old, force=True)
     assert len(pipeline.versions) == 2
+
+
+def test_the_model_of_an_older_run_is_not_pushed_over_that_of_a_newer(pipeline: Pipeline) -> None:
+    late = pipeline.run(1, meanwhile=lambda: pipeline.run(2))
+    (newer,) = pipeline.versions
+    provenance = read_provenance(newer)
+    assert provenance is not None
+    assert provenance.run == "run 2"
+    assert (late["run_id"], late["status"], late["pushed"]) == ("run 1", "superseded", None)
+    number = late["waiting"]["version"]
+    said = (
+        f"version {newer.name}, which serves, is of a run that began later; "
+        f"`approve {number} --force --reason TEXT` pushes this one all the same"
+    )
+    assert late["waiting"]["reason"] == said
+    assert f"not pushed, as version {number}: version {newer.name}, which" in pipeline.screen
+    finished = pipeline.event_log.last(EventKind.FINISHED)
+    assert finished is not None
+    assert (finished.run, finished.details["exit_code"]) == ("run 1", 4)
+    assert (pipeline.waiting, pipeline.marks()) == ([], [1, 0]), "it is none to beat or to approve"
+    with pytest.raises(ConfigError, match="of a model that was trained later; --force"):
+        pipeline.approve(number)
+    pipeline.approve(number, force=True)
+    assert len(pipeline.versions) == 2
+    assert pipeline.run(3)["status"] == "pushed", "the next run is newer than both"
+
+
+def test_what_a_run_takes_from_the_cache_is_as_new_as_the_run(pipeline: Pipeline) -> None:
+    set_hold(pipeline.layout, pipeline.event_log, "not yet")
+    held = pipeline.run(1)
+    release_hold(pipeline.layout, pipeline.event_log)
+    pipeline.run(2)
+    assert pipeline.run(1)["status"] == "pushed"
+    provenance = read_provenance(pipeline.versions[-1])
+    assert provenance is not None
+    assert (provenance.model, provenance.run) == (held["waiting"]["model"], "run 3")
+
+
+def test_after_a_rollback_later_models_are_pushed(pipeline: Pipeline) -> None:
+    pipeline.run(1)
+
+    def push_and_go_back() -> None:
+        pipeline.run(3)
+        roll_back(pipeline.config(), pipeline.layout, pipeline.event_log, RollbackRequest())
+
+    assert pipeline.run(2, meanwhile=push_and_go_back)["status"] == "pushed"
+    assert [v.name for v in pipeline.versions] == sorted(v.name for v in pipeline.versions)
+    assert len(pipeline.versions) == 4
+
+
+def test_of_two_that_wait_that_of_the_older_run_is_superseded_whenever_it_began_to_wait(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.run(1, "manual", lambda: pipeline.run(2, "manual"))
+    older, newer = pipeline.waiting
+    assert older > newer
+    pipeline.approve(newer)
+    assert pipeline.waiting == []
+    with pytest.raises(ConfigError, match="of a model that was trained later; --force"):
+        pipeline.approve(older)
 
 
 def test_an_older_model_that_is_approved_first_leaves_the_newer_waiting(pipeline: Pipeline) -> None:
