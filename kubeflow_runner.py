@@ -86,8 +86,9 @@ def submit(
     """Run a pipeline on Kubeflow, and follow it to its end.
 
     What has been uploaded before is not uploaded again. Exit code: 0 a model was pushed, 1 a
-    component failed, 2 the config or the data is unusable, 3 the model was not blessed, 75 Kubeflow
-    does not answer now, 130 interrupted, while the run goes on.
+    component failed, 2 the config or the data is unusable, 3 the model was not blessed, 4 it was,
+    and is held back, waits, or came after that of a later run, 75 Kubeflow does not answer now, 130
+    interrupted, while the run goes on.
     """
     pace = None if no_wait else Polling(timeout=_seconds(timeout))
     loaded = _load(config, overrides)
