@@ -9,7 +9,7 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from components.example_gen.component import ArrowExampleGen
 from components.schema_gen.files import schema_revision
 from pipeline.component_ids import ComponentId
-from pipeline.config.fingerprint import code_fingerprint
+from pipeline.config.fingerprint import MODELS, code_fingerprint
 from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.data.ingestion import (
     Ingestion,
@@ -20,18 +20,8 @@ from pipeline.data.ingestion import (
 from pipeline.data.location import DataLocation
 from pipeline.data.span_files import label_files, revision_of
 from pipeline.layout import Layout
-from pipeline.own_modules import ROOT
 
-_CODE = (
-    "components/example_gen",
-    "components/tfrecords",
-    "components/column_types/choice.py",
-    "components/column_types/dates.py",
-    "trainer_module/features/image.py",
-    "trainer_module/features/boolean.py",
-    "trainer_module/features/dates/formats.py",
-)
-"""What reads the files; pictures are made what the model's graph decodes, and it reads dates."""
+_EXECUTOR = "components.example_gen.executor"
 
 
 def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
@@ -51,7 +41,7 @@ def resolve_ingestion(config: PipelineConfig, layout: Layout) -> Ingestion:
             "labels_revision": (
                 "" if layout.is_elsewhere else revision_of(label_files(config.data))
             ),
-            "code": code_fingerprint([ROOT / path for path in _CODE]),
+            "code": code_fingerprint([_EXECUTOR], never_loads=MODELS),
         }
     )
     text = f"{settings.model_dump_json()} {config.data.model_dump_json()}"

@@ -1,14 +1,19 @@
-"""What TFX's cache cannot see by itself: the code that a component runs, and no more settings."""
+"""Cache keys of components: the code that they run, and only the settings that they read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.config.fingerprint import CODE_KEY, FILES_KEY, code_fingerprint
+from pipeline.config.fingerprint import (
+    CODE_KEY,
+    FILES_KEY,
+    MODELS,
+    code_fingerprint,
+    files_fingerprint,
+)
 from pipeline.config.settings import PipelineConfig
-from pipeline.own_modules import ROOT
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.models import ZOO
 from trainer_module.settings import SETTINGS_KEY, ModelSettings, TextFeature, TrainerSettings
@@ -17,12 +22,8 @@ from trainer_module.settings.tune import TUNE_KEY
 if TYPE_CHECKING:
     from tfx.dsl.components.base import base_node
 
-_CODE = (
-    "trainer_module",
-    "components/column_types/choice.py",
-    "components/column_types/handing_on.py",
-)
-"""What Transform and Trainer run, and what tells them what the columns are."""
+PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
+RUN_FN = "trainer_module.trainer.run_fn"
 
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
@@ -40,15 +41,21 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
         model=ModelSettings(kind=kind, weights=weights) if follows else ModelSettings(),
     )
     own = [config.preprocessing] if config.preprocessing else []
-    return _custom_config(
-        settings, [*own, *settings.own_features.values()], _vocabularies(settings)
+    code = code_fingerprint(
+        ["components.column_types.transform", _module_of(PREPROCESSING_FN)],
+        [*own, *settings.own_features.values()],
+        never_loads=MODELS,
     )
+    return _custom_config(settings, code, _vocabularies(settings))
 
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:
     """What Trainer is told."""
     settings = config.trainer_settings
-    told = _custom_config(settings, settings.own_code.values(), _weights(settings))
+    code = code_fingerprint(
+        ["components.trainer.executor", _module_of(RUN_FN)], settings.own_code.values()
+    )
+    told = _custom_config(settings, code, _weights(settings))
     # What the search finds is put in where it was left out.
     return told if config.tune is None else {**told, SETTINGS_KEY: config.given_settings}
 
@@ -70,36 +77,42 @@ def tuner_config(config: PipelineConfig) -> dict[str, object]:
     """What Tuner is told."""
     assert config.tune is not None  # noqa: S101 - else there is no Tuner
     settings = config.trainer_settings
-    told = _custom_config(
-        settings, settings.own_code.values(), _weights(settings), (*_CODE, "components/tuner")
-    )
+    code = code_fingerprint(["components.tuner.executor"], settings.own_code.values())
+    told = _custom_config(settings, code, _weights(settings))
     tune = config.tune.model_dump(mode="json", exclude_unset=True)
     return {**told, SETTINGS_KEY: config.given_settings, TUNE_KEY: tune}
 
 
-def add_code(component: base_node.BaseNode, *code: str, own: Iterable[str] = ()) -> None:
+def add_code(
+    component: base_node.BaseNode,
+    *loaded: str,
+    own: Iterable[str] = (),
+    never_loads: Collection[str] = MODELS,
+) -> None:
     """Makes the code that a component runs a part of its cache key.
 
     Beside its parameters: not all of these components have one for it.
 
     Args:
-      component: the component.
-      code: ours, files and folders.
+      component: the component, whose executor's imports count.
+      loaded: modules of ours that the executor is given the names of.
       own: import paths of the user's.
+      never_loads: packages whose modules the executor never loads by name.
     """
-    component.exec_properties[CODE_KEY] = code_fingerprint((ROOT / path for path in code), own)
+    roots = [cast(Any, component.executor_spec).executor_class.__module__, *loaded]
+    component.exec_properties[CODE_KEY] = code_fingerprint(roots, own, never_loads)
+
+
+def _module_of(import_path: str) -> str:
+    return import_path.rpartition(".")[0]
 
 
 def _custom_config(
-    settings: TrainerSettings,
-    import_paths: Iterable[str],
-    files: Iterable[Path],
-    code: Iterable[str] = _CODE,
+    settings: TrainerSettings, code: str, files: Iterable[Path]
 ) -> dict[str, object]:
-    ours = code_fingerprint((ROOT / path for path in code), import_paths)
     read = [*files]
-    told = {FILES_KEY: code_fingerprint(read)} if read else {}
-    return {**settings.to_custom_config(), CODE_KEY: ours, **told}
+    told = {FILES_KEY: files_fingerprint(read)} if read else {}
+    return {**settings.to_custom_config(), CODE_KEY: code, **told}
 
 
 def _vocabularies(settings: TrainerSettings) -> list[Path]:

@@ -61,6 +61,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
 
     # Counts what is in every column of every split.
     statistics_gen = StatisticsGen(examples=examples).with_id(ComponentId.STATISTICS_GEN.value)
+    add_code(statistics_gen)
     statistics = statistics_gen.outputs["statistics"]
 
     # Says what the data has to look like: curated, or inferred from the first data and kept.
@@ -79,12 +80,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         else filter(None, (config.data.label, config.data.weight)),
         names=settings.names if settings.format_spec.guesses_types else (),
     ).with_id(ComponentId.SCHEMA_GEN.value)
-    add_code(
-        schema_gen,
-        "components/schema_gen",
-        "components/column_types",
-        "components/examples_reader.py",
-    )
+    add_code(schema_gen)
     schema = schema_gen.outputs["schema"]
 
     # Finds what the data looked like before.
@@ -109,13 +105,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         compared_with=compared_with,
         examples=examples,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
-    code = (
-        "example_validator",
-        "examples_reader.py",
-        "named_columns.py",
-        "column_types/choice.py",
-    )
-    add_code(example_validator, *(f"components/{path}" for path in code))
+    add_code(example_validator)
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]
     present = [component for component in components if component is not None]
     return Data(present, example_gen, examples, statistics, schema, example_validator)

@@ -9,12 +9,10 @@ from tfx.dsl.components.base import base_node
 
 from components.column_types.transform import Transform
 from pipeline.component_ids import ComponentId
-from pipeline.graph.cache_keys import transform_config
+from pipeline.graph.cache_keys import PREPROCESSING_FN, transform_config
 from pipeline.graph.data import Spans, create_data
 from pipeline.graph.resolving import resolve_analyzer_cache, resolve_window
 from pipeline.run_context import RunContext
-
-PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,7 @@ def create_evaluator(
         constant_decides=constant_metric(config) is not None,
         verdict=make_verdict(config),
     ).with_id(ComponentId.EVALUATOR.value)
-    code = (
-        "components/evaluator",
-        "components/examples_reader.py",
-        "components/tfrecords",
-        "pipeline/graph/evaluation.py",
-        "trainer_module/export",
-    )
-    add_code(evaluator, *code, own=config.evaluate.own_code.values())
+    add_code(evaluator, own=config.evaluate.own_code.values())
     return evaluator
 
 
@@ -87,14 +80,7 @@ def create_optimizer(
         train_split=TRAIN_SPLIT,
         plan=OptimizerPlan(settings=config.optimize, metric=deciding_metric(config)),
     ).with_id(ComponentId.OPTIMIZER.value)
-    code = (
-        "components/optimizer",
-        "components/evaluator",
-        "components/tfrecords",
-        "trainer_module/variants",
-        "trainer_module/export",
-    )
-    add_code(optimizer, *code, own=config.evaluate.own_code.values())
+    add_code(optimizer, own=config.evaluate.own_code.values(), never_loads=())
     return optimizer
 
 
@@ -121,11 +107,5 @@ def create_infra_validator(
         ways=WAYS,
         custom_config=certificate_config(config),
     ).with_id(ComponentId.INFRA_VALIDATOR.value)
-    add_code(
-        infra_validator,
-        "components/infra_validator",
-        "pipeline/serving",
-        "trainer_module/exported/interface.py",
-        "trainer_module/evaluation/reference.py",
-    )
+    add_code(infra_validator, WAYS, never_loads=())
     return infra_validator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,9 @@ from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.orchestration.portable.beam_executor_operator import BeamExecutorOperator
 from tfx.proto.orchestration import pipeline_pb2
+from tfx.proto.orchestration.executable_spec_pb2 import BeamExecutableSpec
 
 from components.speed import speed_up
 from components.stopping import check_stop
@@ -136,6 +139,13 @@ def compiled_nodes(
         connection = getattr(stated, stated.WhichOneof("connection_config"))
     for node in (node.pipeline_node for node in pipeline.nodes):
         executor = runner_utils.extract_executor_spec(deployment, node.node_info.id)
+        operators = {}
+        if isinstance(executor, BeamExecutableSpec):
+            whole = BeamExecutableSpec.FromString(executor.SerializeToString())
+            operators[BeamExecutableSpec] = functools.partial(_make_beam_operator, whole)
+            # How a component runs is no part of its cache key, which has all of this spec.
+            executor.ClearField("beam_pipeline_args")
+            executor.ClearField("beam_pipeline_args_placeholders")
         yield Node(
             id=node.node_info.id,
             is_system=executor is None,
@@ -145,11 +155,20 @@ def compiled_nodes(
                 "pipeline_info": pipeline.pipeline_info,
                 "pipeline_runtime_spec": pipeline.runtime_spec,
                 "executor_spec": executor,
+                "custom_executor_operators": operators,
                 "custom_driver_spec": runner_utils.extract_custom_driver_spec(
                     deployment, node.node_info.id
                 ),
             },
         )
+
+
+def _make_beam_operator(
+    whole: BeamExecutableSpec, executor_spec: BeamExecutableSpec, platform_config: Any
+) -> BeamExecutorOperator:
+    """What runs an executor by its whole spec, not by the part that its cache key has."""
+    del executor_spec
+    return BeamExecutorOperator(whole, platform_config)
 
 
 def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
@@ -159,7 +178,7 @@ def launch(node: Node, **launcher_options: Any) -> tuple[State, int | None]:
       Its state, and its execution's id. A launcher whose inputs could not be resolved returns
       without an error: then the state is FAILED.
     """
-    made = launcher.Launcher(**node.launcher_arguments, **launcher_options)
+    made = launcher.Launcher(**{**node.launcher_arguments, **launcher_options})
     speed_up()  # It has imported the executor, and so the libraries that are to be quick.
     info = made.launch()
     if info is None or not info.execution_id:

@@ -14,6 +14,7 @@ import pytest
 
 from components.example_gen.builtin import BUILTIN_DATA
 from pipeline.cli import doctor
+from pipeline.config import fingerprint
 from pipeline.config.fingerprint import code_fingerprint
 from pipeline.config.loading import load_config
 from pipeline.data.location import locate_data
@@ -196,28 +197,32 @@ def test_data_is_located_without_tensorflow(tmp_path: Path) -> None:
     )
 
 
-def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "a.py").write_text("x = 1")
-    (tmp_path / "own.py").write_text("def f(): pass")
+def test_fingerprint_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    prints = [code_fingerprint([tmp_path / "package"])]
-    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    (tmp_path / "components").mkdir()
+    (tmp_path / "components" / "a.py").write_text("x = 1")
+    (tmp_path / "own.py").write_text("def f(): pass")
+
+    def found(*own: str) -> str:
+        return code_fingerprint(["components.a"], own)
+
+    prints = [found(), found("own.f")]
     (tmp_path / "own.py").write_text("def f(): return 1")
-    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    prints.append(found("own.f"))
     (tmp_path / "helpers").mkdir()
     (tmp_path / "own.py").write_text("def f():\n    from helpers import shapes\n    return 1")
     (tmp_path / "helpers" / "shapes.py").write_text("import json\nfrom . import sizes\n")
     (tmp_path / "helpers" / "sizes.py").write_text("import own, numpy\nWIDE = 1\n")
-    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    prints.append(found("own.f"))
     (tmp_path / "helpers" / "sizes.py").write_text("import own, numpy\nWIDE = 2\n")
-    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    prints.append(found("own.f"))
     (tmp_path / "helpers" / "unused.py").write_text("x = 1")
-    assert code_fingerprint([tmp_path / "package"], ["own.f"]) == prints[-1]
-    (tmp_path / "package" / "a.py").write_text("x = 2")
-    prints.append(code_fingerprint([tmp_path / "package"], ["own.f"]))
+    assert found("own.f") == prints[-1]
+    (tmp_path / "components" / "a.py").write_text("x = 2")
+    prints.append(found("own.f"))
     assert len(set(prints)) == 6
-    assert code_fingerprint([tmp_path / "package"], ["own.f"]) == prints[-1]
+    assert found("own.f") == prints[-1]
 
 
 @pytest.mark.e2e

@@ -62,7 +62,7 @@ def _imports(module: str, source: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = _base(node, package)
+            base = resolve_relative(node, package)
             # Each name may be a module of that package, or something in it.
             names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         else:
@@ -70,8 +70,8 @@ def _imports(module: str, source: Path) -> Iterator[str]:
         yield from (name for name in names if name.partition(".")[0] not in _STANDARD)
 
 
-def _base(node: ast.ImportFrom, package: str) -> str:
-    """The module that names are imported from, where dots begin at a package."""
+def resolve_relative(node: ast.ImportFrom, package: str) -> str:
+    """The module that names are imported from, whose leading dots count from a package."""
     if not node.level:
         return node.module or ""
     above = package.split(".")[: len(package.split(".")) - node.level + 1]

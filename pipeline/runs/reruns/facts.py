@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from pipeline.config.fingerprint import code_fingerprint, own_sources
+from pipeline.config.fingerprint import files_fingerprint, own_sources
 from pipeline.data.ingestion import curated_schema, pictures_revision
 from pipeline.graph.cache_keys import files_read
 from pipeline.own_modules import PACKAGES, ROOT
@@ -66,7 +66,9 @@ def given_to(context: RunContext) -> Facts | None:
         "the config": stamp_of(
             config.model_dump_json(), config.model_dump_json(exclude_unset=True)
         ),
-        "Scopeline's code": code_fingerprint([ROOT / name for name in PACKAGES]),
+        "Scopeline's code": files_fingerprint(
+            source for name in PACKAGES for source in sorted((ROOT / name).rglob("*.py"))
+        ),
         "code that the config names": stamp_of_files(own_sources(config)),
         "files that the config names": stamp_of_files(
             [*files_read(config), *([Path(curated)] if curated else [])]

@@ -1,0 +1,101 @@
+"""The modules of Scopeline that a module may import, read from their sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from pipeline.config.user_code.imported_modules import resolve_relative
+from pipeline.own_modules import PACKAGES
+
+_NAMED = re.compile(rf"""["']((?:{"|".join(PACKAGES)})(?:\.\w+)+)["']""")
+"""A string that is the name of a module, or of something in it."""
+_OWN_NAME = re.compile(r"""f["']\{__(?:name|package)__\}\.""")
+"""Begins a string that names a module of the package that it is in."""
+
+
+def import_closure(
+    roots: Iterable[str], folder: Path, never_loads: Collection[str] = ()
+) -> dict[str, Path]:
+    """The source of each module that some modules import, however far down, themselves included.
+
+    An import inside a function counts, and so does a module that is named in a string, as
+    registries and starters of child processes name them; a package that is named so counts with all
+    of its modules. Imports for type checkers alone do not count.
+
+    Args:
+      roots: the names of modules of Scopeline.
+      folder: the folder of Scopeline's packages.
+      never_loads: packages whose modules the roots never load by name.
+
+    Returns:
+      Files by the names of their modules.
+
+    Raises:
+      FileNotFoundError: a root is no module.
+    """
+    waiting, found = [*roots], dict[str, Path]()
+    for root in waiting:
+        if _find(folder, root) is None:
+            raise FileNotFoundError(f"there is no module {root} in {folder}")
+    while waiting:
+        name = waiting.pop()
+        source = None if name in found else _find(folder, name)
+        if source is None:
+            continue
+        found[name] = source
+        package = name if source.name == "__init__.py" else name.rpartition(".")[0]
+        stat = source.stat()
+        imported, named = _read(source, package, (stat.st_mtime_ns, stat.st_size))
+        waiting += [name.rpartition(".")[0], *imported]
+        if name not in never_loads:
+            waiting += (module for text in named for module in _loadable(folder, text))
+    return found
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    path = folder.joinpath(*name.split("."))
+    for source in (path.with_suffix(".py"), path / "__init__.py"):
+        if name.partition(".")[0] in PACKAGES and source.is_file():
+            return source
+    return None
+
+
+@lru_cache(maxsize=2048)
+def _read(source: Path, package: str, stamp: tuple[int, int]) -> tuple[list[str], list[str]]:
+    """The names that a file imports from our packages, and those in its strings."""
+    del stamp  # A file that has changed is read again.
+    text = source.read_text()
+    named = _NAMED.findall(text) + ([package] if _OWN_NAME.search(text) else [])
+    ours = (name for name in _imports(ast.parse(text).body, package))
+    return [name for name in ours if name.partition(".")[0] in PACKAGES], named
+
+
+def _imports(statements: Iterable[ast.stmt], package: str) -> Iterator[str]:
+    """What may be modules among the names that statements import, and those in their blocks."""
+    for node in statements:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_relative(node, package)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            yield from _imports(node.orelse, package)
+        else:
+            for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+                yield from _imports(getattr(node, block, ()), package)
+
+
+def _loadable(folder: Path, text: str) -> list[str]:
+    """The modules that may be loaded by a name: of a package, all that are below it."""
+    source = _find(folder, text)
+    if source is None:
+        return [text.rpartition(".")[0]]  # The rest names a function or a class.
+    if source.name != "__init__.py":
+        return [text]
+    below = (p.relative_to(folder).with_suffix("").parts for p in source.parent.rglob("*.py"))
+    return [".".join(p[:-1] if p[-1] == "__init__" else p) for p in below]

@@ -1,0 +1,99 @@
+"""The modules that a cache key depends on are those that the executor imports."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import warm
+
+from pipeline.config.import_closure import import_closure
+from pipeline.own_modules import PACKAGES, ROOT
+
+EXECUTORS = {
+    "components.example_gen.executor",
+    "components.statistics_gen.component",
+    "components.schema_gen.component",
+    "components.example_validator.component",
+    "components.column_types.transform",
+    "components.tuner.executor",
+    "components.trainer.executor",
+    "components.evaluator.executor",
+    "components.optimizer.executor",
+    "components.infra_validator.executor",
+    "trainer_module.preprocessing",
+    "trainer_module.trainer",
+    "pipeline.serving.ways.certifying",
+}
+_IMPORTS = """
+import importlib, json, os, sys
+for name in json.loads(sys.argv[1]):
+    if os.fork() == 0:
+        importlib.import_module(name)
+        print(json.dumps([name, [m for m in sys.modules if m.split(".")[0] in sys.argv[2:]]]))
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+def write(folder: Path, **sources: str) -> None:
+    for name, text in sources.items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write(
+        tmp_path,
+        components__a="import numpy\ndef f():\n    from trainer_module.b import c\n",
+        trainer_module__b="from . import names\nif TYPE_CHECKING:\n    import trainer_module.e\n",
+        trainer_module__names="KINDS = 'trainer_module.kinds'\nMAIN = 'trainer_module.d.main'\n",
+        trainer_module__kinds__first="x = 1",
+        trainer_module__kinds__deep__second="x = 1",
+        trainer_module__d="x = 1",
+        trainer_module__e="x = 1",
+    )
+    (tmp_path / "trainer_module" / "kinds" / "__init__.py").touch()
+    return tmp_path
+
+
+def test_imports_and_names_in_strings_are_followed(tree: Path) -> None:
+    assert sorted(import_closure(["components.a"], tree)) == [
+        "components.a",
+        "trainer_module.b",
+        "trainer_module.d",
+        "trainer_module.kinds",
+        "trainer_module.kinds.deep.second",
+        "trainer_module.kinds.first",
+        "trainer_module.names",
+    ]
+
+
+def test_what_is_never_loaded_by_name_is_left_out(tree: Path) -> None:
+    found = import_closure(["components.a"], tree, never_loads=("trainer_module.names",))
+    assert sorted(found) == ["components.a", "trainer_module.b", "trainer_module.names"]
+
+
+def test_a_root_has_to_be_there(tree: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no module components\.missing"):
+        import_closure(["components.missing"], tree)
+
+
+@pytest.mark.e2e
+def test_executors_import_nothing_else() -> None:
+    done = warm.run(
+        [sys.executable, "-c", _IMPORTS, json.dumps(sorted(EXECUTORS)), *PACKAGES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = dict(json.loads(line) for line in done.stdout.splitlines() if line[:1] == "[")
+    assert set(imported) == EXECUTORS
+    for name, modules in imported.items():
+        assert set(modules) - set(import_closure([name], ROOT)) == set(), name
