@@ -13,9 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-_Z = 1.645
-"""The normal distribution's 95th percentile."""
+from components.evaluator.dependence import design_effect
+
+_CONFIDENCE = 0.95
+_Z = float(stats.norm.ppf(_CONFIDENCE))
 _NEARLY = 1e-6
 """TFMA's sums differ from NumPy's by less, relative to the value."""
 
@@ -45,12 +48,16 @@ class ConstantPrediction:
         return asdict(self)
 
 
-def predict_constant(metric: str, labels: np.ndarray) -> ConstantPrediction | None:
+def predict_constant(
+    metric: str, labels: np.ndarray, units: np.ndarray | None = None
+) -> ConstantPrediction | None:
     """The best constant prediction by a metric in `FORMULAS`.
 
     Args:
       metric: its name.
       labels: [examples]; indices of classes, 0 and 1 where the task is binary, or numbers.
+      units: [examples], numbers from 0 that are equal where examples depend on one another; None
+        where none do.
 
     Returns:
       None where the labels are all the same, so that a constant is as good as anything.
@@ -58,81 +65,89 @@ def predict_constant(metric: str, labels: np.ndarray) -> ConstantPrediction | No
     labels = labels.astype(np.float64)
     if not len(labels) or labels.min() == labels.max():
         return None
-    value, needed = FORMULAS[metric](labels)
+    value, needed = FORMULAS[metric](labels, _Z if units is None else _wider(metric, labels, units))
     return ConstantPrediction(metric, float(value), float(needed), len(labels))
 
 
-Formula = Callable[[np.ndarray], tuple[float, float]]
-"""From labels to the metric of the best constant, and to what is needed."""
+Formula = Callable[[np.ndarray, float], tuple[float, float]]
+"""From labels and a quantile of the normal distribution to the metric of the best constant, and to
+what is needed."""
 
 
-def _accuracy(labels: np.ndarray) -> tuple[float, float]:
+def _wider(metric: str, labels: np.ndarray, units: np.ndarray) -> float:
+    """The quantile for dependent examples: that of t, as far as their scores vary more."""
+    indicators = labels[:, None] == np.unique(labels) if metric in OF_CLASSES else labels
+    factor, count = design_effect(indicators, units)
+    return float(stats.t.ppf(_CONFIDENCE, max(count - 1, 1))) * math.sqrt(factor)
+
+
+def _accuracy(labels: np.ndarray, z: float) -> tuple[float, float]:
     """The share of the most frequent class."""
     share = np.unique(labels, return_counts=True)[1].max() / len(labels)
-    return share, share + _error_of_share(share, len(labels))
+    return share, share + _error_of_share(share, len(labels), z)
 
 
-def _auc(labels: np.ndarray) -> tuple[float, float]:
+def _auc(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Half, with the variance of the rank-sum statistic (Mann and Whitney, 1947)."""
     positive = labels.sum()
     variance = (len(labels) + 1) / (12 * positive * (len(labels) - positive))
-    return 0.5, 0.5 + min(_Z * math.sqrt(variance), 0.5 * (1 - _NEARLY))
+    return 0.5, 0.5 + min(z * math.sqrt(variance), 0.5 * (1 - _NEARLY))
 
 
-def _mean_recall(labels: np.ndarray) -> tuple[float, float]:
+def _mean_recall(labels: np.ndarray, z: float) -> tuple[float, float]:
     """One class is found always and the others never."""
     counts = np.unique(labels, return_counts=True)[1]
     share = 1 / len(counts)
     error = math.sqrt(np.sum(share * (1 - share) / counts)) / len(counts)
-    return share, share + min(_Z * error, (1 - share) * (1 - _NEARLY))
+    return share, share + min(z * error, (1 - share) * (1 - _NEARLY))
 
 
-def _positive_share(labels: np.ndarray) -> tuple[float, float]:
+def _positive_share(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Precision where all are called positive, and where scores say nothing."""
     share = labels.mean()
-    return share, share + _error_of_share(share, len(labels))
+    return share, share + _error_of_share(share, len(labels), z)
 
 
-def _f1(labels: np.ndarray) -> tuple[float, float]:
+def _f1(labels: np.ndarray, z: float) -> tuple[float, float]:
     """Where all are called positive: recall is 1, and precision the share of them."""
-    share, needed = _positive_share(labels)
+    share, needed = _positive_share(labels, z)
     return 2 * share / (1 + share), 2 * needed / (1 + needed)
 
 
-def _log_loss(labels: np.ndarray) -> tuple[float, float]:
+def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
     """The entropy of the classes; twice the gain in likelihood has a chi-squared distribution."""
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     entropy = -np.sum(shares * np.log(shares))
-    return entropy, entropy - _Z**2 / (2 * len(labels))
+    return entropy, entropy - z**2 / (2 * len(labels))
 
 
-def _mse(labels: np.ndarray) -> tuple[float, float]:
+def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:
     """The variance; noise explains no more of it than its squared correlation by chance."""
     variance = labels.var()
-    return variance, variance * (1 - _explained_by_chance(labels))
+    return variance, variance * (1 - _explained_by_chance(labels, z))
 
 
-def _rmse(labels: np.ndarray) -> tuple[float, float]:
-    variance, needed = _mse(labels)
+def _rmse(labels: np.ndarray, z: float) -> tuple[float, float]:
+    variance, needed = _mse(labels, z)
     return math.sqrt(variance), math.sqrt(needed)
 
 
-def _mae(labels: np.ndarray) -> tuple[float, float]:
+def _mae(labels: np.ndarray, z: float) -> tuple[float, float]:
     """The mean distance from the median."""
     distance = np.abs(labels - np.median(labels)).mean()
-    return distance, distance * math.sqrt(1 - _explained_by_chance(labels))
+    return distance, distance * math.sqrt(1 - _explained_by_chance(labels, z))
 
 
-def _r2(labels: np.ndarray) -> tuple[float, float]:
-    return 0.0, _explained_by_chance(labels)
+def _r2(labels: np.ndarray, z: float) -> tuple[float, float]:
+    return 0.0, _explained_by_chance(labels, z)
 
 
-def _poisson_deviance(labels: np.ndarray) -> tuple[float, float]:
+def _poisson_deviance(labels: np.ndarray, z: float) -> tuple[float, float]:
     """That of the mean; what noise gains has a chi-squared distribution, by the dispersion."""
     mean = labels.mean()
     logs = np.log(np.where(labels > 0, labels, 1) / mean)
     deviance = 2 * np.mean(labels * logs - labels + mean)
-    gain = labels.var() / mean * _Z**2 / len(labels)
+    gain = labels.var() / mean * z**2 / len(labels)
     return deviance, deviance - min(gain, deviance * (1 - _NEARLY))
 
 
@@ -154,13 +169,17 @@ FORMULAS: dict[str, Formula] = {
     "poisson_deviance": _poisson_deviance,
 }
 """By the name of the metric in a config."""
+OF_CLASSES = frozenset(FORMULAS) - {
+    "mse", "rmse", "mae", "r2", "squared_correlation", "poisson_deviance"
+}  # fmt: skip
+"""Those of tasks whose labels are classes."""
 
 
-def _error_of_share(share: float, examples: int) -> float:
+def _error_of_share(share: float, examples: int, z: float) -> float:
     """Never so much that being always right would not do."""
-    return min(_Z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _NEARLY))
+    return min(z * math.sqrt(share * (1 - share) / examples), (1 - share) * (1 - _NEARLY))
 
 
-def _explained_by_chance(labels: np.ndarray) -> float:
+def _explained_by_chance(labels: np.ndarray, z: float) -> float:
     """The squared correlation with numbers that have nothing to do with the labels."""
-    return min(_Z**2 / len(labels), 1 - _NEARLY)
+    return min(z**2 / len(labels), 1 - _NEARLY)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,14 @@ from google.protobuf import json_format
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
-from tfx.utils import proto_utils
+from tfx.utils import json_utils, proto_utils
 
 from components.evaluator.baseline import BaselineTolerantExecutor
+from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
+from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
+from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
 from trainer_module.settings import Task
@@ -41,10 +46,16 @@ class Executor(BaselineTolerantExecutor):
     ) -> None:
         """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
+        settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
+        if settings.dependence.order_by:
+            splits = json_utils.loads(exec_properties[specs.EXAMPLE_SPLITS_KEY])
+            settings = _with_blocks(settings, input_dict, splits)
+            exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
         # Else it only says how far a model in service has fallen.
         if named and (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             labels = _read_labels(input_dict, named["label"], named["split"], Task(named["task"]))
-            constant = predict_constant(named["metric"], labels)
+            units = _read_units(input_dict, named["split"], settings.dependence)
+            constant = predict_constant(named["metric"], labels, units)
             if constant is not None and named["decides"]:
                 bound = _with_bound(exec_properties[specs.EVAL_CONFIG_KEY], constant)
                 exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
@@ -86,13 +97,47 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
     return json_format.MessageToJson(config)
 
 
+def _read_column(
+    input_dict: dict[str, list[Artifact]], split: str, name: str
+) -> Iterator[pa.RecordBatch]:
+    schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
+    features = [feature for feature in schema.feature if feature.name == name]
+    return read_columns(input_dict[specs.EXAMPLES_KEY], split, features)
+
+
+def _with_blocks(
+    settings: VerdictSettings, input_dict: dict[str, list[Artifact]], splits: Sequence[str]
+) -> VerdictSettings:
+    """With the ends of the blocks of time that the evaluated examples are in."""
+    dependence = settings.dependence
+    keys = [
+        dependence.keys(batch)
+        for split in splits
+        for batch in _read_column(input_dict, split, dependence.order_by)
+    ]
+    ends = block_ends(np.concatenate(keys) if keys else np.zeros(0))
+    return replace(settings, dependence=replace(dependence, ends=ends))
+
+
+def _read_units(
+    input_dict: dict[str, list[Artifact]], split: str, dependence: Dependence
+) -> np.ndarray | None:
+    """Numbers of the units of a split's examples, [examples]; None where all are independent."""
+    if not dependence.column:
+        return None
+    units, first = [], 0
+    for batch in _read_column(input_dict, split, dependence.column):
+        places = np.arange(first, first + batch.num_rows, dtype=np.uint64)
+        units.append(dependence.units(batch, places))
+        first += batch.num_rows
+    return np.unique(np.concatenate(units), return_inverse=True)[1] if units else None
+
+
 def _read_labels(
     input_dict: dict[str, list[Artifact]], label: str, split: str, task: Task
 ) -> np.ndarray:
     """The labels of a split: numbers as they are, classes as indices in their order."""
-    schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
-    (feature,) = (feature for feature in schema.feature if feature.name == label)
-    batches = read_columns(input_dict[specs.EXAMPLES_KEY], split, [feature])
+    batches = _read_column(input_dict, split, label)
     values = pa.chunked_array([batch.column(0).flatten() for batch in batches])
     if task is Task.REGRESSION:
         return values.to_numpy()

@@ -31,6 +31,8 @@ class MetricNoise(BaseModel):
     """Of the metric; None where it has none."""
     difference: Interval | None = None
     """Of the metric less that of the model in service; None where it has none."""
+    is_unmeasurable: bool = False
+    """Whether there is no such interval because too many resamples have no such number."""
 
 
 class Noise(BaseModel):

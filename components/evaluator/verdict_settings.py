@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from components.evaluator.dependence import INDEPENDENT, Dependence
+
 
 @dataclass(frozen=True)
 class VerdictSettings:
@@ -17,6 +19,8 @@ class VerdictSettings:
     """Metrics whose `min` the lower end of their interval has to keep."""
     upper: tuple[str, ...] = ()
     """Metrics whose `max` the upper end has to keep."""
+    dependence: Dependence = INDEPENDENT
+    """Which rows are alike."""
 
     def to_json(self) -> str:
         """As `from_json` takes it."""
@@ -26,8 +30,12 @@ class VerdictSettings:
     def from_json(cls, text: str) -> VerdictSettings:
         """From an execution property; empty: as before there was one."""
         given: dict[str, Any] = json.loads(text or "{}")
+        dependence = given.get("dependence", {})
         return cls(
-            given.get("confidence"), tuple(given.get("lower", ())), tuple(given.get("upper", ()))
+            given.get("confidence"),
+            tuple(given.get("lower", ())),
+            tuple(given.get("upper", ())),
+            Dependence(**{**dependence, "ends": tuple(dependence.get("ends", ()))}),
         )
 
 

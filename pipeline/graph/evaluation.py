@@ -12,6 +12,7 @@ from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tensorflow_model_analysis.proto import config_pb2
 
 from components.evaluator.constant_prediction import FORMULAS
+from components.evaluator.dependence import Dependence
 from components.evaluator.verdict_settings import VerdictSettings
 from components.optimizer.plan import DecidingMetric
 from pipeline.config.issues import near_match
@@ -172,6 +173,7 @@ def make_verdict(config: PipelineConfig) -> VerdictSettings:
         config.evaluate.confidence,
         lower=tuple(name for name, threshold in thresholds if threshold.is_least_sure),
         upper=tuple(name for name, threshold in thresholds if threshold.is_most_sure),
+        dependence=Dependence(config.data.split_by or "", config.data.order_by or ""),
     )
 
 

@@ -51,9 +51,9 @@ class BatchExecutor(stock.Executor):
             return
         self._log_startup(input_dict, output_dict, exec_properties)
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
-        question = _question(config, columns, input_dict)
-        files = _files(input_dict, exec_properties)
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
+        question = _question(config, columns, input_dict, settings.dependence.column)
+        files = _files(input_dict, exec_properties)
         if not evaluate_if_possible(
             self._make_beam_pipeline, files, config, question, columns, evaluation, settings
         ):
@@ -75,7 +75,7 @@ def read_config(input_dict: Inputs, exec_properties: dict[str, Any]) -> tfma.Eva
 
 
 def _question(
-    config: tfma.EvalConfig, columns: list[tuple[str, ...]], input_dict: Inputs
+    config: tfma.EvalConfig, columns: list[tuple[str, ...]], input_dict: Inputs, dependence: str
 ) -> Question:
     schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
     is_alone, models = len(config.model_specs) == 1, {}
@@ -86,7 +86,7 @@ def _question(
             artifact.uri, path_utils.is_old_model_artifact(artifact)
         )
         models["" if is_alone else one.name] = path
-    return make_question(config, columns, schema, models)
+    return make_question(config, columns, schema, models, dependence=dependence)
 
 
 def make_question(
@@ -95,6 +95,7 @@ def make_question(
     schema: schema_pb2.Schema,
     models: Mapping[str, str],
     variants: Mapping[str, str] | None = None,
+    dependence: str = "",
 ) -> Question:
     """What models are asked, as a config says.
 
@@ -104,10 +105,11 @@ def make_question(
       schema: of the raw columns.
       models: the folder of each, by the name that TFMA gives it; of a single one that is empty.
       variants: the folder of the variant that answers in a model's place, likewise.
+      dependence: the column by which rows depend on one another, if there is one.
     """
     spec = config.model_specs[0]
     weight = spec.example_weight_key or None
-    wanted = {name for names in columns for name in names} | ({weight} if weight else set())
+    wanted = {name for names in columns for name in names} | {weight, dependence}
     features = (feature for feature in schema.feature if feature.name in wanted)
     (label_signature,) = spec.preprocessing_function_names
     return Question(

@@ -51,8 +51,8 @@ class EvaluationPlan:
     """What is read, and asked of the models."""
     columns: list[Kind]
     """Of each kind of slices the columns that it is by."""
-    with_chance: bool
-    """Whether rows are dealt to groups, by which chance is known."""
+    settings: VerdictSettings
+    """What the verdict makes of chance."""
 
 
 class _Measure(beam.DoFn):
@@ -66,7 +66,9 @@ class _Measure(beam.DoFn):
     ) -> Found:
         """Reads one file; not to its end where there are too many slices."""
         plan, (number, name) = self._plan, file
-        grouper = Grouper(number) if plan.with_chance else None
+        grouper = None
+        if plan.settings.confidence is not None:
+            grouper = Grouper(number, plan.settings.dependence)
         tally = Tally.start(plan.config, plan.columns, grouper, largest)
         for answers in asker.read(name):
             tally.add(answers)
@@ -180,7 +182,7 @@ def _judge(
     def has_thresholds(key: SliceKey) -> bool:
         return any(bounds_of(name, key, config) for name in metric_classes(config))
 
-    yield _Judged(slices, find_noise(config, tally, sliced, settings.confidence, has_thresholds))
+    yield _Judged(slices, find_noise(config, tally, sliced, settings, has_thresholds))
 
 
 def _metrics(slice_key: SliceKey, found: Metrics) -> tuple[SliceKey, Metrics]:
@@ -196,7 +198,6 @@ def evaluate(
     files: Sequence[str],
     plan: EvaluationPlan,
     output: str,
-    settings: VerdictSettings,
 ) -> None:
     """Adds an evaluation to a Beam pipeline, which leaves what TFMA's own would leave.
 
@@ -207,9 +208,8 @@ def evaluate(
       files: gzipped TFRecords of serialized tf.Examples.
       plan: what is measured.
       output: the folder for TFMA's files.
-      settings: what the verdict makes of chance.
     """
-    config, question = plan.config, plan.question
+    config, question, settings = plan.config, plan.question, plan.settings
     numbered = pipeline | "Files" >> SpreadFiles(list(enumerate(files)), files, asks_models=True)
     total = (
         numbered
@@ -274,10 +274,10 @@ def evaluate_if_possible(
       output: the folder for TFMA's files.
       settings: what the verdict makes of chance.
     """
-    plan = EvaluationPlan(config, question, columns, settings.confidence is not None)
+    plan = EvaluationPlan(config, question, columns, settings)
     try:
         with make_pipeline() as pipeline:
-            evaluate(pipeline, files, plan, output, settings)
+            evaluate(pipeline, files, plan, output)
     except Exception as error:  # Beam wraps what is raised in it.
         if NotByBatches.__name__ not in f"{type(error).__name__} {error}":
             raise

@@ -72,7 +72,7 @@ def rank_rows(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -
       DataError: a value cannot be ordered, or there is no such column.
     """
     if settings.order_by:
-        return _rank_by_value(rows, first, settings.order_by)
+        return rank_by_value(rows, first, settings.order_by)
     return Ranks(_classes(rows, settings.label), hash_rows(rows))
 
 
@@ -156,7 +156,17 @@ def _one_group(rows: pa.RecordBatch) -> pa.Array:
     return pa.repeat(pa.scalar(b"", pa.binary()), rows.num_rows)
 
 
-def _rank_by_value(rows: pa.RecordBatch, first: Cell, name: str) -> Ranks:
+def rank_by_value(rows: pa.RecordBatch, first: Cell, name: str) -> Ranks:
+    """Ranks a batch by the values of a column: numbers, or dates and times as texts.
+
+    Args:
+      rows: list columns of int64, float32 or binary.
+      first: where the batch begins.
+      name: of the column.
+
+    Raises:
+      DataError: a value cannot be ordered, or there is no such column.
+    """
     if name not in rows.schema.names:
         raise DataError(
             f"Splits are to be made by the order of {name!r} (data.order_by), but the data has no"

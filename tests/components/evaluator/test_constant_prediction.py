@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sklearn.metrics as sk
 
 from components.evaluator.constant_prediction import FORMULAS, predict_constant
+from components.evaluator.dependence import BLOCKS, block_ends
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,44 @@ def noise_wins(metric: str, classes: int = 2, trials: int = 1000, examples: int 
 @pytest.mark.parametrize("metric", ["auc", "accuracy", "mse"])
 def test_noise_is_blessed_in_one_run_of_twenty_at_most(metric: str) -> None:
     assert noise_wins(metric) < 0.07
+
+
+@pytest.mark.parametrize("rows_of_each", [(15, 16), (1, 40)])
+def test_noise_of_whole_groups_seldom_passes(rows_of_each: tuple[int, int]) -> None:
+    """A label of the patient, and a score of the patient that has nothing to do with it."""
+    random, passed, passed_as_rows = np.random.default_rng(0), 0, 0
+    for _ in range(500):
+        sizes = random.integers(*rows_of_each, 16)
+        patients = np.repeat(np.arange(16), sizes)
+        labels = (np.arange(16) % 2)[random.permutation(16)][patients].astype(float)
+        scores = random.normal(size=16)[patients]
+        auc = sk.roc_auc_score(labels, scores)
+        dependent = predict_constant("auc", labels, patients)
+        as_rows = predict_constant("auc", labels)
+        assert dependent is not None
+        assert as_rows is not None
+        passed += dependent.is_beaten_by(auc)
+        passed_as_rows += as_rows.is_beaten_by(auc)
+    assert passed / 500 < 0.08
+    assert passed_as_rows / 500 > 0.25
+
+
+@pytest.mark.parametrize("metric", FORMULAS)
+def test_groups_of_independent_rows_need_about_as_much(metric: str) -> None:
+    random = np.random.default_rng(1)
+    labels = random.integers(0, 2, 4000)
+    alone, grouped = (
+        predict_constant(metric, labels, units) for units in (None, np.arange(4000) // 10)
+    )
+    assert alone is not None
+    assert grouped is not None
+    assert abs(grouped.needed - grouped.value) < 1.4 * abs(alone.needed - alone.value)
+
+
+def test_blocks_of_time_keep_equal_values_together() -> None:
+    days = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 7))
+    ends = block_ends(days)
+    assert len(ends) == BLOCKS - 1
+    assert np.bincount(np.searchsorted(ends, days)).min() > 40
+    assert block_ends(np.zeros(50)) == ()
+    assert block_ends(np.zeros(0)) == ()

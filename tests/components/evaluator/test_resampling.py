@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from components.evaluator.batched.resampling.resampler import Resampler
 from components.evaluator.batched.resampling.tally import Tally, TallyFound, computations_of
 from components.evaluator.batched.resampling.verdict import validate
 from components.evaluator.batched.rows import ModelRows
+from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.noise import MetricNoise, Noise
 from components.evaluator.verdict_settings import VerdictSettings
 from pipeline.config.settings import PipelineConfig
@@ -34,6 +36,7 @@ WITHOUT_FORMULA = {
     "p99_absolute_error",
 }
 """Metrics that there are no intervals of; docs/evaluation.md names them."""
+NOTHING = pa.RecordBatch.from_pydict({})
 
 
 def as_answers(rows: ModelRows, columns: pa.RecordBatch, places: np.ndarray) -> Answers:
@@ -79,7 +82,7 @@ def test_resamples_are_those_of_repeated_examples() -> None:
         config, tally = tally_of(task, np.arange(300))
         answers = as_answers(make_rows(task), raw_columns(), np.arange(300))
         rows = answers.models[""]
-        counts = draw[Grouper(0).groups(answers.rows)]
+        counts = draw[Grouper(0).groups(answers.rows, answers.columns)]
         drawn = ModelRows(rows.labels, rows.predictions, rows.quantiles, rows.weights * counts)
         again = Tally.start(config, [], None)
         again.add(Answers({"": drawn}, answers.columns))
@@ -97,7 +100,7 @@ def noise_of(config: tfma.EvalConfig, tally: Tally) -> Noise:
     numbers = tally.reported()
     slices = computations_of(config).results(tally.measurement, numbers)
     metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
-    return find_noise(config, tally, metrics, CONFIDENCE, lambda key: True)
+    return find_noise(config, tally, metrics, VerdictSettings(CONFIDENCE), lambda key: True)
 
 
 def test_intervals_depend_neither_on_batches_nor_on_the_order_of_files() -> None:
@@ -131,16 +134,16 @@ def assert_equal(found: Noise, expected: Noise) -> None:
 
 
 def test_examples_are_dealt_to_groups_at_random_by_their_places() -> None:
-    groups = Grouper(0).groups(100_000)
+    groups = Grouper(0).groups(100_000, NOTHING)
     sizes = np.bincount(groups, minlength=GROUPS)
     # As of a Poisson distribution of the same mean.
     assert sizes.var() == pytest.approx(100_000 / GROUPS, rel=0.2)
     assert abs(np.corrcoef(groups[:-1], groups[1:])[0, 1]) < 0.02
     again = Grouper(0)
-    assert np.concatenate([again.groups(1), again.groups(70), again.groups(29)]).tolist() == (
+    assert np.concatenate([again.groups(n, NOTHING) for n in (1, 70, 29)]).tolist() == (
         groups[:100].tolist()
     )
-    assert (Grouper(1).groups(1000) == groups[:1000]).sum() < 10
+    assert (Grouper(1).groups(1000, NOTHING) == groups[:1000]).sum() < 10
 
 
 def test_an_interval_of_accuracy_is_that_of_its_formula() -> None:
@@ -156,12 +159,14 @@ def test_an_interval_of_accuracy_is_that_of_its_formula() -> None:
     assert noise.difference.ends == (0.0, 0.0), "of a model and itself"
 
 
-def config_of(threshold: dict[str, Any], confidence: float | None = CONFIDENCE) -> PipelineConfig:
+def config_of(
+    threshold: dict[str, Any], confidence: float | None = CONFIDENCE, **data: Any
+) -> PipelineConfig:
     evaluate = {"metrics": ["accuracy", "auc"], "thresholds": {"accuracy": threshold}}
     return PipelineConfig.model_validate(
         {
             "name": "measured",
-            "data": {"format": "csv", "path": "nowhere.csv"},
+            "data": {"format": "csv", "path": "nowhere.csv", **data},
             "task": "binary",
             "evaluate": {**evaluate, "confidence": confidence},
         }
@@ -169,7 +174,10 @@ def config_of(threshold: dict[str, Any], confidence: float | None = CONFIDENCE) 
 
 
 def judge(
-    right: np.ndarray, right_in_service: np.ndarray, config: PipelineConfig
+    right: np.ndarray,
+    right_in_service: np.ndarray,
+    config: PipelineConfig,
+    columns: pa.RecordBatch | None = None,
 ) -> tuple[bool, MetricNoise]:
     """Whether a model is blessed, by the code that Evaluator runs, and how sure its accuracy is."""
     eval_config = tfma.utils.update_eval_config_with_defaults(
@@ -182,12 +190,16 @@ def judge(
         return ModelRows(labels, scores[:, np.newaxis], np.zeros((len(right), 0)), ones)
 
     settings = make_verdict(config)
-    grouper = None if settings.confidence is None else Grouper(0)
+    if columns is not None and settings.dependence.order_by:
+        ends = block_ends(settings.dependence.keys(columns))
+        settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
+    grouper = None if settings.confidence is None else Grouper(0, settings.dependence)
     tally = Tally.start(eval_config, [], grouper)
     models = {"candidate": said(right), "baseline": said(right_in_service)}
-    tally.add(Answers(models, pa.RecordBatch.from_pydict({"x": pa.array(ones)})))
+    columns = columns or pa.RecordBatch.from_pydict({"x": pa.array(ones)})
+    tally.add(Answers(models, columns))
     ((key, metrics),) = computations_of(eval_config).results(tally.measurement, [0])
-    noise = find_noise(eval_config, tally, {0: metrics}, settings.confidence, bool)
+    noise = find_noise(eval_config, tally, {0: metrics}, settings, bool)
     validation = validate((key, metrics), eval_config, noise, settings)
     return validation.validation_ok, noise.of("accuracy")
 
@@ -266,7 +278,63 @@ def test_what_scikit_learn_says_of_resampled_rankings_is_in_the_interval() -> No
     assert found.ends == pytest.approx((low, high), abs=0.02)
 
 
+@pytest.mark.parametrize("data", [{"split_by": "patient"}, {"order_by": "patient"}])
+def test_rows_of_one_patient_or_day_are_drawn_together(data: dict[str, str]) -> None:
+    """Of 12 patients of 50 rows, on which models are right or wrong as a whole."""
+    patients = np.repeat(np.arange(12), 50)
+    columns = pa.RecordBatch.from_pydict({"patient": [[int(patient)] for patient in patients]})
+    right, in_service = ~np.isin(patients, (2, 5, 7)), ~np.isin(patients, (3, 5))
+    plain, dependent = config_of({"min": 0.5}), config_of({"min": 0.5}, **data)
+    assert not judge(right, in_service, plain)[0], "50 rows worse"
+    blessed, noise = judge(right, in_service, dependent, columns)
+    assert blessed, "one patient worse"
+    assert noise.difference is not None
+    assert noise.difference.low < -0.2 < 0.1 < noise.difference.high
+
+
+def test_a_slice_without_enough_positives_does_not_hold_a_model_back() -> None:
+    """AUC on a slice with one positive example, of which the new model thinks a little less."""
+    config = make_eval_config(
+        PipelineConfig.model_validate(
+            {
+                "name": "measured",
+                "data": {"format": "csv", "path": "nowhere.csv"},
+                "task": "binary",
+                "evaluate": {
+                    "metrics": ["auc"],
+                    "slices": ["x"],
+                    "thresholds": {"auc": {"min": 0.1, "slices": True}},
+                },
+            }
+        )
+    )
+    eval_config = tfma.utils.update_eval_config_with_defaults(
+        config, has_baseline=True, rubber_stamp=True
+    )
+    scores = np.random.default_rng(0).random(400).astype(np.float32)
+    labels = (np.arange(400) % 2 == 0) & (np.arange(400) < 200)
+    labels[300] = True
+    worse = scores.copy()
+    scores[300], worse[300] = 0.6, 0.5
+    rows = [
+        ModelRows(labels.astype(np.int64), said[:, None], np.zeros((400, 0)), np.ones(400))
+        for said in (worse, scores)
+    ]
+    tally = Tally.start(eval_config, [("x",)], Grouper(0))
+    columns = pa.RecordBatch.from_pydict({"x": [[int(n >= 200)] for n in range(400)]})
+    tally.add(Answers(dict(zip(("candidate", "baseline"), rows, strict=True)), columns))
+    numbers = tally.reported()
+    slices = list(computations_of(eval_config).results(tally.measurement, numbers))
+    metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
+    settings = VerdictSettings(CONFIDENCE)
+    noise = find_noise(eval_config, tally, metrics, settings, lambda key: True)
+    verdicts = {key: validate((key, found), eval_config, noise, settings) for key, found in slices}
+    assert noise.of("auc", "x=1").is_unmeasurable
+    assert verdicts[("x", 1),].validation_ok
+    assert any("to compare auc" in note and "x=1" in note for note in noise.notes)
+
+
 def test_settings_survive_the_execution_property() -> None:
-    settings = VerdictSettings(0.9, ("auc",), ("mae",))
+    settings = VerdictSettings(0.9, ("auc",), ("mae",), Dependence(order_by="day", ends=(1.0, 2.5)))
     assert VerdictSettings.from_json(settings.to_json()) == settings
     assert VerdictSettings.from_json("") == VerdictSettings()

@@ -8,6 +8,10 @@ groups come to is all that is kept: few examples are alone in theirs, and of man
 sample itself. Equal examples have places of their own: in a table of a few categories they are
 draws like any others, and those that shared a group would look like one.
 
+Examples that depend on one another, such as the rows of one patient, go to one group together: then
+a unit is drawn, not a row (Cameron, Gelbach and Miller, 2008: Bootstrap-Based Improvements for
+Inference with Clustered Errors).
+
 (What an example is serialized to would not do: the order of its features is another in each run.)
 """
 
@@ -16,6 +20,9 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pyarrow as pa
+
+from components.evaluator.dependence import INDEPENDENT, Dependence
 
 GROUPS = 1024
 """With so many, the standard error of a metric is off by 2 % itself: 1 / sqrt(2 * GROUPS)."""
@@ -33,20 +40,28 @@ _GOLDEN, _FIRST, _SECOND = (
 class Grouper:
     """Deals the examples of one file to groups, in their order."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, dependence: Dependence = INDEPENDENT) -> None:
         """No example has come up yet.
 
         Args:
           file: its number among those of the evaluation.
+          dependence: which examples are dealt to a group together.
         """
         self._next = np.uint64(file) << _FILES_APART
+        self._dependence = dependence
 
-    def groups(self, rows: int) -> np.ndarray:
-        """The groups of the next examples, [rows] int64."""
+    def groups(self, rows: int, columns: pa.RecordBatch) -> np.ndarray:
+        """The groups of the next examples, [rows] int64.
+
+        Args:
+          rows: how many there are.
+          columns: raw ones, with that by which they depend on one another.
+        """
         with np.errstate(over="ignore"):
             places = self._next + np.arange(rows, dtype=np.uint64)
             self._next += np.uint64(rows)
-            mixed = (places + np.uint64(1)) * _GOLDEN
+            units = self._dependence.units(columns, places)
+            mixed = (units + np.uint64(1)) * _GOLDEN
             for multiplier in (_FIRST, _SECOND):
                 mixed = (mixed ^ (mixed >> np.uint64(33))) * multiplier
         return ((mixed ^ (mixed >> np.uint64(33))) % np.uint64(GROUPS)).astype(np.int64)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow_model_analysis as tfma
+from scipy import stats
 from tensorflow_model_analysis.metrics import metric_types
 from tensorflow_model_analysis.slicer import slicer_lib
 
@@ -20,6 +21,7 @@ from components.evaluator.batched.slices import SliceKey
 from components.evaluator.eval_config import metric_classes
 from components.evaluator.noise import Interval, MetricNoise, Noise
 from components.evaluator.slices import slice_name
+from components.evaluator.verdict_settings import VerdictSettings
 
 DEFINED_SHARE = 0.9
 """Of resamples that have a metric at all, such as an AUC of both classes, for an interval of it."""
@@ -39,7 +41,7 @@ def find_noise(
     config: tfma.EvalConfig,
     tally: Tally,
     sliced: Mapping[int, Metrics],
-    confidence: float | None,
+    settings: VerdictSettings,
     held: Callable[[SliceKey], bool],
 ) -> Noise:
     """What is known of the chance in an evaluation.
@@ -48,10 +50,10 @@ def find_noise(
       config: TFMA's.
       tally: with all rows.
       sliced: the metrics of the slices that are reported, by number, with the most examples first.
-      confidence: of the intervals; None: there are none.
+      settings: the confidence of the intervals, and which rows depend on one another.
       held: whether a slice has thresholds.
     """
-    intervals, found, others = Intervals(config, tally, confidence), {}, 0
+    intervals, found, others = Intervals(config, tally, settings), {}, 0
     for number, metrics in sliced.items():
         key = tally.measurement.slicer.keys[number]
         is_held = not key or held(key)
@@ -60,29 +62,30 @@ def find_noise(
         found[name_of(key)] = intervals.of_slice(number, metrics, with_intervals)
     without = sorted(set(metric_classes(config)) - intervals.metrics)
     return Noise(
-        confidence=confidence,
-        without=without if confidence is not None else [],
+        confidence=settings.confidence,
+        without=without if settings.confidence is not None else [],
         slices=found,
-        notes=tally.notes(),
+        notes=tally.notes() + _unmeasured_notes(found),
     )
 
 
 class Intervals:
     """Finds the intervals of the slices of one evaluation."""
 
-    def __init__(self, config: tfma.EvalConfig, tally: Tally, confidence: float | None) -> None:
+    def __init__(self, config: tfma.EvalConfig, tally: Tally, settings: VerdictSettings) -> None:
         """Asks which metrics there are.
 
         Args:
           config: TFMA's.
           tally: with all rows.
-          confidence: of the intervals; None: there are none.
+          settings: the confidence of the intervals, and which rows depend on one another.
         """
         computations = computations_of(config)
         self._resampler = Resampler.of(config, computations)
         self._classes = metric_classes(config)
         self._tally = tally
-        self._confidence = confidence
+        self._confidence = settings.confidence
+        self._are_dependent = bool(settings.dependence.column)
         self._baseline = computations.baseline
 
     @property
@@ -101,6 +104,7 @@ class Intervals:
           with_intervals: whether there is enough time for that.
         """
         grouped, resampler = self._tally.grouped, self._resampler
+        units = len(grouped.parts_of(number)[0]) if self._are_dependent else None
         exact = resampler.values(grouped, number, np.ones((1, GROUPS)))
         drawn: Mapping[tuple[str, str], Values] = {}
         if with_intervals and self._confidence is not None:
@@ -115,7 +119,8 @@ class Intervals:
             noise = MetricNoise(defined=defined)
             if defined and own is not None and drawn:
                 moved = drawn[key.model_name, key.name] + (float(value) - own[0])
-                noise = self._noise(key, moved, metrics, drawn, exact, max(counts, default=0.0))
+                examples = max(counts, default=0.0)
+                noise = self._noise(key, moved, metrics, drawn, exact, examples, units)
             found[key.name] = noise
         return found
 
@@ -127,10 +132,12 @@ class Intervals:
         drawn: Mapping[tuple[str, str], Values],
         exact: Mapping[tuple[str, str], Values],
         examples: float,
+        units: int | None,
     ) -> MetricNoise:
-        interval = self._interval(values)
+        interval = self._interval(values, units)
         if interval is not None and interval.low == interval.high:
-            interval = self._of_constant(key.name, interval.low, examples)
+            independent = examples if units is None else units
+            interval = self._of_constant(key.name, interval.low, independent)
         if examples < LEAST_EXAMPLES:
             interval = None
         theirs = (self._baseline, key.name) if self._baseline else None
@@ -138,15 +145,27 @@ class Intervals:
             return MetricNoise(interval=interval)
         in_service = metrics[key.make_baseline_key(self._baseline)]
         moved = drawn[theirs] + (float(in_service) - exact[theirs][0])
-        return MetricNoise(interval=interval, difference=self._interval(values - moved))
+        difference = self._interval(values - moved, units)
+        return MetricNoise(
+            interval=interval, difference=difference, is_unmeasurable=difference is None
+        )
 
-    def _interval(self, values: Values) -> Interval | None:
-        """Between percentiles; None where too many resamples have no number."""
+    def _interval(self, values: Values, units: int | None) -> Interval | None:
+        """Between percentiles; None where too many resamples have no number.
+
+        Of few units the percentiles are as far out as quantiles of Student's t would be, as a
+        bootstrap of few clusters is too narrow (Cameron, Gelbach and Miller, 2008).
+        """
         numbers = values[np.isfinite(values)]
         if len(numbers) < DEFINED_SHARE * len(values):
             return None
         assert self._confidence is not None  # noqa: S101 - else nothing is drawn
         beyond = (1 - self._confidence) / 2
+        if units is not None:
+            if units < 2:
+                return None
+            quantile = stats.t.isf(beyond, units - 1) * math.sqrt(units / (units - 1))
+            beyond = float(stats.norm.sf(quantile))
         low, high = np.quantile(numbers, [beyond, 1 - beyond])
         return Interval(low=float(low), high=float(high))
 
@@ -159,6 +178,20 @@ class Intervals:
             return Interval(low=value, high=value)
         missed = 1 - ((1 - self._confidence) / 2) ** (1 / examples)
         return Interval(low=max(value - missed, 0.0), high=min(value + missed, 1.0))
+
+
+def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[str]:
+    """Which slices are too small for a comparison with the model in service."""
+    unmeasured: dict[str, list[str]] = {}
+    for name, metrics in found.items():
+        for metric, noise in metrics.items():
+            if name and noise.is_unmeasurable:
+                unmeasured.setdefault(metric, []).append(name)
+    return [
+        f"slices with too few examples of some class to compare {metric} with the model in "
+        f"service's: {len(slices):,}, such as {slices[0]}; they do not hold the model back"
+        for metric, slices in sorted(unmeasured.items())
+    ]
 
 
 def name_of(key: SliceKey) -> str:

@@ -89,7 +89,7 @@ class Tally:
         self._rows += np.bincount(members.slices, minlength=members.count)
         groups = np.zeros(answers.rows, np.int64)
         if self._grouper is not None:
-            groups = self._grouper.groups(answers.rows)
+            groups = self._grouper.groups(answers.rows, answers.columns)
         self.grouped.add(answers.models, members, groups)
 
     def found(self) -> TallyFound | Crowded:

@@ -31,7 +31,8 @@ def validate(
 
     A difference to the model in service fails where all of its interval is worse than the tolerance
     allows. A bound that is to be kept with confidence fails where the interval's end is beyond it.
-    A metric that is undefined fails on the whole split, and says nothing on a slice.
+    A metric that is undefined fails on the whole split, and says nothing on a slice; nor does the
+    difference on a slice that is too small to measure it.
 
     Args:
       sliced: the key of the slice, and its metrics.
@@ -72,6 +73,8 @@ def validate(
 
 def _is_excused(failure: Any, noise: MetricNoise, is_slice: bool) -> bool:
     if is_slice and not noise.defined:
+        return True
+    if is_slice and failure.metric_key.is_diff and noise.is_unmeasurable:
         return True
     if not failure.metric_key.is_diff or not noise.defined:
         return False
