@@ -7,18 +7,39 @@ from __future__ import annotations
 
 from typing import Any
 
+import apache_beam as beam
 import grpc
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
-from trainer_module.strategies.network import LOCALHOST
+from trainer_module.errors import InternalError
+from trainer_module.strategies.network import LOCALHOST, find_exposed
 
-_EVERYWHERE = "[::]"
+_exposed_before: set[int] = set()
+"""The sockets of this process that answered other machines before Beam served."""
 
 
 def listen_here_alone() -> None:
-    """Lets Beam's servers of this process do so; calling it again changes nothing."""
+    """Lets Beam's servers listen on this machine's loopback, in this process from now on.
+
+    Raises:
+      InternalError: this Beam makes its servers in another way.
+    """
+    global _exposed_before
     module: Any = worker_handlers
-    module.grpc = _Grpc()
+    if getattr(module, "grpc", None) not in (grpc, _HERE):
+        raise _unknown_beam()
+    module.grpc = _HERE
+    _exposed_before = set(find_exposed())
+
+
+def check_listening() -> None:
+    """Checks that no server has begun to answer other machines since `listen_here_alone`.
+
+    Raises:
+      InternalError: one has.
+    """
+    if find_exposed().keys() - _exposed_before:
+        raise _unknown_beam()
 
 
 class _Grpc:
@@ -28,8 +49,18 @@ class _Grpc:
         return getattr(grpc, name)
 
     def server(self, *arguments: Any, **options: Any) -> Any:
-        """A server that listens on the address of this machine by which its workers ask."""
+        """A server that listens on the loopback, whatever host is named."""
         made: Any = grpc.server(*arguments, **options)
         listen = made.add_insecure_port
-        made.add_insecure_port = lambda address: listen(address.replace(_EVERYWHERE, LOCALHOST))
+        made.add_insecure_port = lambda address: listen(f"{LOCALHOST}:{address.rpartition(':')[2]}")
         return made
+
+
+_HERE = _Grpc()
+
+
+def _unknown_beam() -> InternalError:
+    return InternalError(
+        f"Beam {beam.__version__} serves its workers in a way that this project cannot keep off the"
+        " network; install the version in uv.lock, or set beam.workers: 1."
+    )

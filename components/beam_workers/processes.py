@@ -17,6 +17,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.transforms import environments
 
 from components.beam_workers.failing import died
+from components.beam_workers.loopback import check_listening
 from components.speed import imported
 from components.trainer.cluster.launcher import ClusterTask, TaskSpec
 from components.trainer.cluster.local.fork_server import current_server
@@ -107,7 +108,11 @@ class ForkedWorker(GrpcWorkerHandler):
           state: Beam's.
           provision_info: Beam's.
           grpc_server: Beam's, which the worker connects to.
+
+        Raises:
+          InternalError: other machines could connect, too.
         """
+        check_listening()
         super().__init__(state, provision_info, grpc_server)
         self._launcher = LocalLauncher(current_server(), computing=int(workers))
         self._name = f"Beam {self.worker_id.replace('_', ' ')}"

@@ -16,6 +16,7 @@ from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
+from trainer_module.strategies.network import keep_port_local
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -57,17 +58,25 @@ def _train(payload: dict[str, Any]) -> None:
         await_names(config)
     runtime = Runtime.model_validate({**payload["runtime"], "restarts": payload["restarts"]})
     arguments = _make_arguments(payload["arguments"], runtime)
+    if _is_own(payload["arguments"]):
+        # It may build its strategy by TensorFlow alone.
+        keep_port_local(config)
     module, _, function = payload["run_fn"].rpartition(".")
     getattr(importlib.import_module(module), function)(arguments)
 
 
 def _make_arguments(plain: dict[str, Any], runtime: Runtime) -> Any:
     """What `run_fn` takes: ours needs no more than plain values, and so no TFX."""
-    if TrainerSettings.from_custom_config(plain["custom_config"]).train.run_fn is None:
+    if not _is_own(plain):
         return SimpleNamespace(**plain, runtime=runtime)
     from components.trainer.own_run_fn import make_fn_args
 
     return make_fn_args(plain, runtime)
+
+
+def _is_own(arguments: dict[str, Any]) -> bool:
+    """Whether the `run_fn` that takes these is the user's."""
+    return TrainerSettings.from_custom_config(arguments["custom_config"]).train.run_fn is not None
 
 
 def _set_up_logging(channel: Channel) -> None:

@@ -64,7 +64,6 @@ def build_strategy(settings: BaseStrategy) -> tf.distribute.Strategy:
         return settings.build()
     key = settings.model_dump_json()
     if key not in _BUILT:
-        cluster = read_tf_config(os.environ)
-        with kept_local(cluster.cluster if cluster else {}):
+        with kept_local(read_tf_config(os.environ)):
             _BUILT[key] = settings.build()
     return _BUILT[key]

@@ -1,65 +1,199 @@
-"""Keeps TensorFlow's servers of a local cluster off the network."""
+"""Keeps TensorFlow's servers of a local cluster off the network.
+
+TensorFlow's server listens on every network interface and obeys whoever connects, and no option
+changes that. It can share its port with other sockets, though. So this process listens there
+first, by a socket that drops whatever arrives, and gives the port a filter by which Linux hands
+TensorFlow the connections from this machine alone. Both are in place before TensorFlow listens, and
+stay as long as the process lives; whoever connects from elsewhere gets no answer.
+"""
 
 from __future__ import annotations
 
-import logging
+import ctypes
+import ipaddress
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from trainer_module.errors import TrainingError
+from trainer_module.tf_config import TFConfig
 
 LOCALHOST = "localhost"
 """The host of all tasks of a local cluster."""
 
-logger = logging.getLogger(__name__)
+_REUSE_PORT = "TF_GRPC_REUSE_PORT"
+"""The environment variable that lets TensorFlow's server share its port."""
+_LOOPBACK = "lo"
+_SO_ATTACH_FILTER = 26
+_SO_ATTACH_REUSEPORT_CBPF = 51
+_Instruction = tuple[int, int, int, int]
+"""One of Linux's classic BPF: code, jump if true, jump if false, operand."""
+_DROP: _Instruction = (0x06, 0, 0, 0)
+_LOAD_INTERFACE: _Instruction = (0x20, 0, 0, 0xFFFFF008)
+_TO_FIRST_SOCKET: _Instruction = (0x06, 0, 0, 0)
+_TO_SECOND_SOCKET: _Instruction = (0x06, 0, 0, 1)
+
+_GUARDS: dict[int, socket.socket] = {}
+"""The first socket of each port that is kept local; none is ever closed."""
 
 
 @contextmanager
-def kept_local(cluster: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Keeps what starts to listen in a `with` block to this machine, if all of the cluster is here.
+def kept_local(config: TFConfig | None) -> Iterator[None]:
+    """Keeps the server that this process starts in a `with` block to this machine.
 
-    TensorFlow's servers listen on every network interface and obey whoever connects; no option
-    changes that.
+    Args:
+      config: the cluster, and which task of it this process is; None, and a cluster with tasks on
+        other machines, change nothing.
+
+    Raises:
+      OSError: another process listens on the task's port.
+      TrainingError: the server would answer the network; it has ended.
     """
-    addresses = [address for addresses in cluster.values() for address in addresses]
-    is_local = all(address.startswith(f"{LOCALHOST}:") for address in addresses)
-    if not addresses or not is_local:
-        yield
-        return
-    before = _listening_sockets()
+    before = find_exposed()
+    keep_port_local(config)
     yield
-    for inode, descriptor in _listening_sockets().items():
-        if inode not in before:
-            _keep_local(descriptor)
+    ports = {port for inode, port in find_exposed().items() if inode not in before}
+    if config and _is_local(config) and ports:
+        _shut_down(ports)
+        raise TrainingError(
+            f"TensorFlow listened on port {', '.join(map(str, sorted(ports)))} in a way that this "
+            "project cannot keep off the network, and was stopped; install the versions of uv.lock."
+        )
 
 
-def _listening_sockets() -> dict[int, int]:
-    """This process's TCP sockets that wait for connections: descriptors by inode."""
-    found = {}
+def keep_port_local(config: TFConfig | None) -> None:
+    """Keeps the server of a task to this machine, if this process ever starts one.
+
+    Args:
+      config: as for `kept_local`.
+
+    Raises:
+      OSError: another process listens on the task's port.
+      TrainingError: this system cannot keep it so.
+    """
+    if config is None or not _is_local(config):
+        return
+    os.environ[_REUSE_PORT] = "true"
+    port = int(config.address.rpartition(":")[2])
+    if port not in _GUARDS:
+        _GUARDS[port] = _guard(port)
+
+
+def find_exposed() -> dict[int, int]:
+    """The TCP ports of this process that answer other machines, by the inodes of their sockets."""
+    return {
+        inode: twin.getsockname()[1]
+        for inode, twin in _tcp_sockets()
+        if twin.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and not _is_kept(twin)
+    }
+
+
+def _is_local(config: TFConfig) -> bool:
+    addresses = [address for addresses in config.cluster.values() for address in addresses]
+    return all(_is_loopback(address.rpartition(":")[0].strip("[]")) for address in addresses)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == LOCALHOST or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_kept(listening: socket.socket) -> bool:
+    """Whether a socket is bound to the loopback, or behind a guard."""
+    host, port, *_ = address = listening.getsockname()
+    guard = _GUARDS.get(port)
+    is_guarded = guard is not None and guard.getsockname() == address
+    shares = bool(listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
+    return (is_guarded and shares) or _is_loopback(host.removeprefix("::ffff:"))
+
+
+def _guard(port: int) -> socket.socket:
+    """Takes a port, and for itself all that comes to it from other machines."""
+    guard = socket.socket(_family_of_grpc())
+    try:
+        if guard.family is socket.AF_INET6:
+            guard.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        # As gRPC does: connections of an earlier server that linger are no obstacle.
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # It is willing to share only once it has the port: not what another process listens on.
+        guard.bind(("", port))
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        _attach(guard, _SO_ATTACH_FILTER, _DROP)
+        _attach(
+            guard,
+            _SO_ATTACH_REUSEPORT_CBPF,
+            _LOAD_INTERFACE,
+            (0x15, 0, 1, socket.if_nametoindex(_LOOPBACK)),
+            _TO_SECOND_SOCKET,
+            _TO_FIRST_SOCKET,
+        )
+        guard.listen()
+    except BaseException:
+        guard.close()
+        raise
+    return guard
+
+
+def _family_of_grpc() -> socket.AddressFamily:
+    """IPv6, by which gRPC answers IPv4 as well, where this machine has it."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return socket.AF_INET
+    return socket.AF_INET6
+
+
+def _attach(guard: socket.socket, option: int, *instructions: _Instruction) -> None:
+    """Attaches a filter.
+
+    Raises:
+      TrainingError: the system has none of the kind.
+    """
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)
+    held = ctypes.create_string_buffer(program, len(program))
+    try:
+        guard.setsockopt(
+            socket.SOL_SOCKET,
+            option,
+            struct.pack("HP", len(instructions), ctypes.addressof(held)),
+        )
+    except OSError as error:
+        raise TrainingError(
+            "TensorFlow's servers answer every network and obey whoever connects, and this system "
+            f"has no filter that keeps those of a cluster on {LOCALHOST} to this machine "
+            f"({error.strerror}); train in one process, or, where the network is trusted, name this"
+            " machine by its address in TF_CONFIG."
+        ) from None
+
+
+def _shut_down(ports: set[int]) -> None:
+    """Ends whatever this process does at some ports."""
+    for _, twin in _tcp_sockets():
+        with suppress(OSError):  # It is not connected any more.
+            if twin.getsockname()[1] in ports:
+                twin.shutdown(socket.SHUT_RDWR)
+
+
+def _tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
+    """The inodes of this process's TCP sockets, each with a twin that lives for one step."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
             status = os.fstat(descriptor)
-            if stat.S_ISSOCK(status.st_mode) and _is_listening(descriptor):
-                found[status.st_ino] = descriptor
+            twin = (
+                socket.socket(fileno=os.dup(descriptor)) if stat.S_ISSOCK(status.st_mode) else None
+            )
         except OSError:  # It was closed meanwhile.
             continue
-    return found
-
-
-def _is_listening(descriptor: int) -> bool:
-    with socket.socket(fileno=os.dup(descriptor)) as twin:
-        is_tcp = twin.family in (socket.AF_INET, socket.AF_INET6)
-        return is_tcp and bool(twin.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-
-
-def _keep_local(descriptor: int) -> None:
-    with socket.socket(fileno=os.dup(descriptor)) as twin:
-        try:
-            twin.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
-        except PermissionError:  # Before Linux 5.7, of those who are not root.
-            logger.warning(
-                "Port %s of TensorFlow is open to the network, and asks for no password; this "
-                "Linux lets only root change that: shield it by a firewall.",
-                twin.getsockname()[1],
-            )
+        if twin is not None:
+            with twin:
+                if (
+                    twin.family in (socket.AF_INET, socket.AF_INET6)
+                    and twin.type == socket.SOCK_STREAM
+                ):
+                    yield status.st_ino, twin

@@ -15,7 +15,7 @@ from trainer_module.errors import ConfigError
 from trainer_module.strategies import parameter_server
 from trainer_module.strategies.base import Strategy
 from trainer_module.strategies.network import LOCALHOST, kept_local
-from trainer_module.tf_config import VARIABLE, read_tf_config, task_name
+from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config, task_name
 
 CLUSTER_VARIABLE = "SCOPELINE_CLUSTER"
 """The environment variable that names the cluster's file where the code does not."""
@@ -55,7 +55,7 @@ def connect(path: str | Path | None = None) -> tf.distribute.ParameterServerStra
         settings = parameter_server.ParameterServerStrategy(kind=Strategy.PARAMETER_SERVER)
         # Not the chief's address in the file: a run may have that.
         places = {"chief": [f"{LOCALHOST}:{_free_port()}"], **cluster}
-        with kept_local(places):
+        with kept_local(TFConfig(places, "chief", 0)):
             _CONNECTED[key] = parameter_server.connect(settings, places)
     return _CONNECTED[key]
 

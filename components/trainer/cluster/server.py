@@ -26,7 +26,7 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
       on_ready: called once coordinators can connect.
 
     Raises:
-      TrainingError: if there is no such builder.
+      TrainingError: if there is no such builder, or the network could not be kept from the server.
     """
     if model:
         load_builder(model)
@@ -34,7 +34,7 @@ def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> 
 
     from trainer_module.strategies.network import kept_local
 
-    with kept_local(config.cluster):
+    with kept_local(config):
         server = tf.distribute.Server(
             tf.train.ClusterSpec(config.cluster),
             job_name=config.task_type,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -139,26 +138,6 @@ def test_connecting_with_keras_3(file: Path) -> None:
         "parameter servers: TF_USE_LEGACY_KERAS is 0 or was set after TensorFlow had been "
         "imported; restart the kernel, and set "
     ) in done.stderr.decode()
-
-
-@pytest.mark.parametrize(
-    ("address", "device"), [("localhost:1", b"lo"), ("worker-0.example:1", b"")]
-)
-def test_servers_of_a_local_cluster_listen_to_this_machine_alone(
-    address: str, device: bytes
-) -> None:
-    from trainer_module.strategies import network
-
-    def bound_device(server: socket.socket) -> bytes:
-        return server.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0")
-
-    with socket.create_server(("", 0)) as earlier:
-        with network.kept_local({"worker": [address]}):
-            server = socket.create_server(("", 0))
-        with server:
-            assert bound_device(server) == device
-            assert bound_device(earlier) == b""
-            socket.create_connection(("localhost", server.getsockname()[1])).close()
 
 
 def test_status_shows_a_dead_worker(

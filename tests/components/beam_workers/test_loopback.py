@@ -1,0 +1,70 @@
+"""Beam's servers, which no other machine reaches, or there is no run."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import apache_beam as beam
+import grpc
+import pytest
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+from components.beam_workers.loopback import check_listening, listen_here_alone
+from trainer_module.errors import InternalError
+from trainer_module.strategies.network import find_exposed
+
+REFUSED = rf"^Beam {beam.__version__} serves its workers in a way .* keep off the network; "
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[Any]:
+    """Beam's module, whose `grpc` is its own again when the test is done."""
+    module: Any = worker_handlers
+    before = module.grpc
+    yield module
+    module.grpc = before
+
+
+@pytest.mark.parametrize("address", ["[::]:0", "0.0.0.0:0", ":0"])
+def test_whatever_beam_names_it_listens_on_the_loopback(unchanged: Any, address: str) -> None:
+    listen_here_alone()
+    listen_here_alone()
+    before = find_exposed()
+    server = unchanged.grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port(address)
+    server.start()
+    try:
+        socket.create_connection(("localhost", port)).close()
+        assert find_exposed() == before
+        check_listening()
+    finally:
+        server.stop(None).wait()
+
+
+def test_a_server_that_beam_makes_in_another_way_is_found() -> None:
+    with socket.create_server(("", 0)):
+        listen_here_alone()
+        check_listening()
+        server = grpc.server(ThreadPoolExecutor(1))
+        server.add_insecure_port("[::]:0")
+        try:
+            with pytest.raises(InternalError, match=REFUSED):
+                check_listening()
+        finally:
+            server.stop(None).wait()
+
+
+def test_a_beam_without_that_module_is_refused(
+    monkeypatch: pytest.MonkeyPatch, unchanged: Any
+) -> None:
+    for other in (SimpleNamespace(), None):
+        monkeypatch.setattr(unchanged, "grpc", other)
+        with pytest.raises(InternalError, match=REFUSED):
+            listen_here_alone()
+    monkeypatch.delattr(unchanged, "grpc")
+    with pytest.raises(InternalError, match=REFUSED):
+        listen_here_alone()
