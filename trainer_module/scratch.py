@@ -6,52 +6,106 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
-from contextlib import suppress
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
 PREFIX = "scopeline-scratch-"
-"""Begins their names, in the folder for temporary files."""
-YOUNG_SECONDS = 60.0
-"""A folder may be so new that its process has not locked it yet."""
+"""Begins their names, in the folder for temporary files; whatever is named so has been locked."""
+_UNLOCKED = "scopeline-new-"
+TMPDIR = "TMPDIR"
+"""The environment variable that says where temporary files are."""
+_own: tuple[str, str] | None = None
+"""This process's folder for temporary files, and the one that it had before."""
 
 
-class ScratchFolder(tempfile.TemporaryDirectory[str]):
+class ScratchFolder:
     """A temporary folder with a lock, which ends with its process however that ends.
 
     Whoever makes one deletes those that have no lock any more, of this user.
     """
 
-    def __init__(self) -> None:
-        """Makes the folder."""
-        _delete_abandoned()
-        super().__init__(prefix=PREFIX, ignore_cleanup_errors=True)
-        self._lock = os.open(self.name, os.O_RDONLY)
+    def __init__(self, parent: str | None = None) -> None:
+        """Makes the folder.
+
+        Args:
+          parent: what it is in; None for where temporary files are.
+        """
+        _delete_abandoned(parent or tempfile.gettempdir())
+        made = Path(tempfile.mkdtemp(prefix=_UNLOCKED, dir=parent))
+        lock = os.open(made, os.O_RDONLY)
         with suppress(OSError):  # A file system without locks keeps what a kill leaves.
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        named = made.rename(made.with_name(made.name.replace(_UNLOCKED, PREFIX, 1)))
+        self.name = str(named)
+        self._remove = weakref.finalize(self, _remove, self.name, lock, os.getpid())
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cleanup()
 
     def cleanup(self) -> None:
-        """Deletes the folder, and ends its lock."""
-        super().cleanup()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Deletes the folder, and ends its lock; a second time nothing happens."""
+        self._remove()
 
 
-def _delete_abandoned() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+@contextmanager
+def own_temporary_files() -> Iterator[str]:
+    """Gives this process, and those that it starts, their own folder for temporary files.
+
+    It is for a `with` block, and gone after it: TensorFlow deletes its temporary files only where a
+    process ends by itself.
+    """
+    global _own
+    before = os.environ.get(TMPDIR), tempfile.tempdir, _own
+    lasting = lasting_folder()
+    with ScratchFolder() as folder:
+        _own = folder, lasting
+        os.environ[TMPDIR] = tempfile.tempdir = folder
+        try:
+            yield folder
+        finally:
+            variable, tempfile.tempdir, _own = before
+            if variable is None:
+                del os.environ[TMPDIR]
+            else:
+                os.environ[TMPDIR] = variable
+
+
+def lasting_folder() -> str:
+    """The folder for temporary files that a later process is to find."""
+    folder = tempfile.gettempdir()
+    return _own[1] if _own and _own[0] == folder else folder
+
+
+def _remove(folder: str, lock: int, process: int) -> None:
+    if os.getpid() == process:  # Not a fork of it.
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _delete_abandoned(parent: str) -> None:
+    for folder in Path(parent).glob(f"{PREFIX}*"):
         with suppress(OSError):  # Another process may delete it, too.
             _delete_unlocked(folder)
 
 
 def _delete_unlocked(folder: Path) -> None:
-    """Deletes a folder of this user's that is not young, unless its lock is held.
+    """Deletes a folder of this user's, unless its lock is held.
 
     Raises:
       OSError: it is held, or the folder is gone.
     """
-    found = folder.stat()
-    if found.st_uid != os.getuid() or time.time() - found.st_ctime < YOUNG_SECONDS:
+    if folder.stat().st_uid != os.getuid():
         return
     lock = os.open(folder, os.O_RDONLY)
     try:

@@ -9,7 +9,6 @@ import functools
 import math
 import posixpath
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +48,7 @@ from components.schema_reader import read_schema_artifact
 from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
 from trainer_module.exported.interface import read_interface
-from trainer_module.scratch import ScratchFolder
+from trainer_module.scratch import ScratchFolder, lasting_folder
 from trainer_module.variants.manifest import Variant, write_variant
 from trainer_module.variants.running import Arrays
 
@@ -156,7 +155,7 @@ def _kept_folder(input_dict: Inputs, exec_properties: dict[str, Any], output: st
     scope = TrainerOptions.from_environment().backup_scope
     folder = backup_directory(made_of, properties, output, scope)
     if is_remote(folder):
-        return Path(tempfile.gettempdir(), f"scopeline-{posixpath.basename(folder)}")
+        return Path(lasting_folder(), f"scopeline-{posixpath.basename(folder)}")
     return Path(folder)
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import posixpath
 import shutil
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from components.tuner.records import TrialRecord
 from components.tuner.results import read_leaderboard, summarize, write_leaderboard
 from trainer_module.progress import report_notice
 from trainer_module.runtime import Runtime
+from trainer_module.scratch import lasting_folder
 from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
 from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.tf_config import read_tf_config
@@ -139,4 +139,4 @@ def _study_folder(input_dict: Inputs, exec_properties: dict[str, Any], results: 
     folder = backup_directory(input_dict, properties, results, scope)
     if "://" not in folder:
         return folder
-    return os.path.join(tempfile.gettempdir(), f"scopeline-{posixpath.basename(folder)}")
+    return os.path.join(lasting_folder(), f"scopeline-{posixpath.basename(folder)}")

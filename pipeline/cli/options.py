@@ -19,7 +19,7 @@ from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
 from pipeline.runs.watching.logs import captured
 from trainer_module.errors import ConfigError, ScopelineError
-from trainer_module.scratch import ScratchFolder
+from trainer_module.scratch import own_temporary_files
 
 OUTPUT = Path("output")
 """The output folder, where no other is given."""
@@ -178,6 +178,6 @@ def quiet_console(verbose: bool) -> Iterator[Console]:
     Args:
       verbose: whether what libraries print is shown as well.
     """
-    with ScratchFolder() as folder:  # noqa: SIM117
+    with own_temporary_files() as folder:  # noqa: SIM117
         with captured(Path(folder) / "log", verbose) as stream:
             yield Console(file=stream, highlight=False, soft_wrap=True)

@@ -19,6 +19,7 @@ from pipeline.runs.planning.first_look import look_at_new_data, refuse, stop
 from pipeline.runs.reruns.record import Reruns
 from pipeline.runs.watching.logs import captured, told_briefly
 from trainer_module.errors import ConfigError, DataError
+from trainer_module.scratch import own_temporary_files
 from trainer_module.tf_config import read_tf_config
 
 
@@ -69,7 +70,11 @@ def run_pipeline(
         files = layout.run(new_run_id())
         files.root.mkdir(parents=True)
         broken = "The run could not be executed"
-        with captured(files.log, verbose) as stream, told_briefly(broken, files.log):
+        with (
+            captured(files.log, verbose) as stream,
+            told_briefly(broken, files.log),
+            own_temporary_files(),
+        ):
             reruns.forget()
             console = RunConsole(stream, verbose)
             title = f"{config.name}, run {files.root.name}"

@@ -30,22 +30,39 @@ class Project:
     def output(self) -> Path:
         return self.folder / "output"
 
+    @property
+    def temporary(self) -> Path:
+        """Where its commands have their temporary files."""
+        return self.folder / "tmp"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """That of its commands."""
+        self.temporary.mkdir(exist_ok=True)
+        return {**os.environ, "TMPDIR": str(self.temporary)}
+
     def command(self, *arguments: str | Path) -> list[str]:
         return [sys.executable, str(RUNNER), *map(str, arguments), "--output", str(self.output)]
 
     def scopeline(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end."""
         return warm.run(
-            self.command(*arguments), cwd=self.folder, capture_output=True, text=True, timeout=600
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
 
     def cold(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Runs a command in a Python of its own, with nothing that the tests set for TensorFlow."""
-        names = os.environ.keys() - {"TF_USE_LEGACY_KERAS"}
+        environment = self.environment
+        environment.pop("TF_USE_LEGACY_KERAS", None)
         return subprocess.run(
             self.command(*arguments),
             cwd=self.folder,
-            env={name: os.environ[name] for name in names},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=600,
@@ -56,6 +73,7 @@ class Project:
         return warm.Popen(
             self.command(*arguments),
             cwd=self.folder,
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

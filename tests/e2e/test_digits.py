@@ -50,6 +50,10 @@ def test_first_run_pushes_a_good_model(project: Project, first) -> None:
     assert summary["pushed"].endswith("serving/digits/" + project.versions("digits")[0])
 
 
+def test_first_run_leaves_no_temporary_file(project: Project, first) -> None:
+    assert not list(project.temporary.iterdir())
+
+
 def test_first_run_says_so_on_the_screen(project: Project, first) -> None:
     screen = plain(first.stdout)
     for component in COMPONENTS:

@@ -10,44 +10,49 @@ from pathlib import Path
 
 import pytest
 
-from trainer_module import scratch
-from trainer_module.scratch import PREFIX, ScratchFolder
+from trainer_module.scratch import (
+    PREFIX,
+    ScratchFolder,
+    lasting_folder,
+    own_temporary_files,
+)
 
 ROOT = Path(__file__).parents[2]
 HOLDS_ONE = """
-import sys
-from trainer_module.scratch import ScratchFolder
-folder = ScratchFolder()
-print(folder.name, flush=True)
-sys.stdin.read()
+import subprocess, sys, tempfile
+from trainer_module.scratch import own_temporary_files
+with own_temporary_files():
+    tempfile.mkstemp()
+    child = "import tempfile; print(tempfile.mkstemp()[1])"
+    subprocess.run([sys.executable, "-c", child])
+    sys.stdin.read()
 """
 
 
 @pytest.fixture(autouse=True)
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, of which none is young."""
+    """The folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(scratch, "YOUNG_SECONDS", 0.0)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
 
 
-def test_folder_of_a_killed_process_goes_with_the_next_one(room: Path) -> None:
+def test_what_a_killed_process_and_its_children_leave_goes_with_the_next_one(room: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS_ONE],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(room)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         assert process.stdout is not None
-        held = Path(process.stdout.readline().strip())
-        (held / "file").write_text("x")
+        held = Path(process.stdout.readline().strip()).parent
+        assert held.parent == room
         foreign = room / f"{PREFIX[:-1]}x"
         foreign.mkdir()
         with ScratchFolder() as own:
-            assert held.is_dir(), "its process lives"
+            assert len(list(held.iterdir())) == 2, "its process lives"
             assert Path(own).is_dir()
         process.kill()
         process.wait(60)
@@ -58,11 +63,26 @@ def test_folder_of_a_killed_process_goes_with_the_next_one(room: Path) -> None:
     assert [path.name for path in room.iterdir()] == [foreign.name]
 
 
-def test_folder_that_is_young_is_left(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process may be about to lock it."""
-    monkeypatch.undo()
-    monkeypatch.setattr(tempfile, "tempdir", str(room))
-    new = room / f"{PREFIX}new"
-    new.mkdir()
-    with ScratchFolder():
-        assert new.is_dir()
+def test_temporary_files_are_elsewhere_for_a_while(room: Path) -> None:
+    with own_temporary_files() as folder:
+        assert tempfile.gettempdir() == os.environ["TMPDIR"] == folder
+        assert lasting_folder() == str(room)
+        with own_temporary_files() as inner:
+            assert Path(inner).parent == Path(folder)
+            assert lasting_folder() == str(room)
+        with pytest.raises(ZeroDivisionError), own_temporary_files():
+            1 / 0  # noqa: B018
+        assert os.environ["TMPDIR"] == folder
+    assert tempfile.gettempdir() == os.environ["TMPDIR"] == lasting_folder() == str(room)
+    assert not list(room.iterdir())
+
+
+def test_a_fork_deletes_nothing(room: Path) -> None:
+    folder = ScratchFolder()
+    if (pid := os.fork()) == 0:
+        folder.cleanup()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert Path(folder.name).is_dir()
+    folder.cleanup()
+    assert not list(room.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -242,6 +243,16 @@ def test_a_file_that_is_not_the_manifest_s_is_refused(variant: Path, tmp_path: P
     (tmp_path / VARIANT_FILE).write_text(json.dumps({**content, "file": "../other"}))
     with pytest.raises(DataError, match=r"variant\.json is damaged .*'\.\./other' is not beside"):
         read_variant(tmp_path)
+
+
+def test_onnx_runtime_writes_and_sends_nothing_of_its_own(tmp_path: Path) -> None:
+    """Unless it is told not to, it leaves a number of this machine, and sends Microsoft events."""
+    spoken_for = {"CI", "GITHUB_ACTIONS", "TF_BUILD", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
+    environment = {name: v for name, v in os.environ.items() if name not in spoken_for}
+    environment |= {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", "import trainer_module.variants.onnx"]
+    subprocess.run(command, env=environment, check=True, cwd=Path(__file__).parents[3])
+    assert not list(tmp_path.iterdir())
 
 
 def test_runtime_that_is_not_installed(variant: Path) -> None:

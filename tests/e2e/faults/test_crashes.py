@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import pytest
@@ -36,6 +37,8 @@ class Killed:
     second: subprocess.CompletedProcess[str]
     processes: list[psutil.Process]
     """Those that trained."""
+    before: list[Path]
+    """The temporary files that were left by the run that was stopped before it."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def stopped(project: Project) -> Stopped:
 
 @pytest.fixture(scope="module")
 def killed(project: Project, stopped: Stopped) -> Killed:
-    earlier = logs(project)
+    earlier, before = logs(project), list(project.temporary.iterdir())
     process = project.start(*TRAINING)
     try:
         # The second one comes after the first holds the lock, or it would be the run.
@@ -58,7 +61,7 @@ def killed(project: Project, stopped: Stopped) -> Killed:
     finally:
         process.kill()
         process.wait()
-    return Killed(second, processes)
+    return Killed(second, processes, before)
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -95,8 +98,11 @@ def test_killed_run_is_seen_in_its_summary(project: Project, killed: Killed) -> 
 
 
 def test_training_goes_on_where_it_was_killed(project: Project, killed: Killed) -> None:
+    left = list(project.temporary.rglob("__autograph_generated_file*"))
     done = project.scopeline(*TRAINING)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (killed.before, list(project.temporary.iterdir())) == ([], [])
+    assert left, "which go with the next run"
     states = project.states("digits")
     assert [states[name] for name in list(states)[:5]] == ["cached"] * 5
     assert (states["Trainer"], states["Pusher"]) == ("ran", "ran")

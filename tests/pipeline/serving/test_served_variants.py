@@ -225,7 +225,6 @@ def test_workers_whose_parent_is_killed_end_and_what_it_left_goes(
         _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive
     assert left.is_dir()
-    monkeypatch.setattr(scratch, "YOUNG_SECONDS", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with scratch.ScratchFolder():
         assert not left.exists()

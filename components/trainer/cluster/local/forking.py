@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from typing import Any, NoReturn, TextIO
 
@@ -169,6 +170,7 @@ def _become_task(request: dict[str, Any], stdin: int, output: int, report: int) 
     set_title(" ".join(sys.argv))
     os.chdir(request["folder"])
     importlib.invalidate_caches()
+    tempfile.tempdir = None
     # Python's own generator does so by itself.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()

@@ -11,6 +11,7 @@ from components.trainer.cluster.local.fork_server import ForkServer
 from components.trainer.cluster.local.process import FreshProcess, ProcessStart, TaskProcess
 from components.trainer.cluster.local.task import LocalTask
 from components.trainer.cluster.ports import free_ports
+from trainer_module.scratch import TMPDIR, ScratchFolder, lasting_folder
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class LocalLauncher:
         self._tasks: list[LocalTask] = []
         self._computing = computing
         self._shows_names = False
+        self._room: ScratchFolder | None = None
+        """For the temporary files of its tasks, which delete none as they end."""
 
     def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
         """Free ports of this machine."""
@@ -42,7 +45,12 @@ class LocalLauncher:
     def start(self, spec: TaskSpec) -> LocalTask:
         """Starts a task; the thread that calls this must outlive it."""
         prefix = f"[{spec.task.name}] " if self._shows_names else ""
-        environment = {**task_environment(self._computing), **spec.environment}
+        self._room = self._room or ScratchFolder(lasting_folder())
+        environment = {
+            **task_environment(self._computing),
+            TMPDIR: self._room.name,
+            **spec.environment,
+        }
         task = LocalTask(spec, environment, prefix, self._start_process)
         self._tasks.append(task)
         return task
@@ -52,6 +60,9 @@ class LocalLauncher:
         while self._tasks:
             self._tasks[-1].kill()
             self._tasks.pop()
+        if self._room is not None:
+            self._room.cleanup()
+            self._room = None
 
     def _start_process(self, start: ProcessStart) -> TaskProcess:
         if self._server is not None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,6 +91,7 @@ def describe(payload: Payload, channel: Channel) -> None:
         "title": " ".join(psutil.Process().cmdline()).strip(),
         "variables": {name: os.environ.get(name) for name in ("OWN", "LATE", "EARLY")},
         "folder": str(Path.cwd()),
+        "temporary": tempfile.mkstemp()[1],
         "finds": payload["folder"] in sys.path,
         "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
         "handlers": {s.name: str(signal.getsignal(s)) for s in signal.Signals},

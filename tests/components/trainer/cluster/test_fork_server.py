@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ import numpy, psutil
 from cluster_tasks import workers
 from components.trainer.cluster.local.fork_server import current_server, serving
 from components.trainer.cluster.local.launcher import LocalLauncher
+from trainer_module.scratch import own_temporary_files
 
 folder = Path(sys.argv[1])
 
@@ -93,7 +95,7 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 logging.basicConfig(level=logging.INFO)
 kept = open(folder / "kept", "w")
 os.environ["EARLY"] = "1"
-with serving():
+with own_temporary_files(), serving():
     server = current_server()
     (folder / "here").mkdir()
     os.chdir(folder / "here")
@@ -104,13 +106,18 @@ with serving():
     for launcher in (LocalLauncher(server), LocalLauncher()):
         (spec,) = workers({"do": "describe"}, folder=folder)
         finish(launcher, replace(spec, environment={"OWN": "2"}))
-        launcher.stop_all()
         seen.append(json.loads((folder / "described").read_text()))
+        assert Path(seen[-1]["temporary"]).exists()
+        launcher.stop_all()
+        assert not Path(seen[-1]["temporary"]).parent.exists()
 tell(seen)
 """
     forked, fresh = run(tmp_path, script)
     assert forked.pop("title") == "cluster_tasks worker 0"
     assert fresh.pop("title").endswith("cluster_tasks worker 0")
+    for told in (forked, fresh):
+        # Not in the run's own folder: names of sockets may not be long.
+        assert str(Path(told.pop("temporary")).parents[1]) == tempfile.gettempdir()
     assert forked == fresh
     assert forked["variables"] == {"OWN": "2", "LATE": "x" * 2000, "EARLY": None}
     assert forked["folder"] == str(tmp_path / "here")
