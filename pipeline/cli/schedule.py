@@ -33,6 +33,7 @@ from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.notify import check_secrets
 from pipeline.schedule.cron import explain, next_firings, show_time
 from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.health import find_ailment
@@ -98,6 +99,8 @@ def schedule(
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
         raise typer.Exit(check_once(pipelines, lock_file, runner, clock))
+    for pipeline in pipelines:
+        check_secrets(pipeline.load_config())
     serve(pipelines, lock_file, runner)
 
 
