@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import Annotated
 
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+from pipeline.cli.early_signals import heed_signals, runs_until_stopped
+
+if __name__ == "__main__":
+    heed_signals(runs_until_stopped(sys.argv[1:]))
 
 try:
     import typer
@@ -293,7 +293,7 @@ def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> Non
 
 def main() -> None:
     """The console entry point."""
-    run_app(app)
+    run_app(app, runs_until_stopped(sys.argv[1:]))
 
 
 if __name__ == "__main__":

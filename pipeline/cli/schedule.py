@@ -72,10 +72,11 @@ def schedule(
     """Retrain when the clock says so, new data has come, or data has drifted.
 
     Runs until it is stopped, each pipeline one run at a time. SIGTERM stops the runs that are under
-    way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
-    code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable, 75 what a
-    run needs is busy or away, and the next check tries again. What failed keeps its code at every
-    look until it is mended. With --check it is 0 if a scheduler looks after the pipelines, else 1.
+    way, with exit code 0; the next scheduler goes on with them. With --once, for cron, systemd or a
+    CronJob, the exit code is 0, or the worst of a run: 1 a component failed, 2 config or data are
+    unusable, 75 what a run needs is busy or away, and the next check tries again. What failed keeps
+    its code at every look until it is mended. With --check it is 0 if a scheduler looks after the
+    pipelines, else 1.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
