@@ -34,7 +34,7 @@ _STREAMS = (_STREAM, ".arrows")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _FILE = re.compile(r"\d\d-\d{4}-[0-9a-f]{6}")
 _NEW_SECONDS = 60.0
-"""After which a new stream that nobody has locked is no longer about to be."""
+"""After which a new stream that nobody has locked has been left."""
 _HEAD = struct.Struct("<QQII")
 """Before each batch, after the stream's name: how many rows are before it, its bytes, its rows and
 their checksum."""
@@ -98,7 +98,10 @@ class UnfinishedFile:
           OSError: there is no room; `finish_left` does it later.
         """
         with self._file:
-            return _to_parquet(self._path, self._file, self._folder)
+            if self.size:
+                return _to_parquet(self._path, self._file, self._folder)
+            self._path.unlink(missing_ok=True)
+            return None
 
 
 @dataclass(frozen=True)
@@ -115,26 +118,17 @@ class Loss:
     """Whether the stream was kept: it is damaged, and not just cut off at its end."""
 
 
-def streams_left(folder: Path) -> list[Path]:
-    """The streams, of which some may still be written; takes away what was never begun.
-
-    Raises:
-      OSError: something cannot be taken away.
-    """
-    found = [path for path in (folder / _UNFINISHED).glob("*") if _is_unfinished(path)]
-    for path in found:
-        # A file that a process was making of a stream is made again as long as there is one.
-        is_spare = path.suffix == _PARQUET and not path.with_suffix(_STREAM).exists()
-        if is_spare or path.suffix == _NEW:
-            _delete_left(path, older_than=_NEW_SECONDS)
-    return sorted(path for path in found if path.suffix in _STREAMS)
+def unfinished(folder: Path) -> list[Path]:
+    """What processes are writing, or have left, but for what is damaged."""
+    found = (folder / _UNFINISHED).glob("*")
+    return sorted(path for path in found if _is_unfinished(path) and path.suffix != _DAMAGED)
 
 
-def finish_left(stream: Path, folder: Path) -> Loss | None:
+def finish_left(path: Path, folder: Path) -> Loss | None:
     """Makes a whole file of a stream, if the process has ended that wrote it.
 
     Args:
-      stream: one of `streams_left`.
+      path: one of `unfinished`; what is no stream that has begun is deleted.
       folder: of the log.
 
     Returns:
@@ -143,8 +137,13 @@ def finish_left(stream: Path, folder: Path) -> Loss | None:
     Raises:
       OSError: there is no room, or the disk fails; it may be tried again.
     """
-    with _alone_with(stream) as file:
-        return None if file is None else _to_parquet(stream, file, folder)
+    if path.suffix in _STREAMS:
+        with _alone_with(path) as file:
+            return None if file is None else _to_parquet(path, file, folder)
+    # A Parquet file belongs to whoever has its stream, and is made again as long as there is one.
+    if path.suffix == _NEW or not path.with_suffix(_STREAM).exists():
+        _delete_left(path, older_than=_NEW_SECONDS)
+    return None
 
 
 @contextmanager
@@ -311,9 +310,9 @@ def make_room(folder: Path, most_bytes: int) -> Room:
 
     A span is never left with a part of its rows, as long as there is another one to delete.
     """
-    unfinished = [path for path in (folder / _UNFINISHED).glob("*") if _is_unfinished(path)]
+    begun = [path for path in (folder / _UNFINISHED).glob("*") if _is_unfinished(path)]
     whole = [path for path in folder.glob("*/*.parquet") if _is_whole(path)]
-    sizes = {path: _size(path) for path in (*unfinished, *whole)}
+    sizes = {path: _size(path) for path in (*begun, *whole)}
     total, deleted, error = sum(sizes.values()), 0, None
     left = sorted(_deletable(path, size) for path, size in sizes.items() if _may_go(path))
     while left and total > most_bytes:

@@ -23,7 +23,7 @@ from pipeline.serving.request_log.files import (
     finish_left,
     make_room,
     now_utc,
-    streams_left,
+    unfinished,
 )
 from pipeline.serving.request_log.gathering import Answered, GatheredRows
 from pipeline.serving.request_log.options import LogOptions
@@ -196,14 +196,11 @@ class RequestLog:
             return
         self._looked, self._since = time.monotonic(), 0
         self._try("room", self._make_room)
-        self._try("left", self._finish_left)
+        for path in unfinished(self._options.folder):
+            self._try(path.name, partial(self._finish_left, path))
         self._try("room", self._make_room)
 
-    def _finish_left(self) -> None:
-        for path in streams_left(self._options.folder):
-            self._try(path.name, partial(self._finish_stream, path))
-
-    def _finish_stream(self, path: Path) -> None:
+    def _finish_left(self, path: Path) -> None:
         self._tell(finish_left(path, self._options.folder))
 
     def _make_room(self) -> None:
