@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from pipeline.cli.early_signals import heed_signals
-
-if __name__ == "__main__":
-    heed_signals()
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 try:
     import typer

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
-from pipeline.cli.early_signals import heed_signals, runs_until_stopped
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-if __name__ == "__main__":
-    heed_signals(runs_until_stopped(sys.argv[1:]))
+from pipeline.cli.early_signals import end_well, runs_until_stopped
+
+if __name__ == "__main__" and runs_until_stopped(sys.argv[1:]):
+    end_well()
 
 try:
     import typer

@@ -1,4 +1,4 @@
-"""Signals that come while the commands are imported, which takes a second."""
+"""Stops that come while a server starts, which takes a second or more."""
 
 from __future__ import annotations
 
@@ -25,20 +25,17 @@ def runs_until_stopped(arguments: Sequence[str]) -> bool:
     return False
 
 
-def heed_signals(is_server: bool = False) -> None:
-    """Ends the process at once, and without a traceback, if a stop comes before a command does.
+def end_well() -> None:
+    """Lets SIGTERM and Ctrl-C end this process with exit code 0, until it has handlers of its own.
 
-    A server is ended so, with exit code 0, until it has handlers of its own: there is nothing to
-    clean up until then, and what a handler raises may be lost in the imports of a library.
-
-    Args:
-      is_server: whether the command is one, as `runs_until_stopped` says.
+    Until then there is nothing to clean up, and what a handler raises may be lost in the imports of
+    a library.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         # A shell has what it runs in the background ignore Ctrl-C.
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(number, _end_well if is_server else signal.SIG_DFL)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)
 
 
-def _end_well(*_: object) -> None:
+def _end(*_: object) -> None:
     os._exit(0)
