@@ -9,12 +9,13 @@ CONFIG ?= configs/digits.yaml
 ARGS ?=
 IMAGE ?=
 EXTRA ?=
+CONFIRM ?=
 
 # Set-up runs again only when what it installs has changed.
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean
+.PHONY: help setup run replay chaos test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -79,7 +80,17 @@ bench-serving: $(READY)  ## load on `serve`, against the bare model and with cha
 other-runner: $(READY)  ## a run and predictions by Beam in another process, compared; ARGS="--flink-jar FILE"
 	@$(PYTHON) tools/other_runner.py $(ARGS)
 
-clean:  ## remove the environment, caches and output
-	rm -rf $(VENV) .tools build output *.egg-info .mypy_cache .ruff_cache .pytest_cache \
-	  .import_linter_cache
+clean:  ## remove the environment and caches; output/ stays
+	rm -rf $(VENV) .tools build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-output:  ## delete output/ with its models and history, after asking; CONFIRM=yes does not ask
+	@if [ ! -e output ]; then echo "There is no output/ here."; exit 0; fi; \
+	if [ "$(CONFIRM)" != yes ]; then \
+	  if [ ! -t 0 ]; then \
+	    echo "output/ stays: there is no terminal to ask at; CONFIRM=yes deletes it." >&2; exit 2; \
+	  fi; \
+	  read -r -p "Delete output/ with all models, metadata and history in it? [y/N] " answer; \
+	  case "$$answer" in [yY]|[yY]es) ;; *) echo "output/ stays."; exit 2;; esac; \
+	fi; \
+	rm -rf output

@@ -10,6 +10,11 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     # Imports take a second, in which Ctrl-C is to leave no traceback; then `run_app` sees to it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from pipeline.cli.early_signals import end_well, runs_until_stopped
+
+if __name__ == "__main__" and runs_until_stopped(sys.argv[1:]):
+    end_well()
+
 try:
     import typer
 except ModuleNotFoundError:
@@ -293,7 +298,7 @@ def doctor(output: OutputOption = OUTPUT, verbose: VerboseOption = False) -> Non
 
 def main() -> None:
     """The console entry point."""
-    run_app(app)
+    run_app(app, runs_until_stopped(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import requests
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.pusher.versions import list_versions
+from pipeline.serving.server.options import KEY_VARIABLE
 from trainer_module.exported.interface import ModelInterface, read_interface
 
 ROOT = Path(__file__).parent.parent
@@ -91,7 +92,7 @@ def running(serving: Path, log: Path, *options: str) -> Iterator[ServedProcess]:
     process = subprocess.Popen(
         [*command, "--name", NAME, "--port", str(port), *options],
         stderr=log.open("w"),
-        env={**os.environ, "SCOPELINE_API_KEY": ""},
+        env={name: value for name, value in os.environ.items() if name != KEY_VARIABLE},
     )
     server = ServedProcess(process, f"http://127.0.0.1:{port}")
     try:

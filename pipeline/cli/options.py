@@ -81,9 +81,15 @@ def group_with_default(name: str) -> type[TyperGroup]:
     return _Group
 
 
-def run_app(app: typer.Typer) -> None:
-    """Runs a command: an error that a user can mend is shown without a traceback."""
-    obey_signals()
+def run_app(app: typer.Typer, is_server: bool = False) -> None:
+    """Runs a command: an error that a user can mend is shown without a traceback.
+
+    Args:
+      app: the commands.
+      is_server: whether the command sees to SIGTERM and Ctrl-C itself, which end it well.
+    """
+    if not is_server:
+        obey_signals()
     try:
         app()
     except SystemExit as end:

@@ -33,6 +33,7 @@ from pipeline.exit_codes import EXIT_FAILED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.lock import is_held
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
+from pipeline.records.notify import check_secrets
 from pipeline.schedule.cron import explain, next_firings, show_time
 from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.health import find_ailment
@@ -71,10 +72,11 @@ def schedule(
     """Retrain when the clock says so, new data has come, or data has drifted.
 
     Runs until it is stopped, each pipeline one run at a time. SIGTERM stops the runs that are under
-    way; the next scheduler goes on with them. With --once, for cron, systemd or a CronJob, the exit
-    code is 0, or the worst of a run: 1 a component failed, 2 config or data are unusable, 75 what a
-    run needs is busy or away, and the next check tries again. What failed keeps its code at every
-    look until it is mended. With --check it is 0 if a scheduler looks after the pipelines, else 1.
+    way, with exit code 0; the next scheduler goes on with them. With --once, for cron, systemd or a
+    CronJob, the exit code is 0, or the worst of a run: 1 a component failed, 2 config or data are
+    unusable, 75 what a run needs is busy or away, and the next check tries again. What failed keeps
+    its code at every look until it is mended. With --check it is 0 if a scheduler looks after the
+    pipelines, else 1.
     """
     # Imported only here, so that other commands do not wait for APScheduler.
     from pipeline.schedule.scheduler import check_once, default_runner, serve
@@ -98,6 +100,8 @@ def schedule(
     if once:
         clock = system_clock if now is None else _fixed_clock(now)
         raise typer.Exit(check_once(pipelines, lock_file, runner, clock))
+    for pipeline in pipelines:
+        check_secrets(pipeline.load_config())
     serve(pipelines, lock_file, runner)
 
 

@@ -29,7 +29,7 @@ from pipeline.kubeflow.cluster_layout import (
 from pipeline.kubeflow.compiled import Parameters
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import deliveries, notify
+from pipeline.records.notify import check_secrets, deliveries, notify
 from pipeline.schedule.decisions.decision import Due, NotDue, decide
 from pipeline.schedule.decisions.history import read_history
 from pipeline.schedule.decisions.record import note_clock, note_decision
@@ -59,10 +59,12 @@ def check(
       What was decided, and why, in one line.
 
     Raises:
-      ConfigError: the config asks for nothing that has to be looked for, or the volume or the
-        ledger cannot be used.
+      ConfigError: the config asks for nothing that has to be looked for, a secret that
+        notifications need is not set, or the volume or the ledger cannot be used.
     """
     scheduled = _without_clock(config)
+    if once:
+        check_secrets(scheduled)
     layout = _change_to_volume(config)
     event_log = EventLog(layout.event_log)
     runs = list(islice(runs_of(kubeflow, config), RECENT_RUNS))

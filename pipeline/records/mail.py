@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import smtplib
 import ssl
 from email.message import EmailMessage
@@ -15,11 +14,14 @@ from pipeline.config.sections.notify import EmailSettings
 SMTP_PORT = 25
 
 
-def send_mail(email: EmailSettings, content: dict[str, Any], timeout: float) -> None:
+def send_mail(
+    email: EmailSettings, password: str | None, content: dict[str, Any], timeout: float
+) -> None:
     """Sends the content of a notification.
 
     Args:
       email: the server and the addresses.
+      password: of the user, if there is one.
       content: as `notify` makes it.
       timeout: seconds that the server may take until it sends the next bytes.
 
@@ -31,8 +33,7 @@ def send_mail(email: EmailSettings, content: dict[str, Any], timeout: float) -> 
     with smtplib.SMTP(parts.hostname or "", parts.port or SMTP_PORT, timeout=timeout) as server:
         if email.tls:
             server.starttls(context=ssl.create_default_context())
-        if email.user:
-            password = os.environ.get(email.password_variable or "", "")
+        if email.user is not None and password is not None:
             server.login(email.user, password)
         refused = server.send_message(mail)
     if refused:  # No second attempt: the other recipients have the mail.

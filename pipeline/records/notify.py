@@ -22,11 +22,17 @@ from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.config.sections.notify import WEBHOOK_URL, Occasion, WebhookSettings
+from pipeline.config.secret_variables import read_secret, shown_name
+from pipeline.config.sections.notify import (
+    WEBHOOK_URL,
+    EmailSettings,
+    Occasion,
+    WebhookSettings,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.mail import explain_answer, send_mail
-from trainer_module.errors import ConfigError, ScopelineError
+from trainer_module.errors import ConfigError
 
 SIGNATURE_HEADER = "X-Scopeline-Signature"
 CONNECT_SECONDS = 3.0
@@ -55,28 +61,31 @@ class _UndeliveredError(Exception):
         self.again = again
 
 
-def check_secrets(config: PipelineConfig) -> None:
-    """Finds out before a run whether the secrets that notifications need are there.
+def check_secrets(config: PipelineConfig, occasion: Occasion | None = None) -> None:
+    """Finds out before anything is changed whether the secrets that notifications need are there.
+
+    Args:
+      config: a checked config.
+      occasion: what will be told of; default: anything.
 
     Raises:
-      ConfigError: an environment variable that the config names is not set.
+      ConfigError: an environment variable that the config names is not set, or is empty.
     """
+    occasions = config.notify.occasions
+    if not occasions or (occasion is not None and occasion not in occasions):
+        return
     for key, variable in config.notify.variables.items():
-        if not os.environ.get(variable):
+        if read_secret(variable) is None:
             raise ConfigError(
-                f"{key}: the environment variable {_shown_name(variable)} is not set; set it where "
-                "the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the key"
+                f"{key}: the environment variable {shown_name(variable)} is not set, or is empty; "
+                "set it where the pipeline runs, on Kubeflow by kubeflow.secrets, or remove the "
+                "key; --set notify.occasions=[] tells nobody"
             )
     if (webhook := config.notify.webhook) is not None:
         try:
             _url(webhook)
         except _UndeliveredError as error:
             raise ConfigError(f"notify.webhook.url_variable: {error}") from None
-
-
-def _shown_name(variable: str) -> str:
-    """The name of a variable, unless it may be a secret that was taken for one."""
-    return variable if variable.isupper() else "that it names"
 
 
 def notify(
@@ -112,7 +121,7 @@ def notify(
         _begin(_host(webhook), lambda: _post(webhook, content), occasion, event_log, run)
     if (email := settings.email) is not None:
         what = f"the mail server {email.server}"
-        _begin(what, lambda: send_mail(email, content, READ_SECONDS), occasion, event_log, run)
+        _begin(what, lambda: _send(email, content), occasion, event_log, run)
 
 
 @contextmanager
@@ -153,7 +162,10 @@ def _deliver(
     run: str | None,
 ) -> None:
     """Attempts a delivery at most twice and within the deadline; records a failure."""
-    why = _attempt_twice(attempt)
+    try:
+        why = _attempt_twice(attempt)
+    except RuntimeError as error:  # There can be no thread more.
+        why = str(error)
     if why is None:
         logger.info("Notified of %r: %s", occasion.value, what)
         return
@@ -161,7 +173,7 @@ def _deliver(
     logger.warning("A notification could not be delivered: %s", sentence)
     try:
         event_log.record(EventKind.NOTIFICATION_FAILED, sentence, run=run, occasion=occasion.value)
-    except ScopelineError:
+    except Exception:
         logger.exception("Nor could that be recorded")
 
 
@@ -239,7 +251,7 @@ def _url(webhook: WebhookSettings) -> str:
     try:
         return WEBHOOK_URL.check(url)
     except ValueError as error:
-        variable = _shown_name(webhook.url_variable)
+        variable = shown_name(webhook.url_variable)
         raise _UndeliveredError(
             f"the environment variable {variable} holds none: {error}"
         ) from None
@@ -257,14 +269,35 @@ def _host(webhook: WebhookSettings) -> str:
     return "the webhook" if is_odd else f"the webhook at {parts.hostname}{port}"
 
 
+def _send(email: EmailSettings, content: dict[str, Any]) -> None:
+    variable = email.password_variable
+    password = None if variable is None else _secret(variable, "the user's password")
+    send_mail(email, password, content, READ_SECONDS)
+
+
+def _secret(variable: str, what: str) -> str:
+    """The secret of a variable.
+
+    Raises:
+      _UndeliveredError: there is none, and nothing is sent without it.
+    """
+    secret = read_secret(variable)
+    if secret is None:
+        raise _UndeliveredError(
+            f"the environment variable {shown_name(variable)} with {what} is not set, or is empty,"
+            " and nothing is sent without it"
+        )
+    return secret
+
+
 def _post(webhook: WebhookSettings, content: dict[str, Any]) -> None:
     import requests  # Imported only here, so that runs without a webhook do not wait for it.
 
     body = json.dumps(content, default=str).encode()
     headers = {"Content-Type": "application/json", "User-Agent": "scopeline"}
     if webhook.secret_variable:
-        key = os.environ.get(webhook.secret_variable, "").encode()
-        digest = hmac.new(key, body, hashlib.sha256).hexdigest()
+        key = _secret(webhook.secret_variable, "the key of the signature")
+        digest = hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
         headers[SIGNATURE_HEADER] = f"sha256={digest}"
     with requests.post(
         _url(webhook),

@@ -24,7 +24,7 @@ from pipeline.exit_codes import (
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventLog
-from pipeline.records.notify import notify
+from pipeline.records.notify import check_secrets, notify
 from pipeline.records.skew_records import new_requests
 from pipeline.schedule.decisions.decision import Due, NotDue, decide, is_run_under_way
 from pipeline.schedule.decisions.record import (
@@ -176,6 +176,7 @@ def _reload_config(pipeline: ScheduledPipeline, context: CheckContext) -> Pipeli
                 f"{pipeline.config_file}: `name` was {pipeline.name!r} and is {config.name!r} now; "
                 "start the scheduler anew"
             )
+        check_secrets(config)
     except ConfigError as error:
         layout = Layout(pipeline.output, pipeline.name)
         make_root(layout)

@@ -14,7 +14,7 @@ from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify, wait_for_deliveries
+from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, read_catalog
 from pipeline.versions.hold import pushing, read_hold
 from pipeline.versions.waiting import Waiting, mark_blessing, read_waiting, serves_all
@@ -50,10 +50,11 @@ def approve(
 
     Raises:
       ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
-        files are gone, the serving folder is remote or cannot be written, or the metadata cannot
-        be used.
+        files are gone, the serving folder is remote or cannot be written, the metadata cannot be
+        used, or a secret that the notification needs is not set.
       TryLaterError: a run is under way, or the metadata is busy or away.
     """
+    check_secrets(config, Occasion.PUSHED)
     _find(event_log, request.number)
     with one_at_a_time(layout), pushing(layout):
         waiting = _find(event_log, request.number)

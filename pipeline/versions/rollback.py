@@ -15,7 +15,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.records.notify import notify, wait_for_deliveries
+from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
 from pipeline.versions.hold import holding, pushing
 from pipeline.versions.withdrawal import mark_models, record_withdrawn
@@ -60,9 +60,11 @@ def roll_back(
 
     Raises:
       ConfigError: there is no such version, or none before the one that serves; the serving folder
-        is remote or full; the metadata cannot be used; a hold cannot be written.
+        is remote or full; the metadata cannot be used; a hold cannot be written; a secret that the
+        notification needs is not set.
       TryLaterError: a run or a push is under way.
     """
+    check_secrets(config, Occasion.ROLLED_BACK)
     if is_remote(layout.serving):
         raise ConfigError(
             f"push.directory: {layout.serving} is no folder of this machine, and only there can a "

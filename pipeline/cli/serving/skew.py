@@ -20,13 +20,14 @@ from pipeline.cli.options import (
     quiet_console,
 )
 from pipeline.cli.tables import plain_table
+from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.request_files import list_requests, newest_with, show_files
 from pipeline.data.span_files import File
 from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.records.notify import wait_for_deliveries
+from pipeline.records.notify import check_secrets, wait_for_deliveries
 from pipeline.records.skew_records import new_requests, record_skew
 from trainer_module.errors import ConfigError
 
@@ -70,6 +71,7 @@ def skew(
 
 def _record(config: PipelineConfig, layout: Layout, event_log: EventLog) -> None:
     """Compares what has not been compared yet, writes it down, and tells of it."""
+    check_secrets(config, Occasion.SKEW)
     files = new_requests(config, event_log)
     if not files:
         typer.echo("skew: there are too few new requests")

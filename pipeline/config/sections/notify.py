@@ -79,7 +79,13 @@ class EmailSettings(Settings):
     """Whether to insist on an encrypted connection (STARTTLS)."""
     user: str | None = None
     password_variable: VariableName | None = None
-    """The environment variable with the user's password."""
+    """The environment variable with the user's password; it goes together with `user`."""
+
+    @model_validator(mode="after")
+    def _user_has_password(self) -> EmailSettings:
+        if (self.user is None) != (self.password_variable is None):
+            raise ValueError("user and password_variable go together: give both, or none")
+        return self
 
 
 class NotifySettings(Settings):

@@ -43,7 +43,7 @@ def find_api(settings: KubeflowSettings) -> Any:
     Raises:
       ConfigError: nothing says where the API is, or the token is not one.
     """
-    endpoint = settings.endpoint or os.environ.get(ENDPOINT_VARIABLE)
+    endpoint = settings.endpoint or os.environ.get(ENDPOINT_VARIABLE) or None
     in_pod = Path(os.environ.get("KF_PIPELINES_SA_TOKEN_PATH", _POD_TOKEN)).is_file()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

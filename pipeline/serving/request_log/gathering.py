@@ -105,11 +105,11 @@ class GatheredRows:
         """Takes the rows of more requests, of so many bytes."""
         self.requests += answered.requests
         self.times += [answered.time] * answered.rows
-        self.size += size
         for name, values in answered.columns.items():
             self._columns[name].add(values)
         for name, values in answered.answers.items():
             self._answers[name].add(values)
+        self.size += size
 
     def column(self, name: str) -> list[np.ndarray]:
         """What was asked: [rows, ...] each, of which several are of several widths."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,11 +41,11 @@ def check_log(options: LogOptions) -> None:
         raise ConfigError(
             f"--sample {options.sample:g}: right is a share of the requests, such as 0.1."
         )
-    trial = options.folder / ".trial"
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
-        trial.touch()
-        trial.unlink()
+        # Each server has one of its own: others may begin at the same moment.
+        with tempfile.NamedTemporaryFile(dir=options.folder, prefix=".trial-"):
+            pass
     except OSError as error:
         raise ConfigError(
             f"--log-requests {options.folder} cannot be written ({error.strerror or error}): give"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.config.secret_variables import read_secret
 from pipeline.serving.request_log.options import LogOptions, check_log
 from trainer_module.errors import ConfigError
 
@@ -54,9 +54,19 @@ class ServeOptions:
         return "https" if self.certificate else "http"
 
 
-def read_key(environment: Mapping[str, str] = os.environ) -> str:
-    """The key of the environment; empty if there is none."""
-    return environment.get(KEY_VARIABLE, "")
+def read_key() -> str:
+    """The key of the environment; empty if there is none.
+
+    Raises:
+      ConfigError: the variable is set, and nothing is in it.
+    """
+    key = read_secret(KEY_VARIABLE)
+    if key is None and KEY_VARIABLE in os.environ:
+        raise ConfigError(
+            f"{KEY_VARIABLE} is set and empty, so anybody could ask the model: give it the key, or"
+            " unset it where none is wanted."
+        )
+    return key or ""
 
 
 def check_options(options: ServeOptions, is_insecure: bool) -> None:

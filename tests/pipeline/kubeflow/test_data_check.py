@@ -12,6 +12,7 @@ import pytest
 from kfp_server import KfpServer
 from small_pipeline import COMPILED, load
 
+from pipeline.config.sections.notify import NotifySettings, WebhookSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.data.spans import list_spans
@@ -121,6 +122,19 @@ def test_a_corrected_span_is_submitted_again(watched: ScheduledPipeline) -> None
 def test_without_once_nothing_is_sent_or_written(watched: ScheduledPipeline) -> None:
     watched.deliver(1)
     assert watched.check(once=False) == "due: new or changed: 1"
+    assert watched.runs() == []
+    assert watched.event_log.events() == []
+
+
+def test_without_the_secret_of_a_webhook_nothing_is_sent_or_written(
+    watched: ScheduledPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOOK_KEY", raising=False)
+    watched.deliver(1)
+    hook = WebhookSettings(url="https://example.com/hook", secret_variable="HOOK_KEY")  # noqa: S106
+    watched.config = watched.config.model_copy(update={"notify": NotifySettings(webhook=hook)})
+    with pytest.raises(ConfigError, match="HOOK_KEY is not set, or is empty"):
+        watched.check()
     assert watched.runs() == []
     assert watched.event_log.events() == []
 

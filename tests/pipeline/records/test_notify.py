@@ -93,6 +93,38 @@ def test_without_a_key_nothing_is_signed(event_log: EventLog) -> None:
     assert SIGNATURE_HEADER not in server.requests[0][0]
 
 
+@pytest.mark.parametrize("value", [None, "", " \n"])
+def test_nothing_is_signed_with_an_empty_key_or_sent_unsigned(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    if value is None:
+        monkeypatch.delenv("HOOK_KEY")
+    else:
+        monkeypatch.setenv("HOOK_KEY", value)
+    with hook() as server:
+        config = load_config(
+            DIGITS, [f"notify.webhook={{url: '{server.url}', secret_variable: HOOK_KEY}}"]
+        )
+        with pytest.raises(ConfigError, match="HOOK_KEY is not set, or is empty"):
+            check_secrets(config)
+        tell(config, event_log)
+    assert server.requests == []
+    assert failure(event_log).endswith(
+        "the environment variable HOOK_KEY with the key of the signature is not set, or is empty,"
+        " and nothing is sent without it"
+    )
+
+
+def test_a_secret_is_asked_for_only_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOOK_KEY")
+    webhook = "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_KEY}"
+    some = load_config(DIGITS, [webhook, "notify.occasions=[failed]"])
+    check_secrets(some, Occasion.ROLLED_BACK)
+    with pytest.raises(ConfigError, match="HOOK_KEY"):
+        check_secrets(some, Occasion.FAILED)
+    check_secrets(load_config(DIGITS, [webhook, "notify.occasions=[]"]))
+
+
 def test_other_occasions_are_silent(event_log: EventLog) -> None:
     with hook() as server:
         config = with_webhook(server.url, occasions="[drift]")
@@ -188,7 +220,9 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
         DIGITS,
         [
             "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_KEY}",
-            "notify.email={server: m, sender: a@b.c, to: [a@b.c], password_variable: MAIL_KEY}",
+            "notify.email={server: m, sender: a@b.c, to: [a@b.c]}",
+            "notify.email.user=a",
+            "notify.email.password_variable=MAIL_KEY",
         ],
     )
     with pytest.raises(ConfigError, match=r"notify.email.password_variable: .* MAIL_KEY is not"):
@@ -198,6 +232,8 @@ def test_missing_secret_is_named_before_a_run(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("HOOK_KEY")
     with pytest.raises(ConfigError, match=r"notify.webhook.secret_variable: .* HOOK_KEY is not"):
         check_secrets(config)
+    with pytest.raises(ConfigError, match="user and password_variable go together"):
+        load_config(DIGITS, ["notify.email={server: m, sender: a, to: [a], user: a}"])
     config = load_config(DIGITS, ["notify.webhook={url_variable: hunter2}"])
-    with pytest.raises(ConfigError, match=r"url_variable: .* that it names is not set; set it"):
+    with pytest.raises(ConfigError, match=r"url_variable: .* that it names is not set, or is"):
         check_secrets(config)

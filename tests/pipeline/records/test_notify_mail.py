@@ -163,6 +163,16 @@ def test_mail_is_encrypted_and_logs_in(
     assert failure(event_log).endswith("it refuses the login (535)")
 
 
+def test_mail_is_not_sent_without_the_password(
+    event_log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_KEY", "")
+    with mail_server() as (mailbox, port):
+        tell(with_mail(port, user="scopeline", password_variable="HOOK_KEY"), event_log)  # noqa: S106
+    assert mailbox.mails == []
+    assert "HOOK_KEY with the user's password is not set, or is empty" in failure(event_log)
+
+
 def test_mail_server_that_nobody_vouches_for_is_told_nothing(
     event_log: EventLog, certificate: tuple[Path, Path]
 ) -> None:

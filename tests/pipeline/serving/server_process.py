@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import requests
+
+from pipeline.serving.server.options import KEY_VARIABLE
 
 
 def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
@@ -23,6 +26,11 @@ def wait_for(found: Callable[[], Any], process: subprocess.Popen[bytes]) -> Any:
             pass
         time.sleep(0.05)
     raise AssertionError("it did not come")
+
+
+def without_key() -> dict[str, str]:
+    """The environment of a server that asks for no key."""
+    return {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
 
 
 def free_port() -> int:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import random
 import time
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from log_folder import written
 from prometheus_client import CollectorRegistry
 
 from pipeline.serving.model import EXAMPLES, RAW, Model
-from pipeline.serving.request_log.files import (
-    finish_left,
-    make_room,
-)
+from pipeline.serving.request_log.files import UnfinishedFile, finish_left, make_room
 from pipeline.serving.request_log.gathering import Answered, GatheredRows
 from pipeline.serving.request_log.log import RequestLog, is_sampled
 from pipeline.serving.request_log.options import LogOptions
@@ -167,16 +169,199 @@ def test_what_a_killed_process_has_written_is_not_lost(noted: Noted, tmp_path: P
         noted.note(name)
         wait_for(lambda of=name: noted.count("written") == (3 if of == "a" else 6))
     (stream,) = (tmp_path / ".unfinished").iterdir()
-    finish_left(tmp_path)  # It is held by a process that is at work.
+    assert finish_left(stream, tmp_path) is None  # It is held by a process that is at work.
     assert stream.exists()
     left = tmp_path / "other" / ".unfinished" / stream.name
     left.parent.mkdir(parents=True)
     left.write_bytes(stream.read_bytes()[:-40])
-    (left.parent / f"2026-01-05T09-0000-000000{stream.suffix}").touch()
-    finish_left(tmp_path / "other")
+    loss = finish_left(left, tmp_path / "other")
+    assert loss is not None
+    assert (loss.kept, loss.lost, loss.is_aside) == (3, 3, False)
     (file,) = written(tmp_path / "other")
     assert pq.read_table(file)["request_id"].to_pylist() == ["a/0", "a/1", "a/2"]
     assert not list(left.parent.iterdir())
+
+
+ROWS = 50
+"""Of a batch of `Left`."""
+
+
+class Left:
+    """A folder as killed processes leave it, with a stream whose parts are known."""
+
+    def __init__(self, folder: Path, others: Path) -> None:
+        file = UnfinishedFile(others, batch(0).schema, datetime(2026, 1, 5, 10, tzinfo=UTC))
+        self.ends = [file.size]
+        for number in range(10):
+            file.append(batch(number))
+            self.ends.append(file.size)
+        (stream,) = (others / ".unfinished").iterdir()
+        self.stream = folder / ".unfinished" / stream.name
+        self.stream.parent.mkdir(parents=True)
+        self.content = stream.read_bytes()
+        file.finish()
+        self.others = [
+            self.stream.with_name(f"2026-01-05T09-0000-00000{n}{suffix}")
+            for n, suffix in enumerate((".parquet", ".new"))
+        ]
+        for path in self.others:
+            path.write_bytes(bytes(1000))
+            os.utime(path, (0, 0))
+
+    def readable(self, content: bytes) -> list[int]:
+        """The rows of batches that are whole in a damaged stream."""
+        parts = [self.content[start:end] for start, end in itertools.pairwise(self.ends)]
+        return [row for n, part in enumerate(parts) if part in content for row in rows_of(n)]
+
+
+def rows_of(number: int) -> range:
+    return range(number * ROWS, (number + 1) * ROWS)
+
+
+def batch(number: int) -> pa.RecordBatch:
+    numbers = list(rows_of(number))
+    tags = [["a", "b"]] * ROWS
+    texts = [f"row {n}" for n in numbers]
+    return pa.RecordBatch.from_pydict({"row": numbers, "text": texts, "tags": tags})
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """Bytes as disks and people leave them."""
+    start = chance.randrange(len(content))
+    some = chance.randint(1, 5000)
+    kind = chance.choice(["flip", "truncate", "extend", "zero", "garbage", "hole"])
+    if kind == "flip":
+        flipped = bytearray(content)
+        for _ in range(chance.randint(1, 8)):
+            flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        return bytes(flipped)
+    zeros = bytes(len(content[start : start + some]))
+    return {
+        "truncate": content[:start],
+        "extend": content + chance.randbytes(some),
+        "zero": content[:start] + zeros + content[start + some :],
+        "garbage": chance.randbytes(some - 1),
+        "hole": content[:start] + content[start + some :],
+    }[kind]
+
+
+LIMIT = 1_500_000
+
+
+def size_of(folder: Path) -> int:
+    """In bytes; of a file that is renamed meanwhile, once."""
+    found = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            found[status.st_ino] = 0 if path.is_dir() else status.st_size
+    return sum(found.values())
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 20))
+def test_damaged_leftovers_keep_the_limit_and_what_can_be_read(
+    tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What readers of Arrow do with such streams: 110 of 400 raised, and 23 ended the process."""
+    for number in range(seed, seed + 20):
+        chance = random.Random(number)  # noqa: S311
+        folder = tmp_path / f"{number}"
+        left = Left(folder, tmp_path / f"{number}-whole")
+        content = damaged(left.content, chance)
+        readable = left.readable(content)
+        left.stream.write_bytes(content)
+        for path in left.others:
+            path.write_bytes(chance.randbytes(chance.randint(0, 100_000)))
+            os.utime(path, (0, 0))
+        for day in range(10):
+            whole = folder / f"2026-01-0{1 + day // 3}" / f"{day:02}-0000-00000{day}.parquet"
+            whole.parent.mkdir(exist_ok=True)
+            whole.write_bytes(bytes(500_000))
+        registry = CollectorRegistry()
+        log = RequestLog(LogOptions(folder, most_bytes=LIMIT), registry)
+        log.start()
+        log.close()
+        assert size_of(folder) <= LIMIT, number
+        kept = [row for path in folder.glob("2026-01-05/*.parquet") for row in read_rows(path)]
+        assert kept == readable, number
+        aside = list((folder / ".unfinished").iterdir())
+        assert [path.suffix for path in aside] in ([], [".damaged"])
+        lost = registry.get_sample_value("scopeline_request_log_rows_total", {"outcome": "damaged"})
+        assert caplog.text.count(
+            f"{len(kept)} rows of it are kept, and at least {lost:.0f} are"
+        ) == (content != left.content)
+        caplog.clear()
+        if aside:
+            assert make_room(folder, size_of(folder) - 1).deleted == 1
+            assert not aside[0].exists()
+
+
+def read_rows(path: Path) -> list[int]:
+    table = pq.read_table(path)
+    assert table["text"].to_pylist() == [f"row {n}" for n in table["row"].to_pylist()]
+    found: list[int] = table["row"].to_pylist()
+    return found
+
+
+def test_two_servers_under_load_keep_the_limit_of_their_folder(
+    model: Model, rows: Rows, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = [Noted(model, rows * 20, LogOptions(tmp_path, most_bytes=LIMIT)) for _ in range(2)]
+    seen, ends = [], time.monotonic() + 1.2
+    while time.monotonic() < ends:  # What waits never ends.
+        for server in servers:
+            server.note("a")
+        time.sleep(0.005)
+        seen.append(size_of(tmp_path))
+    for server in servers:
+        server.log.close()
+    row = size_of(tmp_path) / sum(pq.read_metadata(file).num_rows for file in written(tmp_path))
+    assert max(seen) <= LIMIT
+    assert sum(server.count("written") for server in servers) * row > 2 * LIMIT
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_what_cannot_be_finished_waits_and_keeps_no_limit_from_being_kept(
+    noted: Noted, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    day = tmp_path / "2026-01-05"
+    day.touch()  # As a folder that belongs to somebody else.
+    noted.note("a")
+    noted.log.close()
+    assert caplog.text.count(f"the request log cannot be written: {day}: ") == 2, "each step once"
+    old = tmp_path / "2026-01-04" / "23-0000-00000a.parquet"
+    old.parent.mkdir()
+    old.write_bytes(bytes(LIMIT))
+    _look(tmp_path)
+    assert not old.exists()
+    day.unlink()
+    _look(tmp_path)
+    (file,) = written(tmp_path)
+    assert pq.read_table(file)["request_id"].to_pylist() == ["a/0", "a/1", "a/2"]
+
+
+def _look(folder: Path) -> None:
+    log = RequestLog(LogOptions(folder, most_bytes=LIMIT), CollectorRegistry())
+    log.start()
+    log.close()
+
+
+def test_no_failure_ends_the_thread_or_an_answer(
+    noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("of a kind that nobody knows")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(GatheredRows, "add", fail)
+        noted.note("a")
+    with monkeypatch.context() as broken:
+        broken.setattr("pipeline.serving.request_log.log.make_room", fail)
+        broken.setattr("pipeline.serving.request_log.log.to_rows", fail)
+        noted.note("b")
+        wait_for(lambda: noted.count("disk_failed"))
+    noted.note("c")
+    wait_for(lambda: noted.count("written") == 3)
 
 
 def test_the_oldest_day_goes_first_and_nothing_of_others(tmp_path: Path) -> None:
@@ -185,10 +370,10 @@ def test_the_oldest_day_goes_first_and_nothing_of_others(tmp_path: Path) -> None
         path = tmp_path / f"{name}.parquet"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(100))
-    assert make_room(tmp_path, 300) == 0
-    assert make_room(tmp_path, 200) == 1
+    assert make_room(tmp_path, 300).deleted == 0
+    assert make_room(tmp_path, 200).deleted == 1
     assert not (tmp_path / "2026-01-04").exists()
-    assert make_room(tmp_path, 150) == 1
+    assert make_room(tmp_path, 150).deleted == 1
     left = [f"{path.relative_to(tmp_path)}" for path in written(tmp_path)]
     assert left == [
         "2026-01-05/09-0000-00000c.parquet",

@@ -23,7 +23,7 @@ import tensorflow as tf
 import tritonclient.http as triton
 from running_server import running
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for
+from server_process import free_port, wait_for, without_key
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
@@ -79,7 +79,7 @@ def started(
         [*command, "--port", str(port), *options],
         stderr=log.open("w"),
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "SCOPELINE_API_KEY": "", "TMPDIR": str(log.parent)},
+        env=without_key() | {"TMPDIR": str(log.parent)},
     )
     try:
         ready = f"http://127.0.0.1:{port}/v2/health/ready"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,12 +13,17 @@ import numpy as np
 import pytest
 import requests
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for
+from server_process import free_port, wait_for, without_key
 
 from components.pusher.versions import delete_whole
 from pipeline.serving.model import Model
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.options import ServeOptions, check_options
+from pipeline.serving.server.options import (
+    KEY_VARIABLE,
+    ServeOptions,
+    check_options,
+    read_key,
+)
 from pipeline.serving.server.protocols.columns import Arrays
 from pipeline.serving.server.repository import Repository
 from trainer_module.errors import ConfigError
@@ -89,6 +93,17 @@ def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
         check_options(one, False)
 
 
+@pytest.mark.parametrize("value", ["", " \n"])
+def test_a_key_that_is_empty_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, value)
+    with pytest.raises(ConfigError, match="SCOPELINE_API_KEY is set and empty, so anybody could"):
+        read_key()
+    monkeypatch.setenv(KEY_VARIABLE, "k")
+    assert read_key() == "k"
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert read_key() == ""
+
+
 def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
     pushed: Pushed, tmp_path: Path
 ) -> None:
@@ -102,7 +117,7 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         [*command, "--port", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=(tmp_path / "log").open("w"),
-        env={**os.environ, "SCOPELINE_API_KEY": ""},
+        env=without_key(),
     )
     try:
         ready = f"http://127.0.0.1:{port}/v2/health/ready"

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import requests
 from served_trips import ROOT, Pushed
-from server_process import free_port, wait_for
+from server_process import free_port, wait_for, without_key
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
 COMMAND = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--workers", "2", "--port"]
@@ -31,7 +31,7 @@ def serving(log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         [*COMMAND, *options],
         stderr=log.open("w"),
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "SCOPELINE_API_KEY": ""},
+        env=without_key(),
         start_new_session=True,
     )
     try:

@@ -106,6 +106,8 @@ def answer(
     gc.set_threshold(_NEW_OBJECTS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     _Server(config, ending).run([bound])
+    for number in ending:  # The loop has given its handlers back, and the end is under way.
+        signal.signal(number, signal.SIG_IGN)
     if repository.is_following:
         # It loads a version. TensorFlow aborts a process that ends meanwhile as others do.
         logging.shutdown()

@@ -37,10 +37,11 @@ def supervise(options: ServeOptions, bound: socket.socket) -> None:
     Raises:
       ConfigError: no version can be loaded, and none is waited for.
     """
-    with ScratchFolder() as metrics:
+    # Signals first: until then one ends the process at once, and nothing would delete the folder.
+    with _signals() as signalled, ScratchFolder() as metrics:
         os.environ[METRICS_VARIABLE] = metrics
         try:
-            _Supervisor(options, bound, metrics).run()
+            _Supervisor(options, bound, metrics).run(signalled)
         finally:
             del os.environ[METRICS_VARIABLE]
 
@@ -60,20 +61,23 @@ class _Supervisor:
         """When workers are to be started, by their number."""
         self._have_answered = False
 
-    def run(self) -> None:
-        """Returns after a signal, when all workers have ended."""
-        with _signals() as signalled:
-            try:
-                while True:
-                    self._start_due()
-                    running = [worker.process.sentinel for worker in self._running.values()]
-                    if signalled in wait([signalled, *running], self._seconds_to_next()):
-                        return
-                    for number in list(self._running):
-                        if not self._running[number].process.is_alive():
-                            self._see_off(number)
-            finally:
-                self._end()
+    def run(self, signalled: socket.socket) -> None:
+        """Returns after a signal, when all workers have ended.
+
+        Args:
+          signalled: can be read once a signal has come.
+        """
+        try:
+            while True:
+                self._start_due()
+                running = [worker.process.sentinel for worker in self._running.values()]
+                if signalled in wait([signalled, *running], self._seconds_to_next()):
+                    return
+                for number in list(self._running):
+                    if not self._running[number].process.is_alive():
+                        self._see_off(number)
+        finally:
+            self._end()
 
     def _start_due(self) -> None:
         for number, when in list(self._due.items()):
