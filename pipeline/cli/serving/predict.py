@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +31,7 @@ from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from pipeline.serving.versions import check_model, find_version
 from trainer_module.errors import ConfigError
+from trainer_module.features.pixels import DATA_PIXELS
 
 if TYPE_CHECKING:
     from pipeline.serving.batch.reading import Input
@@ -47,6 +48,8 @@ class ChosenModel:
     """Of that version; None for the SavedModel itself."""
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
+    max_pixels: int = DATA_PIXELS
+    """That a picture may have."""
 
 
 def predict(
@@ -86,6 +89,10 @@ def predict(
             " which is what its `beam.args` say.",
         ),
     ] = None,
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Of a picture; else the config's data.max_pixels."),
+    ] = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Ask a pushed model for the rows of files, in their order.
@@ -97,6 +104,7 @@ def predict(
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     asked = asked_model(loaded, folder, model, version, variant)
+    asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
     if runner is None:
         write_predictions(asked, given, to, columns, batch_rows, verbose)
     else:
@@ -132,7 +140,16 @@ def asked_model(
     layout = Layout.of(config, output)
     reading = reading_settings(config, layout)
     folder = check_model(model) if model else find_version(layout.serving, version)
-    return _checked(ChosenModel(folder, config.data.format, variant, reading.csv, reading.pictures))
+    return _checked(
+        ChosenModel(
+            folder,
+            config.data.format,
+            variant,
+            reading.csv,
+            reading.pictures,
+            reading.max_pixels,
+        )
+    )
 
 
 def _checked(asked: ChosenModel) -> ChosenModel:
@@ -218,7 +235,7 @@ def _input(asked: ChosenModel, pattern: str, columns: str) -> Input:
 
     files, data_format = find_files(pattern, asked.usual_format)
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Input(files, data_format, asked.csv, asked.pictures, kept)
+    return Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, kept)
 
 
 def _summary(asked: ChosenModel, rows: int, kept: int, seconds: float, output: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from components.example_gen.checks.named_pictures import check_encoded_pictures
 from components.example_gen.columns.encoded import (
     Cell,
     ColumnKind,
@@ -28,6 +29,7 @@ from pipeline.serving.batch.blocks import Block
 from pipeline.serving.requests import kind_of_column
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.exported.interface import ModelInterface
+from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.tasks import task_class
 
 _PICTURES = 128
@@ -54,6 +56,8 @@ class Input:
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
     """The folders that paths of pictures begin in, by column."""
+    max_pixels: int = DATA_PIXELS
+    """That a picture may have."""
     kept: tuple[str, ...] = ()
     """Columns that go along to the answers."""
     also: dict[str, ColumnKind] = field(default_factory=dict)
@@ -114,7 +118,7 @@ def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
     elif given.format == "tfrecord":
         from pipeline.serving.batch.records import read_records
 
-        yield from read_records(given.files, given.kept)
+        yield from read_records(given.files, given.kept, interface, given.max_pixels)
     else:
         settings = _settings(given, interface)
         source = make_source(settings)
@@ -129,6 +133,8 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
         task=_family(interface),
         csv=given.csv,
         pictures=_picture_paths(given, interface),
+        encoded_pictures=tuple(c.name for c in interface.columns if c.picture == "bytes"),
+        max_pixels=given.max_pixels,
         on_bad_file=None,
     )
 
@@ -165,6 +171,7 @@ def _read_table(
         batches = cut(batches)
     for batch in batches:
         rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
+        check_encoded_pictures(rows, batch.first, settings)
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
         yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
@@ -214,7 +221,11 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
         raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
     source = make_source(
         ExampleGenSettings(
-            format="images", label="class", task=_family(interface), on_bad_file=None
+            format="images",
+            label="class",
+            task=_family(interface),
+            max_pixels=given.max_pixels,
+            on_bad_file=None,
         )
     )
     for start in range(0, len(given.files), _PICTURES):
