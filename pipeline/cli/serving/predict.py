@@ -99,7 +99,7 @@ def predict(
 
     CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
     command goes on where it was. Exit code: 0 done, 1 Beam failed, 2 the rows cannot be used, and
-    what was done before is kept.
+    what was done before is kept, 75 another command writes the same output.
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
@@ -178,7 +178,7 @@ def write_predictions(
     from pipeline.serving.batch.writing import check_output
 
     check_output(output)
-    given = _input(asked, pattern, columns)
+    given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
         from pipeline.serving.imports import import_tensorflow
 
@@ -217,7 +217,7 @@ def write_predictions_on_beam(
     Raises:
       ScopelineError: something cannot be read or written, or Beam fails.
     """
-    given = _input(asked, pattern, columns)
+    given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
         from pipeline.beam_prediction.job import predict_on_beam
         from pipeline.beam_prediction.shards import OutputFolder
@@ -230,12 +230,14 @@ def write_predictions_on_beam(
         console.print(_summary(asked, rows, kept, time.monotonic() - began, output))
 
 
-def _input(asked: ChosenModel, pattern: str, columns: str) -> Input:
-    from pipeline.serving.batch.reading import Input, find_files
+def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
+    from pipeline.serving.batch.reading import Input, check_not_read, find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, kept)
+    given = Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, kept)
+    check_not_read(output, pattern, given)
+    return given
 
 
 def _summary(asked: ChosenModel, rows: int, kept: int, seconds: float, output: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,6 +105,34 @@ def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...],
 def _format_of(file: str) -> str | None:
     name = file.lower().removesuffix(".gz")
     return "images" if is_picture(file) else _ENDINGS.get(posixpath.splitext(name)[1])
+
+
+def check_not_read(output: Path, pattern: str, given: Input) -> None:
+    """Raises ConfigError if a command would read what it writes, or what an earlier one wrote.
+
+    Args:
+      output: the file or folder for the answers.
+      pattern: the path, folder or glob of the rows, as the user wrote it.
+      given: what it has found.
+    """
+    target, looked_at = output.resolve(), Path(pattern).resolve()
+    if any(Path(f).name == target.name and Path(f).resolve() == target for f in given.files):
+        raise ConfigError(f"--output {output} is a file of --input {pattern}: name another one.")
+    if given.format == "images":
+        return  # Among pictures no file of another kind is read.
+    written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
+    is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
+    if is_inside or any(_matches(path, str(looked_at)) for path in written):
+        raise ConfigError(
+            f"--output {output} is where --input {pattern} looks for rows, so that the next command"
+            " would read these answers: name a file elsewhere."
+        )
+
+
+def _matches(path: Path, pattern: str) -> bool:
+    if "**" in pattern:
+        return fnmatch(str(path), pattern.replace("**/", "*"))
+    return path.match(pattern)
 
 
 def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
