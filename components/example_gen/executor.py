@@ -24,6 +24,7 @@ from tfx.utils import proto_utils
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
 from components.example_gen import custom_config
+from components.example_gen.checks.named_pictures import check_encoded_pictures
 from components.example_gen.checks.rows import ChunkReport, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns.encoded import ColumnKind
@@ -70,6 +71,7 @@ class _WriteChunk(beam.DoFn):
                 report.files.add(batch.notes)
                 if not batch.rows.num_rows:
                     continue
+                check_encoded_pictures(batch.rows, batch.first, plan.settings)
                 rows, whole = read_pictures(batch.rows, batch.first, plan.settings, report.files)
                 splits = np.where(whole, self._assign(chunk, batch, cuts), -1)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.label_settings import LabelsSettings
+from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import RegisteredName
 from trainer_module.settings import Feature, Settings, Task, TaskSettings
 
@@ -134,6 +135,10 @@ class ExampleGenSettings(Settings):
     the file in which they are written."""
     pictures_revision: str = ""
     """Changes with those pictures."""
+    encoded_pictures: tuple[str, ...] = ()
+    """Columns that hold encoded pictures."""
+    max_pixels: int = DATA_PIXELS
+    """That a picture may have."""
     known_dates: dict[str, str] | None = None
     """The formats of columns that an earlier schema takes for dates; None where the data decides
     which are."""

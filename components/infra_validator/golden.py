@@ -12,6 +12,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.rows import GoldenRow
 from trainer_module.exported.interface import ModelInterface, RawColumn
+from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
 EVAL_ROWS = 200
 EDGE_ROWS = 150
@@ -41,6 +42,8 @@ def choose_golden_rows(
     """
     rows, size = [], 0
     for place, example in enumerate(_read(examples)):
+        if not _may_be_served(example, interface):
+            continue
         size += len(example)
         if size > MOST_BYTES and place >= _LEAST_ROWS:
             break
@@ -57,6 +60,16 @@ def choose_golden_rows(
             break
         rows.append(GoldenRow(says, example))
     return rows
+
+
+def _may_be_served(example: bytes, interface: ModelInterface) -> bool:
+    """Whether a server answers a row: each asks itself all golden rows before it does."""
+    pictures = [column.name for column in interface.columns if column.picture]
+    if not pictures:
+        return True
+    features = tf.train.Example.FromString(example).features.feature
+    values = [value for name in pictures for value in features[name].bytes_list.value]
+    return all(read_header(value).pixels <= SERVED_PIXELS for value in values)
 
 
 def _read(files: Sequence[str]) -> Iterator[bytes]:

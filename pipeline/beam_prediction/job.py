@@ -11,6 +11,7 @@ from apache_beam.runners.runner import PipelineState
 from pipeline.beam_prediction.shards import OutputFolder, Shard, make_shards
 from pipeline.beam_prediction.transform import AnswerShards, Work
 from pipeline.runs.imports import shared_module_path
+from pipeline.serving.batch.parts import only_writer
 from pipeline.serving.versions import SAVED_MODEL
 from trainer_module.errors import DataError, InternalError
 
@@ -30,9 +31,16 @@ def predict_on_beam(work: Work, args: Sequence[str]) -> tuple[int, int]:
     Raises:
       ConfigError: there is one file alone, or the output folder holds something else.
       DataError: files cannot be used; the others are answered, and kept.
+      TryLaterError: another command writes the output folder.
       InternalError: Beam failed, or its workers do not see the output folder.
     """
     shards = make_shards(work.given)
+    work.output.check()
+    with only_writer(work.output.folder):
+        return _predict_shards(work, shards, args)
+
+
+def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> tuple[int, int]:
     work.output.begin(_identity(work))
     kept = sum(found.rows for shard in shards if (found := work.output.outcome(shard)))
     with shared_module_path():

@@ -88,9 +88,8 @@ class OutputFolder:
           identity: equal for a command that does the same.
 
         Raises:
-          ConfigError: it is no folder, or holds something else.
+          ConfigError: it holds something else.
         """
-        self._check()
         text = json.dumps(identity)
         if self._state.is_dir() and self._identity() == text:
             for path in self._state.glob("part-*.json"):
@@ -105,7 +104,8 @@ class OutputFolder:
         self._state.mkdir(parents=True)
         write_whole(self._state / _IDENTITY, text)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises ConfigError if the output is a file, or its parent is no folder."""
         if self.folder.suffix or self.folder.is_file():
             raise ConfigError(
                 f"--output {self.folder} names one file, and with --runner the answers are a"

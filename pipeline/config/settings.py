@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
@@ -20,6 +20,7 @@ from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
 from pipeline.config.sections.requests import LogSettings, SkewSettings
 from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
+from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     CrossValidation,
@@ -68,6 +69,9 @@ class DataSettings(Settings):
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
     or one that a row names by path, with that row."""
+    max_pixels: PositiveInt = DATA_PIXELS
+    """What a picture may have by its header; one of more counts as broken, as to decode it takes
+    gigabytes."""
     unlabelled: Unlabelled = Unlabelled.FAIL
     """Whether a row without a label ends the run, or such rows are left out and counted. With
     `labels` they are left out, unless this key says fail."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.example_gen.formats import ExampleGenSettings, Unlabelled
+from components.example_gen.formats import FORMATS, ExampleGenSettings, Unlabelled
 from components.example_gen.label_settings import LabelsSettings
 from components.example_gen.paths import is_remote
 from pipeline.config.settings import DataSettings, PipelineConfig
@@ -47,6 +47,8 @@ def reading_settings(config: PipelineConfig, layout: Layout) -> ExampleGenSettin
         number_columns=tuple(config.columns_of(NumericFeature)),
         features={name: f for name, f in config.features.items() if f.forms()},
         pictures=_picture_folders(config, layout),
+        encoded_pictures=_encoded_pictures(config),
+        max_pixels=config.data.max_pixels,
         stratify=config.data.stratify,
         split_by=config.data.split_by or "",
         order_by=config.data.order_by or "",
@@ -82,6 +84,17 @@ def _picture_folders(config: PipelineConfig, layout: Layout) -> dict[str, str]:
         name: str(Path(folder).absolute()) if folder and not is_remote(folder) else folder
         for name, folder in folders.items()
     }
+
+
+def _encoded_pictures(config: PipelineConfig) -> tuple[str, ...]:
+    """The columns of a table that hold pictures; what its other formats hold is made here."""
+    if FORMATS[config.data.format].holds_images:
+        return ()
+    return tuple(
+        name
+        for name, feature in config.features.items()
+        if isinstance(feature, ImageFeature) and feature.origin == "bytes"
+    )
 
 
 def pictures_revision(config: PipelineConfig, layout: Layout) -> str:

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.serving.pictures import measure_pictures
 from pipeline.serving.servable import Arrays
 from pipeline.serving.signatures import Signatures
 from pipeline.serving.variants import open_named
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface, read_interface
+from trainer_module.features.pixels import PixelBudget
 from trainer_module.variants.running import RunnableVariant
 
+_BUDGET = PixelBudget()
 LONGEST_REASON = 300
 """Characters of an error of TensorFlow's that are shown."""
 _PLACES = re.compile(
@@ -36,7 +39,8 @@ EXAMPLES_INPUT = "examples"
 class Model:
     """A version that answers; may be asked by several threads at once.
 
-    What it is asked for raises DataError where the model refuses it, such as a damaged picture.
+    What it is asked for raises DataError where the model refuses it, such as a damaged picture. Of
+    pictures no more are decoded at a time than memory has room for.
     """
 
     folder: Path
@@ -69,6 +73,18 @@ class Model:
         return self._ask(EXAMPLES, columns)
 
     def _ask(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
+        measured = measure_pictures(columns, self.interface, are_examples=signature == EXAMPLES)
+        if measured is None:
+            return self._ask_at_once(signature, columns)
+        parts = []
+        for part, pixels in measured.portions():
+            with _BUDGET.take(pixels):
+                parts.append(self._ask_at_once(signature, part))
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _ask_at_once(self, signature: str, columns: Mapping[str, np.ndarray]) -> Arrays:
         import tensorflow as tf
 
         asked = signature if self.variant is None else TRANSFORMS[signature]

@@ -1,4 +1,4 @@
-"""Pictures that the rows of a table name by path: found, and none outside of their folder."""
+"""Pictures of the rows of a table: named by path, and none outside of their folder, or as bytes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import posixpath
 import stat
 from collections.abc import Collection, Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from components.example_gen.checks.forms import texts_of
-from components.example_gen.columns.encoded import Cell
+from components.example_gen.columns.encoded import Cell, list_lengths
 from components.example_gen.files.images import mending_of_pictures
-from components.example_gen.formats import OnBadFile
+from components.example_gen.formats import ExampleGenSettings, OnBadFile
 from components.example_gen.paths import is_remote
 from trainer_module.errors import DataError
+from trainer_module.features.pixels import check_pixels, read_header
 
 
 def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list[str]:
@@ -86,6 +88,32 @@ def broken_picture_error(
         f"Column {name!r} names {file} in row {cell.row} of {cell.file}, which cannot be decoded"
         f" ({reason}): {mending_of_pictures('the row', 'rows', on_bad_file)}."
     )
+
+
+def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleGenSettings) -> None:
+    """Raises DataError for the first row that holds a picture which the model cannot decode.
+
+    Args:
+      rows: list columns, of encoded pictures where the settings say so.
+      first: where the rows begin.
+      settings: the columns, and how many pixels a picture may have.
+    """
+    for name in settings.encoded_pictures:
+        column = rows.column(name) if name in rows.schema.names else pa.array([])
+        if pa.types.is_null(column.type):
+            continue
+        values = column.flatten()
+        if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+            continue  # Transform says what is right.
+        row_of = np.repeat(np.arange(len(column)), list_lengths(column))
+        for value, row in zip(values.to_pylist(), row_of, strict=True):
+            try:
+                check_pixels(read_header(value), settings.max_pixels)
+            except DataError as error:
+                raise DataError(
+                    f"Column {name!r} holds no picture that can be decoded in row"
+                    f" {first.row + row} of {first.file} ({error}): replace it, or remove the row."
+                ) from None
 
 
 def folder_revision(folders: Iterable[str], without: Collection[str] = ()) -> str:

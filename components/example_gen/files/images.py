@@ -14,6 +14,7 @@ from components.example_gen.files.opening import reason_of
 from components.example_gen.formats import OnBadFile
 from components.example_gen.paths import PICTURE_EXTENSIONS
 from trainer_module.errors import DataError
+from trainer_module.features.pixels import PictureHeader, check_pixels
 
 # Pillow knows others that start programs such as Ghostscript, and may be built without some.
 _NAMES = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "AVIF", "JPEG2000", "PPM")
@@ -54,8 +55,12 @@ def is_litter(path: str) -> bool:
 
 
 @contextmanager
-def open_picture(data: bytes) -> Iterator[Image.Image]:
-    """A picture by Pillow.
+def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
+    """A picture by Pillow, of which no more than the header is read yet.
+
+    Args:
+      data: the encoded picture.
+      most_pixels: that it may have.
 
     Raises:
       DataError: it is none, or a damaged one, which may be found out while it is used; the message
@@ -63,13 +68,18 @@ def open_picture(data: bytes) -> Iterator[Image.Image]:
     """
     Image.init()
     formats = [name for name in _NAMES if name in Image.OPEN]
+    Image.MAX_IMAGE_PIXELS = None  # Of which Pillow warns; the next lines refuse.
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
+            pixels = image.width * image.height
+            check_pixels(PictureHeader(str(image.format), *image.size, pixels), most_pixels)
             yield image
     except UnidentifiedImageError:
         found = f"it begins with {data[:8]!r}" if data else "it is empty"
         known = kind_of_file(data[:MAGIC_BYTES])
         raise DataError(known or f"{found}, as no picture does") from None
+    except DataError:
+        raise
     except Exception as error:
         raise DataError(reason_of(error) or type(error).__name__) from None
 

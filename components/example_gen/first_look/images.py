@@ -28,7 +28,7 @@ def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozen
     """
     images = select_images(files)
     if settings.on_bad_file is OnBadFile.FAIL:
-        _check_pictures(images[:: 1 + len(images) // _MOST_OPENED])
+        _check_pictures(images[:: 1 + len(images) // _MOST_OPENED], settings.max_pixels)
     report = ChunkReport({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
     names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
     report.classes[ALL] = Counter(names)
@@ -36,7 +36,7 @@ def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozen
     return frozenset(report.columns)
 
 
-def _check_pictures(files: Sequence[str]) -> None:
+def _check_pictures(files: Sequence[str], most_pixels: int) -> None:
     """Raises DataError where a local file is no picture; of large data, by its beginning."""
     decoded = 0
     for file in files:
@@ -47,7 +47,7 @@ def _check_pictures(files: Sequence[str]) -> None:
             raise unreadable_error(file, error) from error
         decoded += len(data)
         try:
-            with open_picture(data) as image:
+            with open_picture(data, most_pixels) as image:
                 if decoded <= _MOST_DECODED:
                     image.load()
         except DataError as error:

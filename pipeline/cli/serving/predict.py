@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +31,7 @@ from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from pipeline.serving.versions import check_model, find_version
 from trainer_module.errors import ConfigError
+from trainer_module.features.pixels import DATA_PIXELS
 
 if TYPE_CHECKING:
     from pipeline.serving.batch.reading import Input
@@ -47,6 +48,8 @@ class ChosenModel:
     """Of that version; None for the SavedModel itself."""
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
+    max_pixels: int = DATA_PIXELS
+    """That a picture may have."""
 
 
 def predict(
@@ -86,17 +89,22 @@ def predict(
             " which is what its `beam.args` say.",
         ),
     ] = None,
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Of a picture; else the config's data.max_pixels."),
+    ] = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Ask a pushed model for the rows of files, in their order.
 
     CSV, JSON lines, Parquet, TFRecords and pictures are read as in training. Stopped, the same
     command goes on where it was. Exit code: 0 done, 1 Beam failed, 2 the rows cannot be used, and
-    what was done before is kept.
+    what was done before is kept, 75 another command writes the same output.
     """
     chosen = config or (None if model else DEFAULT_CONFIG)
     loaded = load_here(chosen, overrides) if chosen else None
     asked = asked_model(loaded, folder, model, version, variant)
+    asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
     if runner is None:
         write_predictions(asked, given, to, columns, batch_rows, verbose)
     else:
@@ -132,7 +140,16 @@ def asked_model(
     layout = Layout.of(config, output)
     reading = reading_settings(config, layout)
     folder = check_model(model) if model else find_version(layout.serving, version)
-    return _checked(ChosenModel(folder, config.data.format, variant, reading.csv, reading.pictures))
+    return _checked(
+        ChosenModel(
+            folder,
+            config.data.format,
+            variant,
+            reading.csv,
+            reading.pictures,
+            reading.max_pixels,
+        )
+    )
 
 
 def _checked(asked: ChosenModel) -> ChosenModel:
@@ -161,7 +178,7 @@ def write_predictions(
     from pipeline.serving.batch.writing import check_output
 
     check_output(output)
-    given = _input(asked, pattern, columns)
+    given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
         from pipeline.serving.imports import import_tensorflow
 
@@ -200,7 +217,7 @@ def write_predictions_on_beam(
     Raises:
       ScopelineError: something cannot be read or written, or Beam fails.
     """
-    given = _input(asked, pattern, columns)
+    given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
         from pipeline.beam_prediction.job import predict_on_beam
         from pipeline.beam_prediction.shards import OutputFolder
@@ -213,12 +230,14 @@ def write_predictions_on_beam(
         console.print(_summary(asked, rows, kept, time.monotonic() - began, output))
 
 
-def _input(asked: ChosenModel, pattern: str, columns: str) -> Input:
-    from pipeline.serving.batch.reading import Input, find_files
+def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
+    from pipeline.serving.batch.reading import Input, check_not_read, find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Input(files, data_format, asked.csv, asked.pictures, kept)
+    given = Input(files, data_format, asked.csv, asked.pictures, asked.max_pixels, kept)
+    check_not_read(output, pattern, given)
+    return given
 
 
 def _summary(asked: ChosenModel, rows: int, kept: int, seconds: float, output: Path) -> str:

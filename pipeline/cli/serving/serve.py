@@ -31,6 +31,7 @@ from pipeline.serving.request_log.options import (
 from pipeline.serving.server.options import ServeOptions, check_options, read_key
 from pipeline.serving.versions import check_model, remote_error
 from trainer_module.errors import ConfigError
+from trainer_module.features.pixels import SERVED_PIXELS
 from trainer_module.settings import IgnoredFeature
 
 
@@ -71,6 +72,9 @@ def serve(
     log_megabytes: Annotated[
         int, typer.Option(metavar="MB", min=1, help="What is written may take; the oldest goes.")
     ] = DEFAULT_LIMIT,
+    max_pixels: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Of a picture; each takes up to 60 bytes.")
+    ] = SERVED_PIXELS,
 ) -> None:
     """Serve a pushed model by HTTP: TF Serving's REST API, and Open Inference v2.
 
@@ -98,6 +102,7 @@ def serve(
         variant=variant,
         transformed=transformed,
         workers=workers,
+        max_pixels=max_pixels,
         log=log,
     )
     serve_model(options, insecure)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from components.disk import disk_full, says_full
 from pipeline.serving.batch.answers import check_names, to_columns
 from pipeline.serving.batch.blocks import Block
-from pipeline.serving.batch.parts import Part, Parts
+from pipeline.serving.batch.parts import Part, Parts, only_writer
 from pipeline.serving.batch.reading import Input, read_blocks
 from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import to_request
@@ -69,7 +69,13 @@ def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
 
     Raises:
       ScopelineError: rows cannot be read, or not be written; says how many are kept.
+      TryLaterError: another command writes the output.
     """
+    with only_writer(job.output):
+        return _predict_alone(job, tell)
+
+
+def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
     kept = parts.rows

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from filelock import FileLock, Timeout
 
+from components.disk import disk_full, says_full
 from pipeline.serving.batch.writing import WRITERS, Writer
 from pipeline.whole_files import write_whole
+from trainer_module.errors import ConfigError, TryLaterError
 
 PART_ROWS = 200_000
 PART_SECONDS = 30.0
@@ -26,6 +31,40 @@ class Part:
     rows: int
     checksum: int
     """Of what was read."""
+
+
+@contextmanager
+def only_writer(output: Path) -> Iterator[None]:
+    """Keeps other commands off an output, in a `with` block; a process that is killed loses it.
+
+    Args:
+      output: the file or folder that is written; the lock lies beside it meanwhile.
+
+    Raises:
+      TryLaterError: another command writes it.
+      ConfigError: nothing can be written beside it.
+    """
+    lock = FileLock(output.with_name(f".{output.name}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise TryLaterError(
+            f"--output {output} is being written by another command: wait for it to end, or name"
+            " another file."
+        ) from None
+    except OSError as error:
+        if says_full(error):
+            raise disk_full(output) from None
+        raise ConfigError(
+            f"--output {output} cannot be written ({error.strerror or error}): name a file in a"
+            " folder of yours."
+        ) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # While it is held: whoever waits for it looks for a new one.
+            Path(lock.lock_file).unlink()
+        lock.release()
 
 
 class Parts:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pyarrow as pa
 
+from components.example_gen.checks.named_pictures import check_encoded_pictures
 from components.example_gen.columns.encoded import (
     Cell,
     ColumnKind,
@@ -28,6 +30,7 @@ from pipeline.serving.batch.blocks import Block
 from pipeline.serving.requests import kind_of_column
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.exported.interface import ModelInterface
+from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.tasks import task_class
 
 _PICTURES = 128
@@ -54,6 +57,8 @@ class Input:
     csv: CsvSettings = field(default_factory=CsvSettings)
     pictures: dict[str, str] = field(default_factory=dict)
     """The folders that paths of pictures begin in, by column."""
+    max_pixels: int = DATA_PIXELS
+    """That a picture may have."""
     kept: tuple[str, ...] = ()
     """Columns that go along to the answers."""
     also: dict[str, ColumnKind] = field(default_factory=dict)
@@ -102,6 +107,34 @@ def _format_of(file: str) -> str | None:
     return "images" if is_picture(file) else _ENDINGS.get(posixpath.splitext(name)[1])
 
 
+def check_not_read(output: Path, pattern: str, given: Input) -> None:
+    """Raises ConfigError if a command would read what it writes, or what an earlier one wrote.
+
+    Args:
+      output: the file or folder for the answers.
+      pattern: the path, folder or glob of the rows, as the user wrote it.
+      given: what it has found.
+    """
+    target, looked_at = output.resolve(), Path(pattern).resolve()
+    if any(Path(f).name == target.name and Path(f).resolve() == target for f in given.files):
+        raise ConfigError(f"--output {output} is a file of --input {pattern}: name another one.")
+    if given.format == "images":
+        return  # Among pictures no file of another kind is read.
+    written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
+    is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
+    if is_inside or any(_matches(path, str(looked_at)) for path in written):
+        raise ConfigError(
+            f"--output {output} is where --input {pattern} looks for rows, so that the next command"
+            " would read these answers: name a file elsewhere."
+        )
+
+
+def _matches(path: Path, pattern: str) -> bool:
+    if "**" in pattern:
+        return fnmatch(str(path), pattern.replace("**/", "*"))
+    return path.match(pattern)
+
+
 def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
     """The rows of all files, in order.
 
@@ -114,7 +147,7 @@ def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
     elif given.format == "tfrecord":
         from pipeline.serving.batch.records import read_records
 
-        yield from read_records(given.files, given.kept)
+        yield from read_records(given.files, given.kept, interface, given.max_pixels)
     else:
         settings = _settings(given, interface)
         source = make_source(settings)
@@ -129,6 +162,8 @@ def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
         task=_family(interface),
         csv=given.csv,
         pictures=_picture_paths(given, interface),
+        encoded_pictures=tuple(c.name for c in interface.columns if c.picture == "bytes"),
+        max_pixels=given.max_pixels,
         on_bad_file=None,
     )
 
@@ -165,6 +200,7 @@ def _read_table(
         batches = cut(batches)
     for batch in batches:
         rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
+        check_encoded_pictures(rows, batch.first, settings)
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
         yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
@@ -214,7 +250,11 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
         raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
     source = make_source(
         ExampleGenSettings(
-            format="images", label="class", task=_family(interface), on_bad_file=None
+            format="images",
+            label="class",
+            task=_family(interface),
+            max_pixels=given.max_pixels,
+            on_bad_file=None,
         )
     )
     for start in range(0, len(given.files), _PICTURES):

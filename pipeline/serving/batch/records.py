@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
 from components.example_gen.columns.encoded import Cell
 from components.example_gen.files.opening import is_gzip
 from pipeline.serving.batch.blocks import Block
+from pipeline.serving.model import EXAMPLES_INPUT
+from pipeline.serving.pictures import measure_pictures
 from trainer_module.errors import ConfigError, DataError
+from trainer_module.exported.interface import ModelInterface
 
 _RECORDS = 4096
 """That are read at once."""
 
 
-def read_records(files: Sequence[str], kept: Sequence[str]) -> Iterator[Block]:
+def read_records(
+    files: Sequence[str], kept: Sequence[str], interface: ModelInterface, max_pixels: int
+) -> Iterator[Block]:
     """The records of files, in order.
+
+    Args:
+      files: gzipped where the name ends in .gz.
+      kept: features that go along to the answers.
+      interface: of the model.
+      max_pixels: that a picture may have.
 
     Raises:
       DataError: a file is damaged, or holds something else.
@@ -29,6 +41,7 @@ def read_records(files: Sequence[str], kept: Sequence[str]) -> Iterator[Block]:
             for records in dataset.batch(_RECORDS).as_numpy_iterator():
                 first, examples = Cell(file, row), records.tolist()
                 columns = {name: _column(name, examples, first) for name in kept}
+                _check_pictures(examples, first, interface, max_pixels)
                 yield Block(len(examples), first, None, examples, columns)
                 row += len(examples)
         except tf.errors.OpError as error:
@@ -36,6 +49,19 @@ def read_records(files: Sequence[str], kept: Sequence[str]) -> Iterator[Block]:
                 f"{file} is damaged or cut off after about {row - 1} records: copy or write it"
                 " again (a gzipped file's name must end in .gz)."
             ) from error
+
+
+def _check_pictures(
+    examples: Sequence[bytes], first: Cell, interface: ModelInterface, max_pixels: int
+) -> None:
+    """Raises DataError for the first record with a picture that the model cannot decode."""
+    measure_pictures(
+        {EXAMPLES_INPUT: np.array(examples, object)},
+        interface,
+        are_examples=True,
+        most=max_pixels,
+        where=lambda place: f"record {first.row + place} of {first.file}",
+    )
 
 
 def _column(name: str, examples: Sequence[bytes], first: Cell) -> pa.Array:

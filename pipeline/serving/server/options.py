@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.config.secret_variables import read_secret
 from pipeline.serving.request_log.options import LogOptions, check_log
 from trainer_module.errors import ConfigError
+from trainer_module.features.pixels import SERVED_PIXELS
 
 KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the key that clients have to give."""
@@ -41,6 +42,8 @@ class ServeOptions:
     """Processes that answer."""
     max_bytes: int = 64 << 20
     """Of a request."""
+    max_pixels: int = SERVED_PIXELS
+    """Of a picture, by its header."""
     body_seconds: float = 20.0
     """In which the whole of a request has to come."""
     answer_seconds: float = 30.0

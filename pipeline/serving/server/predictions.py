@@ -159,7 +159,8 @@ class Predictions:
         """The same one for requests that can be asked together."""
         found = self._by_signature.get(signature)
         if found is None or found.call.model is not model:
-            call = SignatureCall(model, signature, self.metrics.count)
+            most = self._options.max_pixels
+            call = SignatureCall(model, signature, self.metrics.count, most)
             found = self._by_signature[signature] = _Replies(call, self.log)
         return found
 

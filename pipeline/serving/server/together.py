@@ -11,6 +11,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 import numpy as np
 
 from pipeline.serving.model import EXAMPLES, RAW
+from pipeline.serving.pictures import measure_pictures
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Arrays, Servable
 from pipeline.serving.server.errors import RequestError
@@ -28,6 +29,8 @@ from pipeline.serving.server.protocols.texts import (
     to_lists,
     to_row_texts,
 )
+from trainer_module.errors import DataError
+from trainer_module.features.pixels import SERVED_PIXELS
 
 RequestInputs = Rows | Columns | Arrays
 """What one request asks: rows or columns of JSON, or tensors."""
@@ -101,6 +104,8 @@ class SignatureCall:
     signature: str
     told: Callable[[Arrays], None]
     """Is told what was answered."""
+    max_pixels: int = SERVED_PIXELS
+    """That a picture may have."""
 
     def __call__(self, requests: Sequence[RequestInputs]) -> list[RequestAnswer | Exception]:
         """An answer, or what it failed by, for each request."""
@@ -131,7 +136,10 @@ class SignatureCall:
             if isinstance(one, list):
                 rows[place] = one
             elif _are_tensors(one):
-                parts.append(([place], one))
+                try:
+                    parts.append(([place], self._checked(one)))
+                except RequestError as error:
+                    found[place] = error
             else:
                 columns[place] = cast(Columns, one)
         parts += self._all_or_each(rows, self._of_rows, found)
@@ -157,13 +165,25 @@ class SignatureCall:
             return parts
 
     def _of_rows(self, requests: Sequence[Rows]) -> Arrays:
-        return rows_to_arrays(list(chain.from_iterable(requests)), self.model.interface)
+        rows = list(chain.from_iterable(requests))
+        return self._checked(rows_to_arrays(rows, self.model.interface))
 
     def _of_columns(self, requests: Sequence[Columns]) -> Arrays:
         together = {
             name: [*chain.from_iterable(one[name] for one in requests)] for name in requests[0]
         }
-        return to_arrays(together, self.model.interface)
+        return self._checked(to_arrays(together, self.model.interface))
+
+    def _checked(self, tensors: Arrays) -> Arrays:
+        """Raises RequestError for tensors with a picture that is damaged or too large."""
+        are_examples = self.signature == EXAMPLES
+        try:
+            measure_pictures(
+                tensors, self.model.interface, are_examples=are_examples, most=self.max_pixels
+            )
+        except DataError as error:
+            raise RequestError(str(error)) from None
+        return tensors
 
     def _to_tensors(self, one: RequestInputs) -> Arrays:
         """Those of one request.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
         given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
         pictures, table = _write_pictures(asked, Path(scratch))
         pq.write_table(table, given)
-        rows = Input((str(given),), "parquet", pictures=dict.fromkeys(pictures, scratch))
+        folders = dict.fromkeys(pictures, scratch)
+        rows = Input((str(given),), "parquet", pictures=folders, max_pixels=sys.maxsize)
         job = PredictionJob(asked.model, rows, output, AT_ONCE)
         predict(job, lambda rows: None)
         table = pq.read_table(output)

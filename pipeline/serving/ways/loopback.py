@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -43,7 +44,9 @@ def served(model: Model) -> Iterator[str]:
         (Path(versions) / "1").mkdir()
         repository = Repository(Path(versions), lambda path: model)
         repository.look()
-        options = ServeOptions(_NAME, Path(versions), answer_seconds=_SECONDS)
+        options = ServeOptions(
+            _NAME, Path(versions), max_pixels=sys.maxsize, answer_seconds=_SECONDS
+        )
         server = uvicorn.Server(make_config(make_app(options, repository), options))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -189,6 +191,58 @@ def test_no_file_goes_unmentioned(tmp_path, execute, read_split, refusal):
     assert converted.startswith("2 pictures became PNGs, since TensorFlow")
     assert converted.endswith("(GIF 1, JPEG 1)")
     assert two_classes.startswith("label 'label' has 2 classes")
+
+
+def test_pictures_of_too_many_pixels_are_broken(tmp_path, execute, read_split, refusal):
+    """By their headers, and by that which the graph's decoder reads."""
+    for number in range(20):
+        name = tmp_path / f"class{number % 2}" / f"{number}.png"
+        name.parent.mkdir(exist_ok=True)
+        name.write_bytes(encode(Image.new("L", (2, 2), number), "PNG"))
+    larger = encode(Image.new("L", (9, 8)), "WEBP")
+    (tmp_path / "class0" / "large.webp").write_bytes(larger)
+    message = refusal(tmp_path, "images", pattern="*/*", max_pixels=70)
+    assert f"Image {tmp_path}/class0/large.webp cannot be decoded (it is a WEBP of 9 x 8" in message
+    assert "more than the 70 that max_pixels allows" in message
+    examples = execute(tmp_path, "images", pattern="*/*", max_pixels=70, on_bad_file="skip")
+    assert sum(len(read_split(examples, split)) for split in ("train", "eval")) == 20
+
+
+def test_bmp_whose_rows_begin_at_the_top_becomes_a_png():
+    """The graph's decoder dies of it."""
+    data = encode(COLOURS, "BMP")
+    rows = np.asarray(COLOURS)[:, :, ::-1]
+    width = -(-WIDTH * 3 // 4) * 4
+    lines = b"".join(row.tobytes().ljust(width, b"\0") for row in rows)
+    turned = data[:22] + (-HEIGHT).to_bytes(4, "little", signed=True) + data[26:54] + lines
+    picture = make_decodable(turned)
+    assert picture.converted_from == "BMP"
+    np.testing.assert_allclose(seen(picture.encoded, 3), PIXELS, atol=0.51)
+
+
+def example(photo: bytes, label: int) -> bytes:
+    values = {
+        "photo": tf.train.Feature(bytes_list=tf.train.BytesList(value=[photo])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=values)).SerializeToString()
+
+
+@pytest.mark.parametrize("column", ["parquet", "tfrecord"])
+def test_encoded_pictures_of_a_table_are_measured(tmp_path, refusal, execute, column):
+    photos = [encode(Image.new("L", (2, 2 + (number == 7)), number), "PNG") for number in range(30)]
+    if column == "parquet":
+        table = pa.table({"photo": photos, "label": [number % 2 for number in range(30)]})
+        pq.write_table(table, tmp_path / "rows.parquet")
+    else:
+        with tf.io.TFRecordWriter(str(tmp_path / "rows.tfrecord")) as writer:
+            for number, photo in enumerate(photos):
+                writer.write(example(photo, number % 2))
+    given = {"encoded_pictures": ["photo"], "pattern": "rows*"}
+    message = refusal(tmp_path, column, max_pixels=4, **given)
+    assert f"Column 'photo' holds no picture that can be decoded in row 8 of {tmp_path}/" in message
+    assert "it is a PNG of 2 x 3 pixels, more than the 4 that max_pixels allows" in message
+    execute(tmp_path, column, **given)
 
 
 @pytest.mark.parametrize("stratify", [False, True])

@@ -16,14 +16,15 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from served_trips import ROOT, Pushed, expected
+from server_process import wait_for
 from trainer_data import to_example, write_examples
 
 from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
 from pipeline.serving.batch import parts
 from pipeline.serving.batch.job import PredictionJob, predict
-from pipeline.serving.batch.reading import Input, find_files
+from pipeline.serving.batch.reading import Input, check_not_read, find_files
 from pipeline.serving.model import Model, load_model
-from trainer_module.errors import ConfigError, DataError
+from trainer_module.errors import ConfigError, DataError, TryLaterError
 
 Rows = list[dict[str, Any]]
 
@@ -119,6 +120,52 @@ def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
     run(model, path, whole)
     assert output.read_text() == whole.read_text()
     assert not list(tmp_path.glob("*.parts"))
+
+
+def test_second_command_for_an_output_is_told_to_come_later(
+    pushed: Pushed, model: Model, rows: Rows, tmp_path: Path
+) -> None:
+    """A real one writes it, and is killed: what it leaves is no hindrance."""
+    lines = write_jsonl(tmp_path / "some.jsonl", rows).read_text()
+    (tmp_path / "in.jsonl").write_text(lines * 5000)
+    output, lock = tmp_path / "out.csv", tmp_path / ".out.csv.lock"
+    options = ["--model", pushed.serving, "--input", tmp_path / "in.jsonl", "--output", output]
+    command = [sys.executable, ROOT / "local_runner.py", "predict", *options]
+    first = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: (tmp_path / "out.csv.parts").exists(), first)
+        with pytest.raises(TryLaterError, match=r"out\.csv is being written by another command"):
+            run(model, tmp_path / "some.jsonl", output)
+    finally:
+        first.kill()
+        first.wait(60)
+    assert lock.exists()
+    assert run(model, tmp_path / "some.jsonl", output) == 200
+    assert len(output.read_text().splitlines()) == 201
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "some.jsonl", "out.csv"}
+
+
+@pytest.mark.parametrize(
+    ("given", "output"),
+    [
+        ("in/a.csv", "in/a.csv"),
+        ("in", "in/out.csv"),
+        ("in", "in/deeper/out.csv"),
+        ("in/*.csv", "in/out.csv"),
+        ("in/**/*.csv", "in/deeper/out.csv"),
+        ("in/**/*.csv", "in/out.csv"),
+    ],
+)
+def test_answers_are_not_put_where_rows_are_read(tmp_path: Path, given: str, output: str) -> None:
+    (tmp_path / "in" / "deeper").mkdir(parents=True)
+    for name in ("in/a.csv", "in/deeper/b.csv"):
+        (tmp_path / name).write_text("fare\n1\n")
+    model = ChosenModel(tmp_path)
+    with pytest.raises(ConfigError, match=r"is where|is a file of"):
+        write_predictions(model, str(tmp_path / given), tmp_path / output, "", 64, False)
+    files, data_format = find_files(str(tmp_path / given))
+    for other in ("out.csv", "in/out.jsonl" if "*" in given else "out.jsonl"):
+        check_not_read(tmp_path / other, str(tmp_path / given), Input(files, data_format))
 
 
 @pytest.mark.parametrize("number", ["inf", "-1e300"])

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 from PIL import Image
+from served_pictures import encode, example
 
 from pipeline.serving.batch.reading import Input, find_files, read_blocks
 from trainer_module.errors import ConfigError, DataError
@@ -49,6 +53,34 @@ def test_pictures_that_a_table_names_are_read(folder: Path) -> None:
     message = r"names .*in\.csv in row 3 of .*which cannot be decoded .*, or remove the row\.$"
     with pytest.raises(DataError, match=message):
         list(read_blocks(Input((str(table),), "csv"), of_pictures("path")))
+
+
+def test_pictures_of_too_many_pixels_are_named(folder: Path) -> None:
+    """Before they are decoded: in files of their own, in tables and in TFRecords."""
+    large = "of 5 x 4 pixels, more than the 16 that max_pixels allows"
+    encoded = encode(size=(5, 4))
+    (folder / "a" / "d.png").write_bytes(encoded)
+    files, data_format = find_files(str(folder))
+    with pytest.raises(
+        DataError, match=rf"Image .*d\.png cannot be decoded \(it is a PNG {large}\)"
+    ):
+        list(read_blocks(Input(files, data_format, max_pixels=16), of_pictures("bytes")))
+    table = folder / "in.csv"
+    table.write_text("photo\nb.png\na/d.png\n")
+    with pytest.raises(DataError, match=rf"names .*d\.png in row 3 of .* \(it is a PNG {large}\)"):
+        list(read_blocks(Input((str(table),), "csv", max_pixels=16), of_pictures("path")))
+    rows = pa.table({"photo": [encode(), encoded]})
+    pq.write_table(rows, folder / "in.parquet")
+    given = Input((str(folder / "in.parquet"),), "parquet", max_pixels=16)
+    with pytest.raises(DataError, match=rf"'photo' holds no .* in row 2 of .* PNG {large}"):
+        list(read_blocks(given, of_pictures("bytes")))
+    records = str(folder / "in.tfrecord")
+    with tf.io.TFRecordWriter(records) as writer:
+        for photo in (encode(), encoded):
+            writer.write(example(photo))
+    with pytest.raises(DataError, match=rf"'photo' of record 2 of .*in\.tfrecord .* PNG {large}"):
+        list(read_blocks(Input((records,), "tfrecord", max_pixels=16), of_pictures("bytes")))
+    list(read_blocks(Input((records,), "tfrecord"), of_pictures("bytes")))
 
 
 def test_pictures_for_a_model_that_takes_more_are_refused(folder: Path) -> None:

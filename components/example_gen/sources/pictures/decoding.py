@@ -9,8 +9,11 @@ import tensorflow as tf
 from PIL import ExifTags, Image, ImageOps
 
 from components.example_gen.files.images import open_picture
+from trainer_module.errors import DataError
 from trainer_module.features.image import decode_image
+from trainer_module.features.pixels import DATA_PIXELS, PixelBudget, read_header
 
+_BUDGET = PixelBudget()
 _UPRIGHT = 1
 # Where a BMP's header says how many bits a pixel has; TensorFlow takes 32 for colours and an alpha
 # that is mostly unset, and 8 for greys, whatever their palette.
@@ -27,14 +30,22 @@ class Picture:
     """The format it had; None where its bytes are those of the file."""
 
 
-def make_decodable(data: bytes) -> Picture:
+def make_decodable(data: bytes, most_pixels: int = DATA_PIXELS) -> Picture:
     """Keeps a file's bytes if the graph decodes them as they look, and makes it a PNG otherwise.
 
+    Args:
+      data: the file's bytes.
+      most_pixels: that the picture may have.
+
     Raises:
-      DataError: it is no picture, or a damaged one; the message is a reason, without the file.
+      DataError: it is no picture, a damaged one, or of too many pixels; the message is a reason,
+        without the file.
     """
-    with open_picture(data) as image:
-        if _looks_as_decoded(image, data) and _decodes(data):
+    with (
+        open_picture(data, most_pixels) as image,
+        _BUDGET.take(image.width * image.height),
+    ):
+        if _looks_as_decoded(image, data) and _decodes(data, image.size):
             return Picture(data)
         return Picture(_to_png(image), image.format)
 
@@ -61,12 +72,16 @@ def _orientation(image: Image.Image) -> int:
         return _UPRIGHT
 
 
-def _decodes(data: bytes) -> bool:
+def _decodes(data: bytes, size: tuple[int, int]) -> bool:
+    """Whether the graph decodes a file of the size that Pillow has read."""
     try:
-        decode_image(tf.constant(data))
-    except tf.errors.OpError:
-        return False
-    return True
+        header = read_header(data)
+        if (header.width, header.height) == size:
+            decode_image(tf.constant(data))
+            return True
+    except (DataError, tf.errors.OpError):
+        pass
+    return False
 
 
 def _to_png(image: Image.Image) -> bytes:

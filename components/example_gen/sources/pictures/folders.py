@@ -89,7 +89,7 @@ class ImagesSource(Source):
             raise unreadable_error(file, error) from None
         notes = FileNotes()
         try:
-            picture = make_decodable(data)
+            picture = make_decodable(data, self._settings.max_pixels)
         except DataError as error:
             if self._settings.on_bad_file is OnBadFile.SKIP:
                 notes.add_broken(f"{file} ({error})")

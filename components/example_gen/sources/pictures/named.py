@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +57,8 @@ def read_pictures(
         files = picture_files(name, rows.column(name), first, folders[name])
         cells = [Cell(first.file, first.row + place) for place in range(len(files))]
         with ThreadPoolExecutor(_THREADS) as pool:
-            found = list(pool.map(_read, [name] * len(files), files, cells))
+            read = partial(_read, name, most_pixels=settings.max_pixels)
+            found = list(pool.map(read, files, cells))
         for place, picture in enumerate(found):
             if isinstance(picture, Broken):
                 if not skips:
@@ -80,9 +82,9 @@ class Broken:
     reason: str
 
 
-def _read(name: str, file: str, cell: Cell) -> Picture | Broken:
+def _read(name: str, file: str, cell: Cell, most_pixels: int) -> Picture | Broken:
     try:
-        return make_decodable(tf.io.read_file(file).numpy())
+        return make_decodable(tf.io.read_file(file).numpy(), most_pixels)
     except tf.errors.NotFoundError:
         raise missing_picture_error(name, file, cell) from None
     except tf.errors.OpError as error:

@@ -1,0 +1,205 @@
+"""No picture is decoded to more pixels than its header was said to promise."""
+
+from __future__ import annotations
+
+import io
+import random
+import struct
+import threading
+import zlib
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from trainer_module.errors import DataError
+from trainer_module.features.pixels import PixelBudget, check_pixels, read_header
+
+_SIZE = (17, 13)
+
+
+def encode(kind: str, mode: str = "RGB", **options: object) -> bytes:
+    encoded = io.BytesIO()
+    noise = Image.effect_noise(_SIZE, 90).convert(mode)
+    noise.save(encoded, kind, **options)
+    return encoded.getvalue()
+
+
+def frames(count: int) -> dict[str, object]:
+    others = [Image.effect_noise(_SIZE, 90).convert("P") for _ in range(count - 1)]
+    return {"save_all": True, "append_images": others}
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    checksum = struct.pack(">I", zlib.crc32(name + content))
+    return struct.pack(">I", len(content)) + name + content + checksum
+
+
+PNG, JPEG, BMP = encode("PNG"), encode("JPEG"), encode("BMP")
+PROGRESSIVE, GIF = encode("JPEG", progressive=True), encode("GIF", "P")
+ANIMATED = encode("GIF", "P", **frames(4))
+KINDS = {
+    "PNG": PNG,
+    "PNG of a palette": encode("PNG", "P"),
+    "PNG with alpha": encode("PNG", "RGBA"),
+    "JPEG": JPEG,
+    "grey JPEG": encode("JPEG", "L"),
+    "CMYK JPEG": encode("JPEG", "CMYK"),
+    "progressive JPEG": PROGRESSIVE,
+    "GIF": GIF,
+    "BMP": BMP,
+    "grey BMP": encode("BMP", "L"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_header_says_what_is_decoded(kind: str) -> None:
+    header = read_header(KINDS[kind])
+    assert (header.width, header.height) == _SIZE
+    assert header.pixels == 17 * 13 * (2 if header.kind == "GIF" else 1)
+    check_pixels(header, header.pixels)
+    with pytest.raises(DataError, match=r"of 17 x 13 pixels.*, more than the 100 that max_pixels"):
+        check_pixels(header, 100)
+
+
+def test_all_frames_count_of_a_gif() -> None:
+    """The decoder reads all of them, whichever are asked for."""
+    assert read_header(ANIMATED).pixels == 17 * 13 * 5
+    frame = struct.pack("<BHHHHBB", 0x2C, 0, 0, 3000, 2000, 0, 8) + b"\2\x4c\1\0"
+    assert read_header(GIF[:-1] + frame + b";").pixels == 17 * 13 * 2 + 6_000_000
+    # An extension without a block ends at once: what follows is a frame, not a block of 44 bytes.
+    assert read_header(GIF[:-1] + b"!\xf9\0" + frame).pixels == 17 * 13 * 2 + 6_000_000
+
+
+def test_first_of_two_frames_of_a_jpeg_counts() -> None:
+    """The decoder refuses a second one."""
+    place = JPEG.index(b"\xff\xc0")
+    larger = JPEG[place : place + 5] + struct.pack(">HH", 9000, 8000) + JPEG[place + 9 : place + 19]
+    assert read_header(JPEG[:place] + larger + JPEG[place:]).pixels == 72_000_000
+    behind = JPEG[: place + 19] + larger + JPEG[place + 19 :]
+    assert read_header(behind).pixels == 17 * 13
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.decode_image(behind)
+
+
+def _scans() -> bytes:
+    place = PROGRESSIVE.rindex(b"\xff\xda")
+    return PROGRESSIVE[:-2] + PROGRESSIVE[place:-2] * 200 + PROGRESSIVE[-2:]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is empty, and is no PNG, JPEG, GIF or BMP"),
+        (encode("WEBP"), "it begins with b'RIFF"),
+        (PNG[:20], "it ends within its header"),
+        (BMP[:20], "it ends within its header"),
+        (JPEG[:40], "is no marker of a JPEG"),
+        (PNG[:8] + chunk(b"tEXt", b"a\0b") + PNG[8:], "its first chunk is no IHDR"),
+        (PNG[:-12] + chunk(b"zTXt", bytes(9000)) * 5 + PNG[-12:], "compressed texts of megabytes"),
+        (
+            PNG[:33] + chunk(b"iTXt", b"a\0\1\0\0\0" + bytes(9000)) * 5 + PNG[33:],
+            "compressed texts of megabytes",
+        ),
+        (PNG[:33] + chunk(b"tEXt", b"") * 100_000, "it has more than 100,000 chunks"),
+        (JPEG[:2] + b"\xff\xfe\0\2" * 1000 + JPEG[2:], "it has more than 1,000 segments"),
+        (JPEG[:2] + b"\xff\1" + JPEG[2:], "byte 2 is no marker of a JPEG"),
+        (_scans(), "it has 210 scans, and 100 are taken"),
+        (GIF[:-1] + b"!\xfe\0" * 500_001, "it has more than 500,000 blocks"),
+        (BMP[:22] + struct.pack("<i", -13) + BMP[26:], "a BMP with its rows from the top"),
+        (BMP[:18] + bytes(8) + BMP[26:], "its header says 0 x 0 pixels"),
+    ],
+)
+def test_what_cannot_be_measured_or_costs_more_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read_header(data)
+    assert reason in str(caught.value)
+
+
+def test_text_of_a_png_that_is_not_compressed_may_be_long() -> None:
+    text = chunk(b"iTXt", b"a\0\0\0\0\0" + bytes(9000)) * 5 + chunk(b"tEXt", b"a\0" + bytes(9000))
+    assert read_header(PNG[:33] + text + PNG[33:]).pixels == 17 * 13
+
+
+WORDS = (
+    struct.pack(">HHBHHB", 0xFFC0, 17, 8, 3000, 2000, 3) + JPEG[JPEG.index(b"\xff\xc0") + 10 :][:9],
+    struct.pack("<BHHHHBB", 0x2C, 0, 0, 3000, 2000, 0, 8) + b"\2\x4c\1\0",
+    *(b"\xff\xc2", b"\xff\xda", b"\xff\xd9", b"\xff\xff", b"\xff\xd8", b"\xff\xfe\0\4", b"\xff\1"),
+    *(b"!\xf9\0", b"!\xff\0", b"!\xfe\0\0", b",", b";", b"\0", b"\x0b\xb8\x07\xd0"),
+    *(struct.pack("<i", -13), struct.pack("<i", 3000), struct.pack(">I", 3000)),
+)
+
+
+def damaged(generator: random.Random) -> bytes:
+    """A picture of which some bytes have changed, mostly in its header."""
+    data = bytearray(generator.choice([*KINDS.values(), ANIMATED]))
+    for _ in range(generator.choice((1, 1, 2, 4))):
+        length = len(data) if generator.random() < 0.4 else min(len(data), 60)
+        place, word = generator.randrange(length), generator.choice(WORDS)
+        match generator.randrange(4):
+            case 0:
+                data[place] = generator.randrange(256)
+            case 1:
+                data[place : place + len(word)] = word
+            case 2:
+                data[place:place] = word
+            case _:
+                del data[place : place + generator.randrange(20)]
+    return _with_checksums(bytes(data))
+
+
+def _with_checksums(data: bytes) -> bytes:
+    """The same with right checksums, if it is a PNG."""
+    if not data.startswith(PNG[:8]):
+        return data
+    found, place = data[:8], 8
+    while place + 12 <= len(data):
+        length, name = struct.unpack_from(">I4s", data, place)
+        found += chunk(name, data[place + 8 : place + 8 + length])
+        place += length + 12
+    return found
+
+
+def test_nothing_is_decoded_to_more_pixels_than_its_header_promises() -> None:
+    """Of 220,000 such pictures none was; here are some of them."""
+    generator, decoded = random.Random(33), 0  # noqa: S311 - no secret
+    for _ in range(9000):
+        data = damaged(generator)
+        try:
+            header = read_header(data)
+        except DataError:
+            continue
+        if header.pixels > 1_000_000:
+            continue
+        try:
+            pixels = tf.io.decode_image(data, dtype=tf.float32, expand_animations=False)
+        except tf.errors.InvalidArgumentError:
+            continue
+        decoded += 1
+        assert pixels.shape[0] * pixels.shape[1] <= header.pixels
+    assert decoded > 1000
+
+
+def test_pixels_that_are_decoded_at_a_time_are_bounded() -> None:
+    budget, at_once, most, lock = PixelBudget(10_000_000), 0, 0, threading.Lock()
+
+    def decode(pixels: int) -> None:
+        nonlocal at_once, most
+        with budget.take(pixels):
+            with lock:
+                at_once += pixels
+                most = max(most, at_once)
+            finished.wait(0.01)
+            with lock:
+                at_once -= pixels
+
+    finished = threading.Event()
+    sizes = [4_000_000] * 10 + [50_000_000] + [4_000_000] * 10
+    threads = [threading.Thread(target=decode, args=(size,)) for size in sizes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 50_000_000  # Alone, as nothing else has room beside it.
+    with budget.take(9_000_000), budget.take(1_000_000):
+        pass  # Few do not wait.

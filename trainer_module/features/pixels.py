@@ -1,0 +1,217 @@
+"""How many pixels encoded pictures have by their headers, and how many are decoded at a time.
+
+A file of 200 KB may promise 144 million pixels, which take gigabytes once they are decoded. So the
+headers are read first, as TensorFlow's `decode_image` reads them: it makes floats of PNG, JPEG, GIF
+and BMP. Pillow reads some GIFs and JPEGs otherwise, looks at no scans, and takes 7 to 27 us where
+this takes 1 to 5.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from trainer_module.errors import DataError
+
+DATA_PIXELS = 100_000_000
+"""That a picture of the data may have by default, which those of cameras do not reach."""
+SERVED_PIXELS = 25_000_000
+"""That a picture of a request may have by default; also how many a process decodes at a time."""
+_UNNOTICED_PIXELS = 1_000_000
+"""So few do not wait for others."""
+_MOST_SEGMENTS, _MOST_CHUNKS, _MOST_BLOCKS = 1_000, 100_000, 500_000
+"""Of a JPEG, a PNG and a GIF: more are written to keep who reads them busy."""
+_MOST_SCANS = 100
+"""Of a JPEG: programs write about ten, and each costs as much time as a picture without any."""
+_MOST_TEXT = 32 << 20
+"""Bytes that the compressed texts of a PNG may have unpacked, as its decoder keeps them."""
+_LARGEST_TEXT, _DEFLATE_RATIO = 8_000_000, 1032
+"""What libpng unpacks of one text at most, and what zlib makes of a byte at most."""
+
+_PNG, _JPEG, _GIF, _BMP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"BM"
+_BEGINS_SCAN, _ENDS_JPEG = 0xDA, 0xD9
+_BEGINS_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_ONE_PASS = {0xC0, 0xC1, 0xC9}
+"""Frames of a JPEG that are decoded by one pass, if their first scan holds all components."""
+_KNOWN_MARKERS = {*range(0xC0, 0xD0), *range(0xD9, 0xDE), *range(0xE0, 0xF0), 0xFE}
+"""Of a JPEG, and with a segment but for its end."""
+_MARKER = re.compile(rb"\xff+[^\x00\xff]")
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+_IMAGE, _EXTENSION = 0x2C, 0x21
+_CHUNK, _SIZE, _JPEG_SIZE = struct.Struct(">I4s"), struct.Struct(">II"), struct.Struct(">HH")
+_GIF_SIZE, _BMP_SIZE = struct.Struct("<HHB"), struct.Struct("<ii")
+
+
+class PictureHeader(NamedTuple):
+    """What the header of a picture promises."""
+
+    kind: str
+    width: int
+    height: int
+    pixels: int
+    """Of all that is decoded: of a GIF each frame, and what they are laid on."""
+
+    def __str__(self) -> str:
+        total = f", {self.pixels:,} in all" if self.pixels != self.width * self.height else ""
+        return f"a {self.kind} of {self.width:,} x {self.height:,} pixels{total}"
+
+
+def read_header(data: bytes) -> PictureHeader:
+    """Reads what a picture's header promises, without decoding it.
+
+    Args:
+      data: the encoded picture.
+
+    Raises:
+      DataError: it is none that TensorFlow decodes, or its decoding costs more than its pixels say;
+        the message is a reason, without the file.
+    """
+    try:
+        if data.startswith(_PNG):
+            header = _read_png(data)
+        elif data.startswith(_JPEG):
+            header = _read_jpeg(data)
+        elif data.startswith(_GIF):
+            header = _read_gif(data)
+        elif data.startswith(_BMP):
+            header = _read_bmp(data)
+        else:
+            found = f"it begins with {data[:8]!r}" if data else "it is empty"
+            raise DataError(f"{found}, and is no PNG, JPEG, GIF or BMP")
+    except (struct.error, IndexError):
+        raise DataError("it ends within its header") from None
+    if header.width <= 0 or header.height <= 0:
+        raise DataError(f"its header says {header.width} x {header.height} pixels")
+    return header
+
+
+def check_pixels(header: PictureHeader, most: int) -> None:
+    """Raises DataError for a header that promises more than `most` pixels, with the reason."""
+    if header.pixels > most:
+        raise DataError(f"it is {header}, more than the {most:,} that max_pixels allows")
+
+
+def _read_png(data: bytes) -> PictureHeader:
+    if data[12:16] != b"IHDR":
+        raise DataError("its first chunk is no IHDR, which says the size")
+    width, height = _SIZE.unpack_from(data, 16)
+    place, text = len(_PNG), 0
+    for _ in range(_MOST_CHUNKS):
+        if place + 8 > len(data):
+            break
+        length, name = _CHUNK.unpack_from(data, place)
+        if name == b"zTXt" or (name == b"iTXt" and _is_compressed(data, place + 8)):
+            text += min(length * _DEFLATE_RATIO, _LARGEST_TEXT)
+        place += length + 12
+    else:
+        raise DataError(f"it has more than {_MOST_CHUNKS:,} chunks")
+    if text > _MOST_TEXT:
+        raise DataError("it has compressed texts of megabytes; leave them out")
+    return PictureHeader("PNG", width, height, width * height)
+
+
+def _is_compressed(data: bytes, start: int) -> bool:
+    """Whether an iTXt is: a flag behind its keyword says so."""
+    end = data.find(b"\0", start, start + 80)
+    return end >= 0 and data[end + 1 : end + 2] == b"\1"
+
+
+def _read_jpeg(data: bytes) -> PictureHeader:
+    """Follows the segments as libjpeg does, which refuses a second frame and so a second size."""
+    place, frame, size, components, scans = 2, 0, (0, 0), 0, 0
+    for _ in range(_MOST_SEGMENTS):
+        found = _MARKER.match(data, place)
+        marker = data[found.end() - 1] if found else 0
+        if found is None or marker not in _KNOWN_MARKERS:
+            raise DataError(f"byte {place:,} is no marker of a JPEG")
+        if marker == _ENDS_JPEG:
+            break
+        start = found.end()
+        place = start + int.from_bytes(data[start : start + 2], "big")
+        if marker in _BEGINS_FRAME and not frame:
+            frame, size, components = (
+                marker,
+                _JPEG_SIZE.unpack_from(data, start + 3),
+                data[start + 7],
+            )
+        if marker == _BEGINS_SCAN:
+            scans += 1
+            is_only_scan = frame in _ONE_PASS and data[start + 2] == components
+            found = None if is_only_scan else _NEXT_MARKER.search(data, place)
+            if found is None or not frame:
+                break
+            place = found.start()
+    else:
+        raise DataError(f"it has more than {_MOST_SEGMENTS:,} segments")
+    if scans > _MOST_SCANS:
+        raise DataError(f"it has {scans} scans, and {_MOST_SCANS} are taken; save it anew")
+    height, width = size
+    return PictureHeader("JPEG", width, height, width * height)
+
+
+def _read_gif(data: bytes) -> PictureHeader:
+    """Counts all frames: giflib decodes them, whichever are asked for."""
+    width, height, flags = _GIF_SIZE.unpack_from(data, 6)
+    place, pixels, blocks = 13 + _palette_bytes(flags), width * height, 0
+    try:
+        while data[place] in (_IMAGE, _EXTENSION) and blocks <= _MOST_BLOCKS:
+            if data[place] == _EXTENSION:
+                place += 2
+            else:
+                frame_width, frame_height, flags = _GIF_SIZE.unpack_from(data, place + 5)
+                pixels += frame_width * frame_height
+                place += 11 + _palette_bytes(flags)
+            while data[place] and blocks <= _MOST_BLOCKS:
+                place, blocks = place + data[place] + 1, blocks + 1
+            place, blocks = place + 1, blocks + 1
+    except (IndexError, struct.error):
+        pass  # What is cut off is not decoded.
+    if blocks > _MOST_BLOCKS:
+        raise DataError(f"it has more than {_MOST_BLOCKS:,} blocks")
+    return PictureHeader("GIF", width, height, pixels)
+
+
+def _palette_bytes(flags: int) -> int:
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _read_bmp(data: bytes) -> PictureHeader:
+    width, height = _BMP_SIZE.unpack_from(data, 18)
+    if height < 0:
+        # TensorFlow takes the negative height for the size of a buffer, and dies.
+        raise DataError(
+            "it is a BMP with its rows from the top; write them from the bottom, or PNG"
+        )
+    return PictureHeader("BMP", width, height, width * height)
+
+
+class PixelBudget:
+    """Bounds how many pixels are decoded at a time in this process, and so their memory."""
+
+    def __init__(self, most: int = SERVED_PIXELS) -> None:
+        self._most, self._taken = most, 0
+        self._turn, self._freed = threading.Lock(), threading.Condition()
+
+    @contextmanager
+    def take(self, pixels: int) -> Iterator[None]:
+        """Waits until so many may be decoded, in a `with` block; more than all are decoded alone.
+
+        Few do not wait.
+        """
+        if pixels > _UNNOTICED_PIXELS:
+            with self._turn, self._freed:  # Who waits first is next, however much it is.
+                self._freed.wait_for(lambda: not self._taken or self._taken + pixels <= self._most)
+                self._taken += pixels
+        else:
+            with self._freed:
+                self._taken += pixels
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._taken -= pixels
+                self._freed.notify_all()
