@@ -1,6 +1,7 @@
 """Errors that are a user's to mend: their message is one complete sentence, shown as it is."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class ScopelineError(Exception):
@@ -29,6 +30,20 @@ class TryLaterError(ConfigError):
 
 class DataError(ScopelineError):
     """The data cannot be used: names the file, row or column, what was found and what is right."""
+
+
+class DamagedFileError(DataError):
+    """A file is not what was written: names it, what is wrong with it, and what to do."""
+
+    path = Path()
+    what = ""
+
+    @classmethod
+    def of(cls, path: Path, what: str, remedy: str) -> "DamagedFileError":
+        """The error of a file; like all errors here, one can be made of its sentence alone."""
+        error = cls(f"{path} {what}: {remedy}")
+        error.path, error.what = path, what
+        return error
 
 
 class DriftError(DataError):

@@ -28,6 +28,8 @@ from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_varia
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
+    find_damage,
+    find_variant_damage,
     list_versions,
     now,
     push_new_version,
@@ -100,7 +102,7 @@ class AtomicPushExecutor(executor.Executor):
         variants: Path | None,
         certificate: Path | None,
     ) -> Path:
-        """Pushes, unless the newest version is of this model, with these variants, already."""
+        """Pushes, unless the newest version is this model already, with these variants."""
         provenance = Provenance(
             model=model.uri,
             model_id=model.id,
@@ -111,7 +113,8 @@ class AtomicPushExecutor(executor.Executor):
         for newest in list_versions(base)[-1:]:
             found = read_provenance(newest)
             is_same = found is not None and found.is_of(provenance)
-            if is_same and has_variants(newest, variants):
+            damage = is_same and (find_damage(newest) or find_variant_damage(newest))
+            if is_same and has_variants(newest, variants) and not damage:
                 logger.info("Version %s is of this model already", newest)
                 return newest
         return push_new_version(exported, base, provenance, variants, certificate)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from components.optimizer.report import REPORT_FILE, OptimizerReport
-from trainer_module.errors import ConfigError, DataError
+from trainer_module.errors import ConfigError, DamagedFileError, DataError
 from trainer_module.variants.manifest import VARIANT_FILE, Variant, read_variant
 
 VARIANTS_FOLDER = "variants"
@@ -56,7 +56,7 @@ def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
     """What a version's folder says of its variants, by name; empty where it has none.
 
     Raises:
-      DataError: it says something that cannot be read.
+      DamagedFileError: it says something that cannot be read.
     """
     path = version / VARIANTS_FOLDER / MANIFEST_FILE
     try:
@@ -64,9 +64,8 @@ def read_manifest(version: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{path} is damaged ({type(error).__name__}: {error}): push the version again."
-        ) from None
+        what = f"is damaged ({type(error).__name__}: {error})"
+        raise DamagedFileError.of(path, what, "push the version again.") from None
 
 
 def accepted_variants(artifact: Path) -> list[str]:

@@ -19,8 +19,11 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
-from components.pusher.variants import add_variants
+from components.infra_validator.certificate import EXTRA_FOLDER, check_certified_files
+from components.pusher.variants import VARIANTS_FOLDER, add_variants, read_manifest
 from components.stopping import deferred, pass_last_chance
+from trainer_module.errors import DamagedFileError, DataError
+from trainer_module.variants.manifest import read_variant
 
 INCOMING_PREFIX = ".incoming-"
 """Model servers look at folders that are numbers; what is being copied has no such name."""
@@ -34,9 +37,11 @@ WAITS_PROPERTY = "waits"
 """A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
 BLESSES_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
-EXTRA_FOLDER = "assets.extra"
-"""In a version's folder; model servers and loaders leave it alone."""
 PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
+WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
+"""Is in a version that was withdrawn: it is copied and deleted with it."""
+SAVED_MODEL = "saved_model.pb"
+"""What makes a folder a SavedModel."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,79 @@ def read_provenance(version: Path) -> Provenance | None:
         return None
 
 
+def find_damage(version: Path, certificate: Path | None = None) -> str:
+    """What is wrong with a version's SavedModel, beginning with a file's path; empty if nothing is.
+
+    All files are read. They have to be what the certificate says; without one nothing is known.
+
+    Args:
+      version: its folder, or a SavedModel that is not pushed yet.
+      certificate: the folder of the certificate, if it is elsewhere than in the version.
+    """
+    if not (version / SAVED_MODEL).is_file():
+        return f"{SAVED_MODEL} is not there"
+    try:
+        check_certified_files(version, certificate)
+    except DamagedFileError as error:
+        return _shown(error, version)
+    return ""
+
+
+def find_variant_damage(version: Path) -> str:
+    """The same of a version's variants, each of which has to be what was accepted."""
+    try:
+        for name in read_manifest(version):
+            read_variant(version / VARIANTS_FOLDER / name)
+    except DamagedFileError as error:
+        return _shown(error, version)
+    return ""
+
+
+def _shown(error: DamagedFileError, version: Path) -> str:
+    path = error.path
+    inside = path.is_relative_to(version)
+    return f"{path.relative_to(version) if inside else path} {error.what}"
+
+
+def read_withdrawal(version: Path) -> str | None:
+    """Why a version was withdrawn, empty if no reason is known; None if it was not withdrawn.
+
+    Raises:
+      OSError: that cannot be read, as of a disk that fails.
+    """
+    try:
+        return str(json.loads((version / WITHDRAWN_FILE).read_text())["reason"] or "")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except (ValueError, TypeError, KeyError):
+        return ""  # Whatever is in the file, somebody withdrew the version.
+
+
+def mark_withdrawn(version: Path, reason: str | None) -> None:
+    """Leaves word in a version that it was withdrawn, which survives a power failure.
+
+    Raises:
+      OSError: nothing can be written there.
+    """
+    file = version / WITHDRAWN_FILE
+    if file.exists():
+        return
+    file.parent.mkdir(exist_ok=True)
+    scratch = file.with_name(f".{file.name}.tmp")
+    scratch.write_text(json.dumps({"reason": reason, "at": now()}))
+    _flush(scratch)
+    scratch.replace(file)
+    _flush(file.parent)
+
+
+def lift_withdrawal(version: Path) -> None:
+    """Takes that word back; raises OSError if it cannot be deleted."""
+    file = version / WITHDRAWN_FILE
+    if file.exists():
+        file.unlink()
+        _flush(file.parent)
+
+
 def free_version(base: Path) -> Path:
     """The folder of a new version, higher than all others, or it would not be served.
 
@@ -108,6 +186,8 @@ def push_new_version(
 ) -> Path:
     """Copies a SavedModel into a serving folder as its newest version, whole or not at all.
 
+    The copy is in place once its files are those of the certificate.
+
     Args:
       model: the SavedModel's folder.
       base: the serving folder, which is made if need be; others may push to it at the same time.
@@ -119,7 +199,7 @@ def push_new_version(
       The version's folder.
 
     Raises:
-      DataError: a variant's files are not what it was accepted as.
+      DataError: a file is not what was certified, or a variant not what was accepted.
     """
     with _incoming(model, base, provenance, variants, certificate) as incoming:
         while True:
@@ -141,6 +221,9 @@ def push_version(model: Path, version: Path) -> None:
     Args:
       model: the SavedModel's folder, with its provenance.
       version: the folder it gets, below the serving folder, which is made if need be.
+
+    Raises:
+      DataError: a file is not what was certified, or a variant not what was accepted.
     """
     with _incoming(model, version.parent) as incoming:
         pass_last_chance()
@@ -174,6 +257,9 @@ def _incoming(
                 shutil.copytree(certificate, extra, dirs_exist_ok=True)
         except OSError as error:
             raise _explained(error, model, incoming) from None
+        (incoming / WITHDRAWN_FILE).unlink(missing_ok=True)  # The copy is in service again.
+        if damage := find_damage(incoming) or find_variant_damage(incoming):
+            raise DataError(f"{model}: it is not pushed, as of its copy {damage}.")
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
@@ -250,20 +336,36 @@ def _delete_unlocked(folder: Path) -> bool:
         os.close(lock)
 
 
-def restore_version(archive: Path, destination: str) -> bool:
-    """Pushes a version again whose folder is gone; a remote folder is not looked at.
+def restore_version(archive: Path, destination: str) -> str:
+    """Pushes a version again whose folder is gone or damaged; a remote folder is not looked at.
 
     Args:
       archive: Pusher's own copy of it.
       destination: the folder, or URI, that it was pushed to.
 
     Returns:
-      Whether it was pushed.
+      What was wrong with it, in words; empty if nothing was.
+
+    Raises:
+      DataError: it is gone or damaged, and the copy is damaged as well.
     """
-    if is_remote(destination) or Path(destination).exists():
-        return False
-    push_version(archive, Path(destination))
-    return True
+    if is_remote(destination):
+        return ""
+    version = Path(destination)
+    if not version.exists():
+        push_version(archive, version)
+        return "was gone"
+    damage = find_damage(version) or find_variant_damage(version)
+    if not damage or read_withdrawal(version) is not None:
+        return ""
+    delete_abandoned(version.parent)
+    outgoing = version.with_name(f"{OUTGOING_PREFIX}{version.name}")
+    with _incoming(archive, version.parent) as incoming:
+        pass_last_chance()
+        version.rename(outgoing)
+        incoming.rename(version)
+    shutil.rmtree(outgoing)
+    return f"was damaged ({damage})"
 
 
 def _age(path: Path) -> float:

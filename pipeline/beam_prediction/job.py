@@ -8,11 +8,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
+from components.pusher.versions import SAVED_MODEL
 from pipeline.beam_prediction.shards import OutputFolder, Shard, make_shards
 from pipeline.beam_prediction.transform import AnswerShards, Work
 from pipeline.runs.imports import shared_module_path
 from pipeline.serving.batch.parts import only_writer
-from pipeline.serving.versions import SAVED_MODEL
 from trainer_module.errors import DataError, InternalError
 
 _LONGEST_REASON = 500

@@ -60,7 +60,8 @@ ModelOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="A pushed version, without any config.")
 ]
 VersionOption = Annotated[
-    int | None, typer.Option(metavar="VERSION", help="As `models` lists it; else the newest.")
+    int | None,
+    typer.Option(metavar="VERSION", help="As `models` lists it; else the newest not withdrawn."),
 ]
 VariantOption = Annotated[
     str | None,

@@ -18,18 +18,18 @@ from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.console.run_console import shown
 from pipeline.versions.approval import ApprovalRequest, approve
-from pipeline.versions.catalog import Version, pushed_at, read_catalog
+from pipeline.versions.catalog import Version, find_serving, pushed_at, read_catalog, who_follows
 from pipeline.versions.hold import Hold, read_hold, release_hold, set_hold
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.waiting import Waiting, still_waiting, why_not_pushed
-from pipeline.versions.withdrawal import withdraw
+from pipeline.versions.withdrawal import complete_marks_if_idle, withdraw
 from trainer_module.errors import ConfigError, DataError
 
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
-    """Lists the pushed versions, newest first.
+    """Lists the pushed versions, newest first; the files of all are read, to say which are damaged.
 
     Args:
       config: a checked config.
@@ -41,16 +41,18 @@ def show_models(config: PipelineConfig, output: Path, as_json: bool) -> None:
     """
     layout = Layout.of(config, output)
     event_log = EventLog(layout.event_log)
+    for line in complete_marks_if_idle(layout, event_log):
+        typer.echo(f"note: {line}", err=True)
     catalog = read_catalog(layout, event_log)
     waiting = [model for model in still_waiting(event_log) if model.is_there(layout)]
-    hold = read_hold(layout)
+    hold, serving = read_hold(layout), find_serving(catalog)
     if as_json:
-        listed = [_fields(version, config) for version in catalog]
+        listed = [_fields(version, config, version is serving) for version in catalog]
         listed += [_waiting_fields(model, config, layout, hold) for model in waiting]
         listed.sort(key=lambda fields: fields["version"], reverse=True)
         typer.echo(json.dumps(listed, indent=2))
         return
-    rows = {version.number: _row(version, config) for version in catalog}
+    rows = {v.number: _row(v, config, v is serving) for v in catalog}
     rows |= {model.number: _waiting_row(model, config, layout, hold) for model in waiting}
     if rows:
         _show_table([rows[number] for number in sorted(rows, reverse=True)])
@@ -74,6 +76,7 @@ def roll_back_model(config: PipelineConfig, output: Path, request: RollbackReque
     layout = Layout.of(config, output)
     for line in roll_back(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
+    typer.echo(who_follows(layout))
 
 
 def hold_pushes(
@@ -105,6 +108,7 @@ def approve_model(config: PipelineConfig, output: Path, request: ApprovalRequest
     layout = Layout.of(config, output)
     for line in approve(config, layout, EventLog(layout.event_log), request):
         typer.echo(line)
+    typer.echo(who_follows(layout))
 
 
 def _read_moment(text: str) -> datetime:
@@ -116,16 +120,17 @@ def _read_moment(text: str) -> datetime:
         ) from None
 
 
-def _fields(version: Version, config: PipelineConfig) -> dict[str, Any]:
+def _fields(version: Version, config: PipelineConfig, serves: bool) -> dict[str, Any]:
     """A version for programs."""
     metrics = version.details.get("metrics", {})
     return {
         "version": version.number,
         "path": version.path,
         "pushed": pushed_at(version).isoformat(timespec="seconds"),
-        "serves": version.serves,
+        "serves": serves,
         "waits": False,
         "withdrawn": version.withdrawn,
+        "damaged": version.damage or version.variant_damage or None,
         "reason": version.reason,
         "copy_of": version.provenance.copy_of,
         "window": _window(version.details, config),
@@ -149,6 +154,7 @@ def _waiting_fields(
         "serves": False,
         "waits": True,
         "withdrawn": False,
+        "damaged": model.damage(layout) or None,
         "reason": why_not_pushed(model.number, hold),
         "copy_of": None,
         "window": _window(model.details, config),
@@ -167,18 +173,20 @@ def _window(details: dict[str, Any], config: PipelineConfig) -> list[str]:
     return [span_kind(config.data).show(number) for number in details.get("window", [])]
 
 
-def _row(version: Version, config: PipelineConfig) -> tuple[str, ...]:
+def _row(version: Version, config: PipelineConfig, serves: bool) -> tuple[str, ...]:
     """A version for people."""
     when = pushed_at(version).strftime(_TIME)
     found = _found(version.details, config)
-    return (str(version.number), when, _state(version), *found, ", ".join(_variants(version)))
+    state = _state(version, serves)
+    return (str(version.number), when, state, *found, ", ".join(_variants(version)))
 
 
 def _waiting_row(
     model: Waiting, config: PipelineConfig, layout: Layout, hold: Hold | None
 ) -> tuple[str, ...]:
     """The same of a model that waits."""
-    state = f"waits: {why_not_pushed(model.number, hold)}"
+    damage = model.damage(layout)
+    state = f"damaged: {damage}" if damage else f"waits: {why_not_pushed(model.number, hold)}"
     variants = ", ".join(_waiting_variants(model, layout))
     return (str(model.number), "", state, *_found(model.details, config), variants)
 
@@ -212,9 +220,11 @@ def _found(details: dict[str, Any], config: PipelineConfig) -> tuple[str, str, s
     )
 
 
-def _state(version: Version) -> str:
+def _state(version: Version, serves: bool) -> str:
     """What there is to know before one goes back to a version."""
-    states = ["serves"] if version.serves else []
+    states = ["serves"] if serves else []
+    if damage := version.damage or version.variant_damage:
+        states.append(f"damaged: {damage}")
     if version.withdrawn:
         states.append("withdrawn" + (f": {version.reason}" if version.reason else ""))
     if version.provenance.copy_of is not None:

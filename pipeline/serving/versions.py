@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import list_versions
+from components.infra_validator.certificate import check_certified_files
+from components.pusher.versions import SAVED_MODEL, list_versions, read_withdrawal
 from trainer_module.errors import ConfigError
-
-SAVED_MODEL = "saved_model.pb"
-"""What makes a folder a SavedModel."""
 
 
 def find_version(serving: str, number: int | None) -> Path:
-    """A version in a serving folder, the newest where none is named.
+    """A version in a serving folder, the newest that was not withdrawn where none is named.
 
     Raises:
-      ConfigError: it is not there, or no version is, or the folder is remote.
+      ConfigError: it is not there, no version is, all were withdrawn, or the folder is remote.
+      DamagedFileError: its files are not those that were certified.
     """
     if is_remote(serving):
         raise remote_error(serving)
@@ -24,11 +23,27 @@ def find_version(serving: str, number: int | None) -> Path:
     if not versions:
         raise ConfigError(f"no version has been pushed to {serving}: run the pipeline first.")
     if number is None:
-        return versions[max(versions)]
+        return _checked(newest_version(Path(serving)), Path(serving))
     if number not in versions:
         known = ", ".join(map(str, sorted(versions)))
         raise ConfigError(f"--version {number}: {serving} has no such version; it has {known}.")
-    return versions[number]
+    return _checked(versions[number], Path(serving))
+
+
+def newest_version(folder: Path) -> Path | None:
+    """The newest version in a folder that was not withdrawn; None if there is none."""
+    usable = (v for v in reversed(list_versions(folder)) if read_withdrawal(v) is None)
+    return next(usable, None)
+
+
+def _checked(version: Path | None, folder: Path) -> Path:
+    """The version; raises ConfigError if there is none, and DamagedFileError if it is damaged."""
+    if version is None:
+        raise ConfigError(
+            f"{folder}: all versions were withdrawn; name the folder of one to ask it all the same."
+        )
+    check_certified_files(version)
+    return version
 
 
 def remote_error(serving: str) -> ConfigError:
@@ -37,14 +52,27 @@ def remote_error(serving: str) -> ConfigError:
 
 
 def check_model(folder: Path) -> Path:
-    """The folder, if it is a SavedModel; of a folder of versions, the newest.
+    """The folder, if it is a SavedModel; of a folder of versions, the newest not withdrawn.
+
+    Raises:
+      ConfigError: it is neither, or all versions were withdrawn.
+      DamagedFileError: its files are not those that were certified.
+    """
+    versions = versions_folder(folder)
+    if (folder / SAVED_MODEL).is_file():
+        return _checked(folder, versions)
+    return _checked(newest_version(versions), versions)
+
+
+def versions_folder(folder: Path) -> Path:
+    """The folder of versions that a folder is, or that it is one of.
 
     Raises:
       ConfigError: it is neither.
     """
     if (folder / SAVED_MODEL).is_file():
-        return folder
-    if versions := list_versions(folder):
-        return versions[-1]
+        return folder.resolve().parent
+    if list_versions(folder):
+        return folder.resolve()
     found = "holds no saved_model.pb and no version" if folder.is_dir() else "is no folder"
     raise ConfigError(f"--model {folder} {found}: give the folder of a pushed version.")

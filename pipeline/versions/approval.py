@@ -50,8 +50,9 @@ def approve(
 
     Raises:
       ConfigError: no such model waits, pushes are held, a later model has been pushed, the model's
-        files are gone, the serving folder is remote or cannot be written, the metadata cannot be
-        used, or a secret that the notification needs is not set.
+        files are gone or damaged, the serving folder is remote or cannot be written, the metadata
+        cannot be used, or a secret that the notification needs is not set.
+      DataError: a file is damaged only in its copy.
       TryLaterError: a run is under way, or the metadata is busy or away.
     """
     check_secrets(config, Occasion.PUSHED)
@@ -116,8 +117,8 @@ def _check(
         )
     if waiting.is_superseded and not request.force:
         raise ConfigError(
-            f"{said}: version {catalog[0].number if catalog else '?'}, which serves, is of a model "
-            "that was trained later; --force replaces it with this one all the same"
+            f"{said}: version {catalog[0].number if catalog else '?'} is of a model that was "
+            "trained later; --force replaces it with this one all the same"
         )
     if not waiting.is_there(layout):
         raise ConfigError(
@@ -125,13 +126,15 @@ def _check(
             "wait, as many as `schedule.keep.versions`, and none once a later one is pushed; train "
             "again"
         )
+    if damage := waiting.damage(layout):
+        raise ConfigError(f"{said}: the model is damaged: {damage}; train again")
 
 
 def _record(
     config: PipelineConfig, event_log: EventLog, waiting: Waiting, version: Path, reason: str
 ) -> str:
     """Writes down an approval whose version is in place; gives it in a sentence."""
-    message = f"version {version.name} serves now, which waited as {waiting.number}: {reason}"
+    message = f"version {version.name} is in service, which waited as {waiting.number}: {reason}"
     number = int(version.name)
     event_log.record(
         EventKind.APPROVED,

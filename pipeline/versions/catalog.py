@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.pusher.versions import Provenance, list_versions, read_provenance
+from components.pusher.versions import (
+    Provenance,
+    find_damage,
+    find_variant_damage,
+    list_versions,
+    read_provenance,
+    read_withdrawal,
+)
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog, LoggedEvent
 from trainer_module.errors import ConfigError
@@ -22,14 +31,15 @@ class Version:
     path: str
     """Its folder, or URI."""
     provenance: Provenance
-    serves: bool
-    """Whether a server that watches the folder loads it: it has the highest number."""
     is_ours: bool
     """Whether this pipeline pushed it: others may push to the same folder, or people put
     numbers there."""
     details: dict[str, Any]
     """Of the PUSHED event; of a copy, those of the version that it is a copy of."""
     withdrawn: bool
+    """By the event log, or by the mark in its folder."""
+    is_withdrawal_recorded: bool
+    """Whether the event log has it; of a withdrawal that was killed there may be the mark alone."""
     reason: str | None
     """Why it was withdrawn."""
     is_recorded: bool
@@ -40,6 +50,16 @@ class Version:
         """The version that was pushed first with this model: of a copy, what it is a copy of."""
         copy_of = self.provenance.copy_of
         return self.number if copy_of is None else copy_of
+
+    @cached_property
+    def damage(self) -> str:
+        """What is wrong with its model, whose files are read; empty if nothing is, or if remote."""
+        return "" if is_remote(self.path) else find_damage(Path(self.path))
+
+    @cached_property
+    def variant_damage(self) -> str:
+        """The same of its variants; servers without --variant take no notice of them."""
+        return "" if is_remote(self.path) else find_variant_damage(Path(self.path))
 
     @property
     def model(self) -> str | None:
@@ -71,22 +91,51 @@ def read_catalog(layout: Layout, event_log: EventLog) -> list[Version]:
     reasons = _withdrawn(event_log)
     catalog = []
     for number in sorted(folders, reverse=True):
-        provenance = read_provenance(Path(folders[number])) or _provenance(pushed.get(number))
+        folder = Path(folders[number])
+        provenance = read_provenance(folder) or _provenance(pushed.get(number))
         origin = pushed.get(number if provenance.copy_of is None else provenance.copy_of)
+        mark, recorded = read_withdrawal(folder), reasons.get(number)
+        # The number may be another's by now, whose folder was put there by hand.
+        is_recorded = recorded is not None and (
+            provenance.model is None or recorded["model"] in (None, provenance.model)
+        )
         catalog.append(
             Version(
                 number=number,
                 path=folders[number],
                 provenance=provenance,
-                serves=number == max(folders),
                 is_ours=number in pushed or number in copies or _is_made_here(provenance, layout),
                 details=origin.details if origin else {},
-                withdrawn=number in reasons,
-                reason=reasons.get(number),
+                withdrawn=mark is not None or is_recorded,
+                is_withdrawal_recorded=is_recorded,
+                reason=(recorded["reason"] if recorded and is_recorded else mark) or None,
                 is_recorded=provenance.copy_of is None or number in copies,
             )
         )
     return catalog
+
+
+def find_serving(catalog: Sequence[Version]) -> Version | None:
+    """The version that a server of ours answers by which starts now; None if there is none.
+
+    That is the newest that is whole and not withdrawn; in a remote folder, of which nothing is
+    known, the one with the highest number.
+
+    Args:
+      catalog: newest first; the files of the versions are read until one is whole.
+    """
+    for version in catalog:
+        if is_remote(version.path) or not (version.withdrawn or version.damage):
+            return version
+    return None
+
+
+def who_follows(layout: Layout) -> str:
+    """How to know that servers have taken a new version up, which no command here can tell."""
+    return (
+        f"servers that follow {layout.serving} load it within seconds; /v1/models/{layout.name} of"
+        " each says by which version it answers"
+    )
 
 
 def _is_made_here(provenance: Provenance, layout: Layout) -> bool:
@@ -122,14 +171,18 @@ def listed(catalog: list[Version]) -> str:
     return f"there is {names}"
 
 
-def _withdrawn(event_log: EventLog) -> dict[int, str | None]:
-    """The reasons, by version; a rollback to a version that was withdrawn lifts the mark."""
-    reasons: dict[int, str | None] = {}
-    for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK):
+def _withdrawn(event_log: EventLog) -> dict[int, dict[str, str | None]]:
+    """The reason and the model of what is withdrawn, by version.
+
+    A rollback to a version that was withdrawn ends that, and so does its deletion.
+    """
+    reasons: dict[int, dict[str, str | None]] = {}
+    for event in event_log.events(EventKind.WITHDRAWN, EventKind.ROLLED_BACK, EventKind.DELETED):
+        details = event.details
         if event.kind is EventKind.WITHDRAWN:
-            reasons[event.details["version"]] = event.details.get("reason")
+            reasons[details["version"]] = {key: details.get(key) for key in ("reason", "model")}
         else:
-            for number in event.details.get("reinstated", []):
+            for number in details.get("reinstated", details.get("versions", [])):
                 reasons.pop(number, None)
     return reasons
 

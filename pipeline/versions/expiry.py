@@ -14,7 +14,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.trainings import trainings
-from pipeline.versions.catalog import Version, read_catalog
+from pipeline.versions.catalog import Version, find_serving, read_catalog
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,24 @@ def count(number: int, thing: str) -> str:
 def _expired_versions(catalog: Sequence[Version], keep: int) -> list[Version]:
     """All of ours but the newest good models, what serves, and what was withdrawn lately.
 
+    Where more than one is kept, the newest that is whole and of another model than the one that
+    serves is among them: that is the way back.
+
     A version that was withdrawn is none to go back to, so it does not count as one. It stays to be
     looked into until as many versions are newer as are kept.
     """
     ours = [version for version in catalog if version.is_ours]
     # A copy that a rollback made counts as what it is a copy of.
     good = list(dict.fromkeys(v.identity for v in ours if not v.withdrawn))
-    kept = {*good[: max(keep, 0)], *(v.identity for v in catalog if v.serves)}
+    kept = {*good[: max(keep, 0)], *(v.identity for v in catalog[:1])}
     lately = {version.number for version in ours[: max(keep, 0)] if version.withdrawn}
     old = [v for v in ours if v.identity not in kept and v.number not in lately]
+    if old and (serving := find_serving(catalog)) is not None:  # That reads files.
+        kept.add(serving.identity)
+        back = find_serving([v for v in catalog if v.identity != serving.identity])
+        if back is not None and keep > 1:
+            kept.add(back.identity)
+    old = [version for version in old if version.identity not in kept]
     return sorted(old, key=lambda version: version.number)
 
 

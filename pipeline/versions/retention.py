@@ -24,6 +24,7 @@ from pipeline.versions.deletion import Deletion
 from pipeline.versions.expiry import Expired, find_expired, lineage_of
 from pipeline.versions.lineage import find_forgettable
 from pipeline.versions.waiting import kept_waiting
+from pipeline.versions.withdrawal import complete_marks
 from trainer_module.errors import ScopelineError, TryLaterError
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ def _apply(
     if not is_remote(layout.serving):
         delete_abandoned(Path(layout.serving))
     _delete_versions(expired, deletion)
+    for line in complete_marks(layout, event_log):
+        logger.warning("%s", line)
     if expired.deletes_runs:
         _delete_runs(config, layout, event_log, connection, expired, deletion)
     return announced, deletion.end(event_log)

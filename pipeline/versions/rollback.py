@@ -18,7 +18,7 @@ from pipeline.records.event_log import EventKind, EventLog
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, find_version, listed, read_catalog
 from pipeline.versions.hold import holding, pushing
-from pipeline.versions.withdrawal import mark_models, record_withdrawn
+from pipeline.versions.withdrawal import complete_marks, mark_models, record_withdrawn
 from trainer_module.errors import ConfigError, DataError
 
 
@@ -45,9 +45,11 @@ def roll_back(
     as a new one, by a rename like any push. Deleting the versions after it instead would leave
     moments at which some of them are gone, and nothing to look into.
 
-    The hold comes first, then the models are marked, then the copy goes into service, then the
-    event log is written. Killed in between, the next call finishes what this one began: the copy
-    says what it is.
+    The target's files are checked before anything else, and those of the copy before it is in
+    place. The hold comes first, then the models and the versions' folders are marked, then the copy
+    goes into service, then the event log is written. Killed in between, the next call finishes what
+    this one began: the copy says what it is. From the marks on, servers of ours answer by what is
+    left.
 
     Args:
       config: of the pipeline.
@@ -59,9 +61,9 @@ def roll_back(
       What was done, line by line.
 
     Raises:
-      ConfigError: there is no such version, or none before the one that serves; the serving folder
-        is remote or full; the metadata cannot be used; a hold cannot be written; a secret that the
-        notification needs is not set.
+      ConfigError: there is no such version, or none before the one that serves, or its files are
+        damaged; the serving folder is remote or full; the metadata cannot be used; a hold cannot be
+        written; a secret that the notification needs is not set.
       TryLaterError: a run or a push is under way.
     """
     check_secrets(config, Occasion.ROLLED_BACK)
@@ -78,7 +80,9 @@ def roll_back(
         # The hold is first, so that no push comes either where this is killed after the copy.
         held = holding(layout, event_log, request.reason or "") if request.holds else nullcontext()
         with held as hold:
-            lines, copy = _put_in_service(config, layout, event_log, request)
+            lines = complete_marks(layout, event_log)
+            done, copy = _put_in_service(config, layout, event_log, request)
+        lines += done
         if copy is not None:
             lines += _finish(config, layout, event_log, copy, request.reason)
         if hold is not None:
@@ -94,24 +98,33 @@ def _put_in_service(
     lines = []
     for copy in reversed(read_catalog(layout, event_log)):
         if not copy.is_recorded:
-            lines += _finish(config, layout, event_log, copy, request.reason)
+            lines += _finish(config, layout, event_log, copy, request.reason, copy.damage)
     catalog = read_catalog(layout, event_log)
-    if lines and _is_done(catalog, request):
+    serving = _serving(catalog)
+    is_newest = serving is not None and serving is catalog[0]
+    if lines and is_newest and _is_done(catalog, request):
         return lines, None
-    target = _choose(catalog, request)
-    if target.identity == catalog[0].identity:
+    target, skipped = _choose(catalog, serving, request)
+    lines += skipped
+    if is_newest and target.identity == catalog[0].identity:
         return [*lines, f"version {catalog[0].number} serves this model already"], None
     newer = _newer(catalog, target)
     try:
-        mark_models(config, layout, newer, withdrawn=True)
+        mark_models(config, layout, newer, withdrawn=True, reason=request.reason)
         copy = _copy(layout, target)
     except (ConfigError, KeyboardInterrupt):
         # What serves is not to be known as withdrawn; a full disk may not take that either.
-        fresh = [version for version in newer if not version.withdrawn]
+        fresh = [version for version in newer if not version.is_withdrawal_recorded]
         with suppress(Exception), deferred():
             mark_models(config, layout, fresh, withdrawn=False)
         raise
     return lines, copy
+
+
+def _serving(catalog: list[Version]) -> Version | None:
+    """The version that servers answer by, also where a rollback was killed after its marks."""
+    whole = (v for v in catalog if not v.is_withdrawal_recorded and not v.damage)
+    return next(whole, None)
 
 
 def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
@@ -123,21 +136,43 @@ def _is_done(catalog: list[Version], request: RollbackRequest) -> bool:
     return request.to is None or request.to == serving.origin or bool(asked)
 
 
-def _choose(catalog: list[Version], request: RollbackRequest) -> Version:
-    """The version to go back to."""
+def _choose(
+    catalog: list[Version], serving: Version | None, request: RollbackRequest
+) -> tuple[Version, list[str]]:
+    """The version to go back to, and which ones are skipped as they are damaged, in sentences."""
     if request.to is not None:
-        target = find_version(catalog, request.to, "--to")
-        if target.withdrawn and not request.force:
-            why = f" ({target.reason})" if target.reason else ""
-            raise ConfigError(
-                f"--to {request.to}: this version was withdrawn{why}; --force puts it in service "
-                f"all the same, and lifts the mark; {listed(catalog)}"
-            )
-        return target
-    for version in catalog[1:]:
-        if not version.withdrawn and version.identity != catalog[0].identity:
-            return version
-    raise ConfigError(f"there is no version to go back to: {listed(catalog)}")
+        return _named(catalog, request.to, request.force), []
+    skipped: list[str] = []
+    for version in catalog:
+        if version.withdrawn:
+            continue
+        if serving is not None and (
+            version.number > serving.number or version.identity == serving.identity
+        ):
+            continue
+        damage = version.damage or version.variant_damage
+        if not damage:
+            return version, skipped
+        skipped.append(f"version {version.number} is skipped, as it is damaged: {damage}")
+    said = "".join(f"; {line}" for line in skipped)
+    raise ConfigError(f"there is no version to go back to: {listed(catalog)}{said}")
+
+
+def _named(catalog: list[Version], number: int, force: bool) -> Version:
+    """The version of --to, unless it is not fit to serve."""
+    target = find_version(catalog, number, "--to")
+    if target.is_withdrawal_recorded and not force:
+        why = f" ({target.reason})" if target.reason else ""
+        raise ConfigError(
+            f"--to {number}: this version was withdrawn{why}; --force puts it in service "
+            f"all the same, and lifts the mark; {listed(catalog)}"
+        )
+    if damage := target.damage or target.variant_damage:
+        raise ConfigError(
+            f"--to {number}: this version is damaged: {damage}; what served before still "
+            f"serves; {listed(catalog)}"
+        )
+    return target
 
 
 def _newer(catalog: list[Version], target: Version) -> list[Version]:
@@ -159,9 +194,9 @@ def _copy(layout: Layout, target: Version) -> Version:
             f"{layout.serving}: version {target.number} cannot be copied ({_why(error)}); what "
             "served before still serves; mend that, and repeat the command"
         ) from None
-    return replace(
-        target, number=int(version.name), path=str(version), provenance=provenance, serves=True
-    )
+    except DataError as error:
+        raise ConfigError(f"{error} What served before still serves.") from None
+    return replace(target, number=int(version.name), path=str(version), provenance=provenance)
 
 
 def _why(error: OSError) -> str:
@@ -171,7 +206,12 @@ def _why(error: OSError) -> str:
 
 
 def _finish(
-    config: PipelineConfig, layout: Layout, event_log: EventLog, copy: Version, reason: str | None
+    config: PipelineConfig,
+    layout: Layout,
+    event_log: EventLog,
+    copy: Version,
+    reason: str | None,
+    damage: str = "",
 ) -> list[str]:
     """Writes down a rollback whose copy is in the serving folder; may be done again.
 
@@ -180,10 +220,12 @@ def _finish(
     catalog = [v for v in read_catalog(layout, event_log) if v.number <= copy.number]
     newer = _newer(catalog, copy)
     lifted = [v for v in catalog if v.identity == copy.identity and v.withdrawn]
-    lines = mark_models(config, layout, newer, withdrawn=True)
+    lines = mark_models(config, layout, newer, withdrawn=True, reason=reason)
     lines += mark_models(config, layout, lifted, withdrawn=False)
     lines += record_withdrawn(event_log, newer, reason)
-    message = f"version {copy.number} serves now, a copy of version {copy.origin}"
+    message = f"version {copy.number} is in service, a copy of version {copy.origin}"
+    if damage:
+        message = f"version {copy.number}, a copy of version {copy.origin}, is damaged: {damage}"
     event_log.record(
         EventKind.ROLLED_BACK,
         message + (f": {reason}" if reason else ""),

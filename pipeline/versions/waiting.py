@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
+from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.pusher.variants import has_variants
-from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY
+from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, find_damage
 from pipeline.config.sections.schedule import ALL
 from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
@@ -84,6 +85,13 @@ class Waiting:
     def is_there(self, layout: Layout) -> bool:
         """Whether retention has left its files; a remote store is not looked at."""
         return is_remote(self.model) or self.exported(layout).is_dir()
+
+    def damage(self, layout: Layout) -> str:
+        """What is wrong with its files, which are all read; empty if nothing is, or if remote."""
+        if is_remote(self.model):
+            return ""
+        folder = self.certificate(layout)
+        return find_damage(self.exported(layout), folder and folder / CERTIFICATE_FOLDER)
 
 
 def read_waiting(event_log: EventLog) -> list[Waiting]:
@@ -195,16 +203,20 @@ def serves_model(version: Version, model: Candidate | Waiting) -> bool:
 
 
 def serves_all(version: Version, model: Candidate | Waiting, variants: Path | None) -> bool:
-    """Whether a version is of a model, and has its variants; a remote folder is not looked at.
+    """Whether a version is of a model, whole, and has its variants; of a remote one only the first.
 
     Args:
-      version: that serves.
+      version: the newest.
       model: to be pushed.
       variants: the folder of the artifact of its variants, if there is one.
     """
     if not serves_model(version, model):
         return False
-    return is_remote(version.path) or has_variants(Path(version.path), variants)
+    if is_remote(version.path):
+        return True
+    return has_variants(Path(version.path), variants) and not (
+        version.damage or version.variant_damage
+    )
 
 
 def _free_number(catalog: Iterable[Version], waiting: Iterable[Waiting]) -> int:

@@ -1,19 +1,26 @@
-"""Marks models as bad where the pipeline's resolvers see it: in ML Metadata."""
+"""Marks models as bad: in ML Metadata for resolvers, in the versions' folders for servers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from components.pusher.versions import WITHDRAWN_PROPERTY
+from components.example_gen.paths import is_remote
+from components.pusher.versions import (
+    WITHDRAWN_PROPERTY,
+    lift_withdrawal,
+    mark_withdrawn,
+    read_withdrawal,
+)
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
 from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.artifacts import find_models
-from pipeline.versions.catalog import Version, find_version, read_catalog
-from trainer_module.errors import ConfigError
+from pipeline.versions.catalog import Version, find_serving, find_version, read_catalog
+from trainer_module.errors import ConfigError, ScopelineError, TryLaterError
 
 
 def withdraw(
@@ -23,7 +30,8 @@ def withdraw(
     number: int,
     reason: str | None = None,
 ) -> list[str]:
-    """Gives a version up that does not serve: its model is never compared with or begun from again.
+    """Gives a version up that does not serve: its model is never compared with or begun from again,
+    and no server of ours answers by it.
 
     Args:
       config: of the pipeline.
@@ -44,14 +52,14 @@ def withdraw(
         catalog = read_catalog(layout, event_log)
         version = find_version(catalog, number, "--withdraw")
         same = [other for other in catalog if other.identity == version.identity]
-        serving = [other for other in same if other.serves]
-        if serving:
-            which = "serves" if version.serves else f"serves, as version {serving[0].number}"
+        serving = find_serving(catalog)
+        if serving is not None and serving in same:
+            which = "serves" if serving == version else f"serves, as version {serving.number}"
             raise ConfigError(
                 f"--withdraw {number}: its model {which}; `rollback` puts another in service and "
                 "withdraws this one"
             )
-        lines = mark_models(config, layout, same, withdrawn=True)
+        lines = mark_models(config, layout, same, withdrawn=True, reason=reason)
         lines += record_withdrawn(event_log, same, reason)
     return lines or [f"version {number} was withdrawn before"]
 
@@ -62,7 +70,7 @@ def record_withdrawn(
     """Writes down those that were not withdrawn before; says which."""
     lines = []
     for version in versions:
-        if not version.withdrawn:
+        if not version.is_withdrawal_recorded:
             message = f"version {version.number} was withdrawn"
             message += f": {reason}" if reason else ""
             event_log.record(
@@ -77,18 +85,24 @@ def record_withdrawn(
 
 
 def mark_models(
-    config: PipelineConfig, layout: Layout, versions: Iterable[Version], withdrawn: bool
+    config: PipelineConfig,
+    layout: Layout,
+    versions: Iterable[Version],
+    withdrawn: bool,
+    reason: str | None = None,
 ) -> list[str]:
-    """Sets or lifts the mark on the models behind versions, on all or on none.
+    """Sets or lifts the marks on versions: on all of their models or on none, and in each folder.
 
     Args:
       config: of the pipeline.
       layout: of the pipeline.
       versions: all that are of these models.
       withdrawn: the mark.
+      reason: why, for people.
 
     Returns:
-      A line for each version whose model is not in the metadata, and so is not used anyway.
+      A line for each version whose model is not in the metadata, and so is not used anyway, and
+      for each whose folder cannot be written.
 
     Raises:
       ConfigError: the metadata cannot be used.
@@ -100,12 +114,13 @@ def mark_models(
     connection = check_store(config, layout)
     if connection is not None:
         found = _mark(connection, versions, withdrawn)
-    return [
+    lines = [
         f"version {version.number}: its model is not in the pipeline's metadata, where there is "
         "nothing to mark"
         for version in versions
         if not found.get(version.identity)
     ]
+    return lines + _mark_folders(versions, withdrawn, reason)
 
 
 def _mark(
@@ -128,3 +143,64 @@ def _mark(
     if changed:
         store.put_artifacts(list(changed.values()))  # One transaction.
     return found
+
+
+def _mark_folders(versions: Iterable[Version], withdrawn: bool, reason: str | None) -> list[str]:
+    """Sets or lifts the marks in folders; says which cannot be written."""
+    lines = []
+    for version in versions:
+        if is_remote(version.path):
+            continue
+        folder = Path(version.path)
+        try:
+            if withdrawn:
+                mark_withdrawn(folder, version.reason or reason)
+            else:
+                lift_withdrawal(folder)
+        except OSError as error:
+            does = "may fall back to it" if withdrawn else "still pass it over"
+            lines.append(
+                f"version {version.number}: {folder} cannot be written"
+                f" ({error.strerror or error}), so servers that start {does}"
+            )
+    return lines
+
+
+def complete_marks(layout: Layout, event_log: EventLog) -> list[str]:
+    """Marks the folders of versions whose withdrawal only the event log has.
+
+    That is so of what an earlier release has withdrawn, and of versions that were copied here.
+
+    Args:
+      layout: of the pipeline; its lock is held.
+      event_log: of the pipeline.
+
+    Returns:
+      What cannot be marked, in sentences for people.
+    """
+    return _mark_folders(_unmarked(layout, event_log), withdrawn=True, reason=None)
+
+
+def complete_marks_if_idle(layout: Layout, event_log: EventLog) -> list[str]:
+    """The same for a command that takes no lock; a run that is under way does it at its end.
+
+    Returns:
+      What cannot be marked, or known, in sentences for people.
+    """
+    try:
+        if not _unmarked(layout, event_log):
+            return []
+        with one_at_a_time(layout):
+            return complete_marks(layout, event_log)
+    except TryLaterError:
+        return []
+    except ScopelineError as error:
+        return [f"what was withdrawn is not marked in {layout.serving}: {error}"]
+
+
+def _unmarked(layout: Layout, event_log: EventLog) -> list[Version]:
+    return [
+        version
+        for version in read_catalog(layout, event_log)
+        if version.is_withdrawal_recorded and read_withdrawal(Path(version.path)) is None
+    ]

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer_module.errors import DataError
+from trainer_module.errors import DamagedFileError
 
 VARIANT_FILE = "variant.json"
 """In the folder of a variant, beside the file that the runtime reads."""
+
+_REMEDY = "push the version again."
 
 Format = Literal["litert", "onnx"]
 
@@ -107,17 +109,17 @@ def read_variant(folder: Path) -> Variant:
     """The manifest of a folder, once its file is what the manifest says.
 
     Raises:
-      DataError: one of them is not there, or damaged.
+      DamagedFileError: one of them is not there, or damaged.
     """
     path = folder / VARIANT_FILE
     try:
         variant = _parse(json.loads(path.read_text()))
     except FileNotFoundError:
-        raise DataError(f"{folder} lacks {VARIANT_FILE}: it is no variant of a model.") from None
+        what = f"lacks {VARIANT_FILE}: it is no variant of a model"
+        raise DamagedFileError.of(folder, what, _REMEDY) from None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"{path} is damaged ({type(error).__name__}: {error}); push the version again."
-        ) from None
+        what = f"is damaged ({type(error).__name__}: {error})"
+        raise DamagedFileError.of(path, what, _REMEDY) from None
     for name, right in {variant.file: variant.sha256, **variant.beside}.items():
         _check_file(folder / name, right)
     return variant
@@ -143,9 +145,7 @@ def _check_file(path: Path, right: str) -> None:
     try:
         found = hash_file(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); push it again.") from None
+        raise DamagedFileError.of(path, f"cannot be read ({error.strerror})", _REMEDY) from None
     if found != right:
-        raise DataError(
-            f"{path} is damaged: its sha256 is {found}, but {VARIANT_FILE} says {right}; push the "
-            "version again."
-        )
+        what = f"is damaged: its sha256 is {found}, but {VARIANT_FILE} says {right}"
+        raise DamagedFileError.of(path, what, _REMEDY)

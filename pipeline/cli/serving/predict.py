@@ -29,7 +29,9 @@ from pipeline.cli.options import (
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
 from pipeline.serving.versions import check_model, find_version
+from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import DATA_PIXELS
 
@@ -125,11 +127,12 @@ def asked_model(
       config: checked, if there is one; says how files are written.
       output: the output folder.
       model: the folder of a version; else it is one that the config's pipeline has pushed.
-      version: its number; else the newest.
+      version: its number; else the newest that was not withdrawn.
       variant: of that version.
 
     Raises:
       ConfigError: there is no such version or variant.
+      DamagedFileError: its files are not those that were certified.
     """
     if model is not None and version is not None:
         raise ConfigError("--version is of a config's pipeline: give it or --model, not both.")
@@ -138,6 +141,8 @@ def asked_model(
             raise ConfigError("give --config FILE, or --model DIR with a pushed version.")
         return _checked(ChosenModel(check_model(model), None, variant))
     layout = Layout.of(config, output)
+    for line in complete_marks_if_idle(layout, EventLog(layout.event_log)):
+        typer.echo(f"note: {line}", err=True)
     reading = reading_settings(config, layout)
     folder = check_model(model) if model else find_version(layout.serving, version)
     return _checked(

@@ -10,7 +10,6 @@ import typer
 
 from components.example_gen.paths import is_remote
 from components.pusher.variants import find_variant
-from components.pusher.versions import list_versions
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -22,6 +21,7 @@ from pipeline.cli.options import (
 )
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
+from pipeline.records.event_log import EventLog
 from pipeline.serving.request_log.options import (
     DEFAULT_LIMIT,
     MEGABYTE,
@@ -29,7 +29,8 @@ from pipeline.serving.request_log.options import (
     check_dropped,
 )
 from pipeline.serving.server.options import ServeOptions, check_options, read_key
-from pipeline.serving.versions import check_model, remote_error
+from pipeline.serving.versions import newest_version, remote_error, versions_folder
+from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import SERVED_PIXELS
 from trainer_module.settings import IgnoredFeature
@@ -86,8 +87,9 @@ def serve(
     loaded = load_here(chosen, overrides) if chosen else None
     title, folder = served_model(loaded, output, model, name)
     if variant is not None:
-        for version in list_versions(folder)[-1:]:
-            find_variant(version, variant)
+        newest = newest_version(folder)
+        if newest is not None:
+            find_variant(newest, variant)
     log = _request_log(loaded, log_requests, sample, log_megabytes)
     if log is not None:
         check_dropped(log, folder)
@@ -135,14 +137,16 @@ def served_model(
       ConfigError: there is no version in a folder that is named, or the folder is remote.
     """
     if model is not None:
-        folder = check_model(model).resolve().parent
+        folder = versions_folder(model)
         return name or (config.name if config else folder.name), folder
     if config is None:
         raise ConfigError("give --config FILE, or --model DIR with pushed versions.")
-    serving = Layout.of(config, output).serving
-    if is_remote(serving):
-        raise remote_error(serving)
-    return name or config.name, Path(serving)
+    layout = Layout.of(config, output)
+    if is_remote(layout.serving):
+        raise remote_error(layout.serving)
+    for line in complete_marks_if_idle(layout, EventLog(layout.event_log)):
+        typer.echo(f"note: {line}", err=True)
+    return name or config.name, Path(layout.serving)
 
 
 def serve_model(options: ServeOptions, is_insecure: bool) -> None:

@@ -18,7 +18,7 @@ from pipeline.data.span_files import File
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
 from pipeline.runs.skew.training_statistics import training_statistics
-from pipeline.versions.catalog import read_catalog
+from pipeline.versions.catalog import find_serving, read_catalog
 from trainer_module.errors import ConfigError
 
 MOST_ROWS = 200_000
@@ -56,8 +56,8 @@ def compare_requests(
       ConfigError: nothing is served, or it is not known what that was trained on.
       DataError: a file, or a column, cannot be compared.
     """
-    serving = next((v for v in read_catalog(layout, event_log) if v.serves and v.is_ours), None)
-    if serving is None:
+    serving = find_serving(read_catalog(layout, event_log))
+    if serving is None or not serving.is_ours:
         raise ConfigError(f"{layout.serving}: no version of this pipeline serves; run it first")
     trained = training_statistics(config, layout, serving)
     drift = Drift(config.skew.model_dump()["columns"])

@@ -103,13 +103,15 @@ class RunObserver:
             )
 
     def restore_served_version(self) -> None:
-        """Puts the pushed version back in the serving folder, if it was deleted there since.
+        """Puts the pushed version back in the serving folder, if it was deleted or damaged there.
 
         For the end of a run: a push that is taken from the cache does not look at the folder.
         """
         pushed = self._results.pushed_version() if self.summary.pushed else None
-        if pushed is not None and restore_version(pushed.archive, pushed.destination):
-            self.summary.notes.append("the served version was gone; pushed again")
+        if pushed is None:
+            return
+        if wrong := restore_version(pushed.archive, pushed.destination):
+            self.summary.notes.append(f"the served version {wrong}; pushed again")
 
     def conclude(self, error: BaseException | None) -> None:
         """Settles the status, from what was pushed or from what went wrong."""

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from components.disk import disk_full, says_full
+from components.pusher.versions import SAVED_MODEL
 from pipeline.serving.batch.answers import check_names, to_columns
 from pipeline.serving.batch.blocks import Block
 from pipeline.serving.batch.parts import Part, Parts, only_writer
 from pipeline.serving.batch.reading import Input, read_blocks
 from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import to_request
-from pipeline.serving.versions import SAVED_MODEL
 from trainer_module.errors import ScopelineError
 from trainer_module.machine import count_cores
 

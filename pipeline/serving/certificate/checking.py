@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from components.infra_validator.rows import CERTIFICATE_FOLDER
-from components.pusher.versions import EXTRA_FOLDER
+from components.infra_validator.certificate import (
+    CERTIFICATE_PLACE,
+    check_certified_files,
+    read_certificate,
+)
 from pipeline.serving.certificate.asking import GoldenRequest, ask_examples, ask_raw
 from pipeline.serving.certificate.comparing import compare
-from pipeline.serving.certificate.record import digest_file, read_certificate, read_golden
+from pipeline.serving.certificate.record import read_golden
 from pipeline.serving.model import Model, load_model
 from pipeline.serving.transformed import TransformedModel, load_transformed
 from trainer_module.errors import DataError
-
-CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
-"""In a version."""
 
 
 def load_certified(version: Path, variant: str | None = None) -> Model:
@@ -30,7 +30,7 @@ def load_certified(version: Path, variant: str | None = None) -> Model:
       ConfigError: the version has no such variant.
       DataError: it has changed, cannot be loaded, or answers otherwise.
     """
-    check_files(version)
+    check_certified_files(version)  # First: changed bytes may end the process that loads them.
     model = load_model(version, variant)
     check_answers(replace(model, variant=None))
     return model
@@ -45,29 +45,8 @@ def load_certified_variant(version: Path, variant: str) -> TransformedModel:
       ConfigError: the version has no such variant.
       DataError: it has changed, or cannot be loaded.
     """
-    check_files(version)
+    check_certified_files(version)
     return load_transformed(version, variant)
-
-
-def check_files(version: Path) -> None:
-    """Raises DataError for a version whose files are not those that were certified.
-
-    That comes before it is loaded, as a file of which bytes have changed may end the process.
-    """
-    certificate = read_certificate(version / CERTIFICATE_PLACE)
-    for name, digest in certificate.files.items() if certificate else ():
-        try:
-            found = digest_file(version / name)
-        except OSError as error:
-            found = ""
-            said = f"cannot be read ({error.strerror})"
-        else:
-            said = "has changed"
-        if found != digest:
-            raise DataError(
-                f"{version / name} {said} since the version was certified: push it again, or go"
-                " back by `rollback`."
-            )
 
 
 def check_answers(model: Model) -> None:

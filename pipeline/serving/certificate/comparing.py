@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from components.infra_validator.certificate import Agreement
 from components.infra_validator.rows import GoldenRow
-from pipeline.serving.certificate.record import Agreement
 from pipeline.serving.servable import Arrays
 
 _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"

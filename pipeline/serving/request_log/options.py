@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.pusher.versions import list_versions
+from pipeline.serving.versions import newest_version
 from trainer_module.errors import ConfigError
 from trainer_module.exported.interface import read_interface
 
@@ -58,15 +58,17 @@ def check_dropped(options: LogOptions, serving: Path) -> None:
 
     Args:
       options: of the log.
-      serving: the folder of the versions; the newest one tells the columns.
+      serving: the folder of the versions; the newest that was not withdrawn tells the columns.
 
     Raises:
       ConfigError: a name is close to that of a column, and of no column.
     """
-    for version in list_versions(serving)[-1:]:
-        columns = [column.name for column in read_interface(version).columns]
-        for name in sorted(options.dropped.difference(columns)):
-            if near := difflib.get_close_matches(name, columns, n=1, cutoff=_NEAR):
-                raise ConfigError(
-                    f"log.drop: the model asks for no column {name!r}; did you mean {near[0]!r}?"
-                )
+    version = newest_version(serving)
+    if version is None:
+        return
+    columns = [column.name for column in read_interface(version).columns]
+    for name in sorted(options.dropped.difference(columns)):
+        if near := difflib.get_close_matches(name, columns, n=1, cutoff=_NEAR):
+            raise ConfigError(
+                f"log.drop: the model asks for no column {name!r}; did you mean {near[0]!r}?"
+            )

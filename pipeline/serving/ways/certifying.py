@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from components.infra_validator.certificate import Certificate, digest_files
 from components.infra_validator.rows import GoldenRow
 from pipeline.serving.batch.answers import SCORE
 from pipeline.serving.batch.job import PredictionJob, predict
 from pipeline.serving.batch.reading import Input
 from pipeline.serving.certificate.asking import AT_ONCE, GoldenRequest, ask_examples, ask_raw
 from pipeline.serving.certificate.comparing import compare
-from pipeline.serving.certificate.record import Certificate, digest_files
+from pipeline.serving.certificate.record import write_certificate
 from pipeline.serving.model import EXAMPLES, RAW, Arrays, load_model
 from pipeline.serving.ways.loopback import ask_open_inference, ask_rest, served
 from trainer_module.errors import ScopelineError
@@ -147,7 +148,7 @@ def certify(
         failure=failures[0] if failures else "",
         files=files,
     )
-    certificate.write(to, rows, answers or {})
+    write_certificate(certificate, to, rows, answers or {})
     return certificate
 
 

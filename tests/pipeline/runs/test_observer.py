@@ -127,6 +127,23 @@ def test_served_version_that_was_deleted_is_put_back_at_the_end_of_a_run(
     assert read_provenance(version) == before is not None
 
 
+def test_served_version_that_was_damaged_is_pushed_again_at_the_end_of_a_run(
+    tmp_path: Path, evaluations: Evaluations
+) -> None:
+    recording = Recording(tmp_path, evaluations.kept.config)
+    recording.train(evaluations.kept)
+    (version,) = list_versions(Path(recording.layout.serving))
+    (version / "saved_model.pb").unlink()
+    (version / "another").touch()
+    recording.observer.restore_served_version()
+    (note,) = recording.observer.summary.notes
+    assert note == "the served version was damaged (saved_model.pb is not there); pushed again"
+    assert list_versions(version.parent) == [version]
+    assert (version / "saved_model.pb").read_bytes() == b"graph"
+    assert not (version / "another").exists()
+    assert list(version.parent.iterdir()) == [version]
+
+
 def test_pushed(tmp_path: Path, evaluations: Evaluations) -> None:
     recording = Recording(tmp_path, evaluations.kept.config)
     recording.train(evaluations.kept)

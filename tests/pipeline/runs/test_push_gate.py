@@ -163,7 +163,7 @@ def test_a_model_waits_until_it_is_approved(pipeline: Pipeline) -> None:
     (said,) = pipeline.approve(number)
 
     (version,) = pipeline.versions
-    assert said == f"version {version.name} serves now, which waited as {number}: looks right"
+    assert said == f"version {version.name} is in service, which waited as {number}: looks right"
     provenance = read_provenance(version)
     assert provenance is not None
     assert (provenance.model, provenance.run) == (waits["waiting"]["model"], "run 1")

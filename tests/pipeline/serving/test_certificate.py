@@ -16,15 +16,21 @@ from tensorflow_data_validation.statistics.stats_impl import generate_statistics
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
+from components.infra_validator.certificate import (
+    CERTIFICATE_PLACE,
+    GOLDEN_FILE,
+    digest_files,
+    read_certificate,
+)
 from components.infra_validator.executor import run_process
 from components.infra_validator.golden import EVAL_ROWS, choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER, GoldenRow
 from components.infra_validator.task import ask_keras
 from components.pusher.versions import push_new_version
-from pipeline.serving.certificate.checking import CERTIFICATE_PLACE, load_certified
+from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.certificate.comparing import compare
-from pipeline.serving.certificate.record import digest_files, read_certificate, read_golden
+from pipeline.serving.certificate.record import read_golden
 from pipeline.serving.model import Arrays
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.ways.certifying import KERAS, WAYS, certify
@@ -206,12 +212,15 @@ def test_export_that_is_corrupt_gets_no_certificate(
 
 
 def test_damaged_certificate_never_serves(certified: Path, tmp_path: Path) -> None:
-    for name in (CERTIFICATE_FILE, "golden.parquet"):
+    for name, how in ((CERTIFICATE_FILE, "is damaged"), (GOLDEN_FILE, "has changed since")):
         copy = tmp_path / name
         shutil.copytree(certified, copy)
         (copy / CERTIFICATE_PLACE / name).write_text("{")
-        with pytest.raises(DataError, match=f"{name} is damaged"):
+        with pytest.raises(DataError, match=f"{name} {how}"):
             load_certified(copy)
+    _forget_rows(copy)  # As of an earlier release.
+    with pytest.raises(DataError, match=f"{GOLDEN_FILE} is damaged"):
+        load_certified(copy)
 
 
 def test_version_whose_certificate_is_gone_or_rows_are_garbled_never_serves(
@@ -220,7 +229,10 @@ def test_version_whose_certificate_is_gone_or_rows_are_garbled_never_serves(
     gone = copied(certified, tmp_path / "gone", lambda v: _certificate(v).unlink())
     with pytest.raises(DataError, match=r"certificate\.json is gone"):
         load_certified(gone)
+    with pytest.raises(DataError, match=rf"{GOLDEN_FILE} is gone"):
+        load_certified(copied(certified, tmp_path / "rows", lambda v: _golden(v).unlink()))
     garbled = copied(certified, tmp_path / "garbled", _garble_rows)
+    _forget_rows(garbled)
     with pytest.raises(DataError, match=r"a golden row is no tf\.Example"):
         load_certified(garbled)
 
@@ -229,8 +241,19 @@ def _certificate(version: Path) -> Path:
     return version / CERTIFICATE_PLACE / CERTIFICATE_FILE
 
 
+def _golden(version: Path) -> Path:
+    return version / CERTIFICATE_PLACE / GOLDEN_FILE
+
+
+def _forget_rows(version: Path) -> None:
+    """Takes the digest of the golden rows out of a certificate."""
+    content = json.loads(_certificate(version).read_text())
+    del content["files"][f"{CERTIFICATE_PLACE}/{GOLDEN_FILE}"]
+    _certificate(version).write_text(json.dumps(content))
+
+
 def _garble_rows(version: Path) -> None:
-    path = version / CERTIFICATE_PLACE / "golden.parquet"
+    path = _golden(version)
     rows = pq.read_table(path)
     examples = pa.array([b"\xff"] * rows.num_rows, pa.binary())
     pq.write_table(rows.set_column(rows.column_names.index("example"), "example", examples), path)

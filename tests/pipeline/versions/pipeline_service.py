@@ -14,20 +14,52 @@ import ml_metadata as mlmd
 import warm
 from ml_metadata.proto import metadata_store_pb2 as pb
 
+from components.infra_validator.certificate import Certificate, digest_files
+from components.infra_validator.rows import CERTIFICATE_FOLDER
+from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
     Provenance,
     list_versions,
+    mark_withdrawn,
     push_new_version,
 )
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.metadata.store import sqlite_connection
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.serving.certificate.record import write_certificate
 from pipeline.versions.rollback import RollbackRequest, roll_back
+from pipeline.versions.withdrawal import withdraw
+from trainer_module.variants.manifest import Variant, describe_file, read_variant, write_variant
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "configs" / "digits.yaml"
+
+
+def add_variants(version: Path, *names: str) -> None:
+    """Puts variants into a version, as Optimizer makes them."""
+    for name in names:
+        file = version / VARIANTS_FOLDER / name / "model.tflite"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(name.encode())
+        variant = Variant(
+            name=name,
+            format="litert",
+            precision=name,
+            **describe_file(file),
+            inputs=(),
+            outputs=(),
+            task="binary",
+            classes=(),
+            bounds=None,
+            runtime="ai-edge-litert",
+            runtime_version="2.3.0",
+            how_to_load="",
+        )
+        write_variant(variant, file.parent)
+    listed = {name: read_variant(version / VARIANTS_FOLDER / name) for name in names}
+    (version / VARIANTS_FOLDER / MANIFEST_FILE).write_text(to_manifest(listed))
 
 
 @dataclass
@@ -46,7 +78,7 @@ class Service:
         self.store = mlmd.MetadataStore(self.connection)
         self.kind = self.store.put_artifact_type(pb.ArtifactType(name="Model"))
 
-    def push(self, content: str, *, recorded: bool = True) -> int:
+    def push(self, content: str, *, recorded: bool = True, certified: bool = False) -> int:
         """Pushes a model as a run does; one whose content was pushed before is the same model."""
         folder = self.layout.pipeline_root / "Trainer" / "model" / content
         if not folder.exists():
@@ -62,7 +94,9 @@ class Service:
             run="a-run",
             pushed_at="2026-01-05T10:00:00+00:00",
         )
-        version = push_new_version(folder, Path(self.layout.serving), provenance)
+        certificate = self.certificate(folder) if certified else None
+        serving = Path(self.layout.serving)
+        version = push_new_version(folder, serving, provenance, certificate=certificate)
         if recorded:
             self.event_log.record(
                 EventKind.PUSHED,
@@ -76,6 +110,17 @@ class Service:
                 strategy=f"strategy of {content}",
             )
         return int(version.name)
+
+    def certificate(self, model: Path) -> Path:
+        """The folder of a certificate of a model's files, about no answers."""
+        folder = self.layout.pipeline_root / "InfraValidator" / model.name / CERTIFICATE_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        certificate = Certificate(1e-3, 0, "serving_default", files=digest_files(model))
+        write_certificate(certificate, folder, [], {})
+        return folder
+
+    def folder(self, number: int) -> Path:
+        return Path(self.layout.serving) / str(number)
 
     def model(self, content: str) -> pb.Artifact:
         """The Model artifact of a content."""
@@ -100,6 +145,13 @@ class Service:
 
     def rollback(self, *args: Any, **kwargs: Any) -> list[str]:
         return roll_back(self.config, self.layout, self.event_log, RollbackRequest(*args, **kwargs))
+
+    def withdraw(self, number: int, force: bool = False) -> None:
+        """Withdraws a version; one that serves only by force, as an earlier release could."""
+        if force:
+            mark_withdrawn(self.folder(number), None)
+        else:
+            withdraw(self.config, self.layout, self.event_log, number)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         runner = [sys.executable, str(ROOT / "local_runner.py"), *arguments]

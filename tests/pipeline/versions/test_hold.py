@@ -66,6 +66,7 @@ def test_hold_that_has_ended_is_not_released(service: Service) -> None:
 
 def test_what_waits_says_what_for_by_now(service: Service) -> None:
     (service.layout.root / "model").mkdir()
+    (service.layout.root / "model" / "saved_model.pb").touch()
     told = {"version": 7, "model": "/model", "exported": "model"}
     service.event_log.record(EventKind.WAITS, "version 7: held back, pushes were held", **told)
     gone = told | {"version": 6, "exported": "gone"}
@@ -126,10 +127,11 @@ def test_rollback_holds_in_one_step(service: Service) -> None:
     assert service.serving() == "second"
     done = service.command("rollback", "--hold", "--reason", "complaints")
     assert done.returncode == 0, done.stderr
-    withdrawn, serves, held = done.stdout.splitlines()
+    withdrawn, serves, held, follows = done.stdout.splitlines()
     assert withdrawn == f"version {second} was withdrawn: complaints"
     assert serves.endswith(f"a copy of version {first}")
     assert held.startswith("pushes are held since ")
+    assert follows.startswith(f"servers that follow {service.layout.serving} load it")
     assert service.serving() == "first"
     assert read_hold(service.layout) is not None
 

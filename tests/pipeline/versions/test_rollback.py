@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import warm
-from pipeline_service import ROOT, Service
+from pipeline_service import ROOT, Service, add_variants
 
 from components.pusher.versions import push_new_version, read_provenance
 from pipeline.lock import one_at_a_time
@@ -27,7 +27,9 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
     new, *old = service.models()
     assert done.stdout.splitlines() == [
         f"version {third} was withdrawn: wrong labels",
-        f"version {new['version']} serves now, a copy of version {second}",
+        f"version {new['version']} is in service, a copy of version {second}",
+        f"servers that follow {service.layout.serving} load it within seconds; /v1/models/digits of"
+        " each says by which version it answers",
     ]
     assert service.serving() == "second"
     assert (new["serves"], new["copy_of"], new["withdrawn"]) == (True, second, False)
@@ -58,9 +60,7 @@ def test_rollback_serves_a_copy_of_the_version_before(service: Service) -> None:
 def test_rollback_to_a_version_without_variants_says_who_goes_on(service: Service) -> None:
     service.push("first")
     second = service.push("second")
-    manifest = Path(service.layout.serving) / str(second) / "variants" / "manifest.json"
-    manifest.parent.mkdir()
-    manifest.write_text('{"variants": {"int8": {}, "onnx": {}}}')
+    add_variants(service.folder(second), "int8", "onnx")
     *_, said = service.rollback()
     new = service.models()[0]["version"]
     assert said == (
