@@ -41,9 +41,7 @@ def served(model: Model) -> Iterator[str]:
         ScratchFolder() as versions,
         socket.create_server(("127.0.0.1", 0)) as listening,
     ):
-        (Path(versions) / "1").mkdir()
-        repository = Repository(Path(versions), lambda path: model)
-        repository.look()
+        repository = Repository.of(model)
         options = ServeOptions(
             _NAME, Path(versions), max_pixels=sys.maxsize, answer_seconds=_SECONDS
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import requests
 from served_trips import ROOT, Pushed
 from server_process import free_port, wait_for, without_key
 
-from components.pusher.versions import delete_whole
+from components.pusher.versions import delete_whole, lift_withdrawal, mark_withdrawn
 from pipeline.serving.model import Model
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import (
@@ -24,9 +25,10 @@ from pipeline.serving.server.options import (
     check_options,
     read_key,
 )
+from pipeline.serving.server.processes.answering import open_repository
 from pipeline.serving.server.protocols.columns import Arrays
 from pipeline.serving.server.repository import Repository
-from trainer_module.errors import ConfigError
+from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]
 
@@ -43,8 +45,8 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     shutil.copytree(pushed.version, serving / "2")
     variables = next((serving / "2" / "variables").glob("*.data*"))
     variables.write_bytes(variables.read_bytes()[:100])
-    repository.look()
-    repository.look()  # It is not tried again.
+    look(repository)
+    look(repository)  # It is not tried again.
     number, model = repository.find()
     assert number == 1
     states = {state.number: state for state in repository.states}
@@ -53,7 +55,7 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     assert repository.failures == 1
 
     shutil.copytree(pushed.version, serving / "3")
-    repository.look()
+    look(repository)
     assert repository.number == 3
     # What was asked before is still answered.
     assert ask_one(model)["class"].shape == (1,)
@@ -67,6 +69,153 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     delete_whole(serving / "2")
     delete_whole(serving / "1")
     repository.look()
+    assert repository.number == 1
+    assert [state.number for state in repository.states] == [1], "what is gone is forgotten"
+    assert repository.failures == 0
+
+
+def look(repository: Repository) -> None:
+    """Twice, as files that have just changed have to be the same at the next look."""
+    repository.look()
+    repository.look()
+
+
+def write_version(version: Path, graph: str = "graph") -> None:
+    (version / "variables").mkdir(parents=True)
+    (version / "variables" / "data").write_text("data")
+    (version / "saved_model.pb").write_text(graph)
+
+
+class Loading:
+    """Loads a model for each version but those of which the graph is bad, and notes which."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.loaded: list[str] = []
+
+    def __call__(self, version: Path) -> Model:
+        self.loaded.append(version.name)
+        if (version / "saved_model.pb").read_text() == "bad":
+            raise DataError("it is bad")
+        return self.model
+
+
+@pytest.fixture
+def loading(model: Model, monkeypatch: pytest.MonkeyPatch) -> Loading:
+    monkeypatch.setattr("pipeline.serving.server.repository._SETTLE_SECONDS", 0.0)
+    return Loading(model)
+
+
+def test_version_that_failed_is_tried_again_once_its_files_are_others(
+    loading: Loading, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "1")
+    write_version(tmp_path / "2", "bad")
+    repository = Repository(tmp_path, loading)
+    for _ in range(3):
+        look(repository)
+    assert (repository.number, repository.failures, loading.loaded) == (1, 1, ["2", "1"])
+    (tmp_path / "2" / "saved_model.pb").write_text("complete by now")
+    look(repository)
+    assert (repository.number, repository.failures) == (2, 0)
+
+    write_version(tmp_path / "3", "bad")
+    look(repository)
+    delete_whole(tmp_path / "3")
+    repository.look()
+    assert [state.number for state in repository.states] == [2, 1]
+    write_version(tmp_path / "3")
+    look(repository)
+    assert repository.number == 3
+    # Another one under the number that answers.
+    delete_whole(tmp_path / "3")
+    write_version(tmp_path / "3", "another graph")
+    before = len(loading.loaded)
+    look(repository)
+    assert (repository.number, loading.loaded[before:]) == (3, ["3"])
+
+
+def test_version_that_failed_is_tried_again_after_pauses_that_grow(
+    loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_version(tmp_path / "1", "bad")
+    now = 0.0
+    monkeypatch.setattr("pipeline.serving.server.repository.time.monotonic", lambda: now)
+    repository, tried = Repository(tmp_path, loading), []
+    for second in range(2000):
+        now = float(second)
+        before = len(loading.loaded)
+        repository.look()
+        if len(loading.loaded) > before:
+            tried.append(second)
+    assert tried == [0, 5, 15, 35, 75, 155, 315, 635, 1235, 1835]
+
+
+def test_version_that_is_being_written_is_left_alone(loading: Loading, tmp_path: Path) -> None:
+    write_version(tmp_path / "1")
+    repository = Repository(tmp_path, loading)
+    repository.look()
+    graph = tmp_path / "2" / "saved_model.pb"
+    write_version(tmp_path / "2")
+    graph.unlink()
+    look(repository)
+    look(repository)
+    graph.write_text("half a ")
+    repository.look()
+    graph.write_text("half a graph")
+    os.utime(graph, (0, 0))  # As rsync and `cp -p` do.
+    repository.look()
+    assert (repository.number, repository.failures, loading.loaded) == (1, 0, ["1"])
+    assert (repository.states[0].state, repository.states[0].message) == ("START", "")
+    repository.look()
+    assert (repository.number, loading.loaded) == (2, ["1", "2"])
+    # What is damaged later in its folder goes on as it was loaded.
+    graph.write_text("bad")
+    look(repository)
+    assert (repository.number, repository.failures) == (2, 1)
+    state = repository.states[0]
+    assert (state.state, state.message.partition(";")[0]) == ("AVAILABLE", "it is bad")
+
+
+def test_withdrawn_version_is_no_version_to_fall_back_to(loading: Loading, tmp_path: Path) -> None:
+    for number, graph in (("1", "graph"), ("2", "bad"), ("3", "graph"), ("4", "bad")):
+        write_version(tmp_path / number, graph)
+    mark_withdrawn(tmp_path / "3", "wrong labels")
+    repository = Repository(tmp_path, loading)
+    repository.look()
+    assert repository.number == 1
+    assert [(s.number, s.message) for s in repository.states] == [
+        (4, "it is bad"),
+        (3, "it was withdrawn: wrong labels"),
+        (2, "it is bad"),
+        (1, ""),
+    ]
+    assert repository.failures == 2, "one that was withdrawn is none that failed"
+    delete_whole(tmp_path / "1")
+    options = ServeOptions("trips", tmp_path, waits=True)
+    with pytest.raises(ConfigError, match="version 3: it was withdrawn: wrong labels"):
+        open_repository(options)
+
+
+def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
+    loading: Loading, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "1", "bad")
+    write_version(tmp_path / "2")
+    repository = Repository(tmp_path, loading)
+    repository.look()
+    mark_withdrawn(tmp_path / "2", None)
+    look(repository)
+    assert repository.number == 2
+    said = "it was withdrawn; it goes on answering, as no other version can be loaded"
+    assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
+    lift_withdrawal(tmp_path / "2")
+    repository.look()
+    assert repository.states[0].message == ""
+    assert loading.loaded == ["2", "1"], "a mark changes no files"
+    mark_withdrawn(tmp_path / "2", None)
+    (tmp_path / "1" / "saved_model.pb").write_text("graph")
+    look(repository)
     assert repository.number == 1
 
 
@@ -131,12 +280,14 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
         (tmp_path / "copy").rename(serving / "2")
         statuses = []
 
-        def answers_by_the_new_one() -> bool:
+        def answers_by(version: str) -> bool:
             statuses.append(requests.post(f"{url}:predict", json=body, timeout=30).status_code)
             spec = requests.get(f"{url}/metadata", timeout=10).json()["model_spec"]
-            return bool(spec["version"] == "2")
+            return bool(spec["version"] == version)
 
-        wait_for(answers_by_the_new_one, process)
+        wait_for(lambda: answers_by("2"), process)
+        mark_withdrawn(serving / "2", "wrong labels")
+        wait_for(lambda: answers_by("1"), process)
         assert set(statuses) == {200}
         taken = subprocess.run(
             [*command, "--port", str(port)], capture_output=True, text=True, timeout=120
@@ -150,4 +301,5 @@ def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
     log = (tmp_path / "log").read_text()
     assert process.returncode == 0, log
     assert "no version has been pushed to" in log
-    assert '"message": "version 2 answers"' in log
+    for number in (2, 1):
+        assert f'"message": "version {number} answers"' in log

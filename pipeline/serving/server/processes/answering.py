@@ -58,11 +58,11 @@ def open_repository(options: ServeOptions) -> Repository:
     """
     repository = Repository(options.folder, _loader(options))
     repository.look()
-    if repository.number is None and (repository.states or not options.waits):
-        said = "; ".join(state.message for state in repository.states)
-        raise ConfigError(
-            f"no version in {options.folder} can be served: {said or 'there is none'}"
-        )
+    reasons = [f"version {s.number}: {s.message}" for s in repository.states if s.message]
+    if repository.number is None and (reasons or not options.waits):
+        incomplete = [f"version {s.number} is still being written" for s in repository.states]
+        said = "; ".join(reasons or incomplete) or "there is none"
+        raise ConfigError(f"no version in {options.folder} can be served: {said}")
     return repository
 
 
