@@ -41,6 +41,10 @@ class ServeOptions:
     """Processes that answer."""
     max_bytes: int = 64 << 20
     """Of a request."""
+    connections: int = 1000
+    """Open at once, by each process that answers."""
+    keep_alive_seconds: int = 75
+    """For which a connection may be idle; longer than load balancers keep theirs."""
     body_seconds: float = 20.0
     """In which the whole of a request has to come."""
     answer_seconds: float = 30.0
