@@ -53,6 +53,15 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that answer.")] = 1,
+    request_megabytes: Annotated[
+        int, typer.Option(metavar="MB", min=1, help="A request may have, unpacked; or an answer.")
+    ] = ServeOptions.max_bytes >> 20,
+    request_rows: Annotated[
+        int, typer.Option(metavar="N", min=1, help="A request may have.")
+    ] = ServeOptions.max_rows,
+    memory_megabytes: Annotated[
+        int, typer.Option(metavar="MB", min=1, help="Requests may take at once, in each worker.")
+    ] = ServeOptions.memory_bytes >> 20,
     insecure: Annotated[
         bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
     ] = False,
@@ -103,6 +112,9 @@ def serve(
         transformed=transformed,
         workers=workers,
         max_pixels=max_pixels,
+        max_bytes=request_megabytes << 20,
+        max_rows=request_rows,
+        memory_bytes=memory_megabytes << 20,
         log=log,
     )
     serve_model(options, insecure)

@@ -10,16 +10,22 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from pipeline.serving.servable import Servable
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.processes.answering import open_repository
+from pipeline.serving.server.repository import Repository
 
 
 @contextmanager
-def running(options: ServeOptions) -> Iterator[str]:
-    """A server in a thread; gives its address."""
-    repository = open_repository(options)
+def running(options: ServeOptions, model: Servable | None = None) -> Iterator[str]:
+    """A server in a thread; gives its address. A model answers in place of the pushed version."""
+    if model is None:
+        repository = open_repository(options)
+    else:
+        repository = Repository(options.folder, lambda _: model)
+        repository.look()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(make_config(make_app(options, repository), options))
         thread = threading.Thread(target=server.run, args=([listening],))

@@ -12,9 +12,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from pipeline.serving.request_log.ids import HEADER, choose_id
 from pipeline.serving.server.connections.quick import Quick
 from pipeline.serving.server.errors import RequestError
-from pipeline.serving.server.predictions import PredictionRequest
 from pipeline.serving.server.protocols.paths import PredictionPath
 from pipeline.serving.server.protocols.replies import Reply, refusal
+from pipeline.serving.server.reading import PredictionRequest
 
 MOST_HEAD_BYTES = 1 << 16
 """Of the head of a request, or of what follows a body in chunks. The parser keeps them without end,
@@ -60,6 +60,8 @@ class ClientConnection(HttpToolsProtocol):
         """Ends."""
         super().connection_lost(exc)
         self._stop_waiting()
+        if isinstance(self.cycle, _Prediction) and not self.cycle.response_complete:
+            self._quick.drop(self.cycle)
 
     def _wait_for_head(self) -> None:
         if self._head_timer is None:
@@ -217,12 +219,12 @@ class _Prediction:
     """A request on the shorter way: what uvicorn asks of its cycles, and what waits for a reply."""
 
     __slots__ = (
-        "_connection", "began", "disconnected", "keep_alive", "message_event", "name",
+        "_connection", "began", "client", "disconnected", "keep_alive", "message_event", "name",
         "response_complete", "route",
     )  # fmt: skip
 
     def __init__(self, connection: ClientConnection, path: PredictionPath, name: bytes) -> None:
-        self._connection, self.name = connection, name
+        self._connection, self.name, self.client = connection, name, connection.client
         self.route = path.verb or "infer"
         self.began = time.perf_counter()
         self.keep_alive = connection.parser.should_keep_alive()
@@ -237,10 +239,6 @@ class _Prediction:
         """Sends an answer."""
         self.response_complete = True
         self._connection.send(self, reply)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Says what is wrong."""
-        self.set_result(refusal(error))
 
 
 class _NoEvent:
