@@ -60,6 +60,15 @@ def serve(
     keep_alive: Annotated[
         int, typer.Option(metavar="SECONDS", min=1, help="That a connection may be idle.")
     ] = ServeOptions.keep_alive_seconds,
+    request_megabytes: Annotated[
+        int, typer.Option(metavar="MB", min=1, help="A request may have, unpacked; or an answer.")
+    ] = ServeOptions.max_bytes >> 20,
+    request_rows: Annotated[
+        int, typer.Option(metavar="N", min=1, help="A request may have.")
+    ] = ServeOptions.max_rows,
+    memory_megabytes: Annotated[
+        int, typer.Option(metavar="MB", min=1, help="Requests may take at once, in each worker.")
+    ] = ServeOptions.memory_bytes >> 20,
     insecure: Annotated[
         bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
     ] = False,
@@ -113,6 +122,9 @@ def serve(
         max_pixels=max_pixels,
         connections=connections,
         keep_alive_seconds=keep_alive,
+        max_bytes=request_megabytes << 20,
+        max_rows=request_rows,
+        memory_bytes=memory_megabytes << 20,
         log=log,
     )
     serve_model(options, insecure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,12 +21,21 @@ _OF_ARRAY = 500
 """Bytes of what keeps a column, about, besides its values."""
 
 
+class LoggedRequest(NamedTuple):
+    """A request, or some of its rows."""
+
+    name: str
+    """Its id."""
+    rows: int
+    start: int | None = None
+    """The place of the first row; None where it is all of them."""
+
+
 @dataclass(frozen=True)
 class Answered:
     """Requests that were asked together, and what they were answered."""
 
-    requests: Sequence[tuple[str, int]]
-    """The id of each, and how many rows it has."""
+    requests: Sequence[LoggedRequest]
     time: float
     """In seconds since 1970."""
     model: Servable
@@ -37,7 +47,7 @@ class Answered:
     @property
     def rows(self) -> int:
         """Of all requests."""
-        return sum(rows for _, rows in self.requests)
+        return sum(one.rows for one in self.requests)
 
     @property
     def size(self) -> int:
@@ -52,10 +62,10 @@ class Answered:
 
     def only(self, is_wanted: Callable[[str], bool]) -> Answered:
         """Those requests alone whose id is wanted."""
-        wanted = [is_wanted(name) for name, _ in self.requests]
+        wanted = [is_wanted(one.name) for one in self.requests]
         if all(wanted):
             return self
-        chosen = np.repeat(wanted, [rows for _, rows in self.requests])
+        chosen = np.repeat(wanted, [one.rows for one in self.requests])
         return replace(
             self,
             requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
@@ -79,8 +89,7 @@ class GatheredRows:
 
     def __init__(self, model: Servable, signature: str) -> None:
         self.model, self.signature = model, signature
-        self.requests: list[tuple[str, int]] = []
-        """The id of each, and how many rows it has."""
+        self.requests: list[LoggedRequest] = []
         self.times: list[float] = []
         """Of each row, in seconds since 1970."""
         self.size = 0

@@ -18,7 +18,7 @@ from components.example_gen.columns.served import (
 )
 from pipeline.serving.batch.answers import text_column, to_columns
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT
-from pipeline.serving.request_log.gathering import GatheredRows
+from pipeline.serving.request_log.gathering import GatheredRows, LoggedRequest
 from pipeline.serving.requests import MISSING
 from trainer_module.exported.interface import RawColumn
 
@@ -44,7 +44,7 @@ def to_rows(gathered: GatheredRows, dropped: Collection[str]) -> pa.RecordBatch:
 
 def _own_columns(gathered: GatheredRows) -> dict[str, pa.Array]:
     """What is known of the rows besides their data."""
-    ids = [name for request in gathered.requests for name in _ids(*request)]
+    ids = [name for request in gathered.requests for name in _ids(request)]
     times = np.rint(np.multiply(gathered.times, 1000)).astype(np.int64)
     version = gathered.model.folder.name
     return {
@@ -55,8 +55,11 @@ def _own_columns(gathered: GatheredRows) -> dict[str, pa.Array]:
     }
 
 
-def _ids(name: str, rows: int) -> list[str]:
-    return [name] if rows == 1 else [f"{name}/{place}" for place in range(rows)]
+def _ids(request: LoggedRequest) -> list[str]:
+    if request.rows == 1 and request.start is None:
+        return [request.name]
+    start = request.start or 0
+    return [f"{request.name}/{place}" for place in range(start, start + request.rows)]
 
 
 def _column(parts: Sequence[np.ndarray], wanted: RawColumn) -> pa.Array:

@@ -14,11 +14,16 @@ from starlette.types import Receive
 
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.room import Held
 
 _AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
 """What Content-Encoding may say."""
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 """Has zlib find out which of them it is; deflate means the latter."""
+_UNPACKED_BYTES = 4 << 20
+"""That are unpacked at once."""
+_SHOWN = 40
+"""Characters of an encoding that are shown."""
 
 MOST_DIGITS = 18
 """Of the length of anything."""
@@ -30,7 +35,7 @@ def read_length(header: bytes) -> int | None:
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions
+    headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions, held: Held
 ) -> bytes:
     """All of a body.
 
@@ -38,15 +43,17 @@ async def read_body(
       headers: of the request.
       receive: gives the parts of the body.
       options: have the limits.
+      held: takes room for the body as it comes.
 
     Raises:
-      RequestError: it is too large, too slow, or in an encoding that is not taken.
+      RequestError: it is too large, too slow, in an encoding that is not taken, or one too many.
       ClientDisconnect: it does not come any more.
     """
     encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
     if encoding not in _AS_IT_IS + _PACKED:
         raise RequestError(
-            f"a body in {encoding} is not taken: right are gzip and deflate, or send it as it is.",
+            f"a body in {encoding[:_SHOWN]} is not taken: right are gzip and deflate, or send it as"
+            " it is.",
             415,
         )
     length = read_length(headers.get(b"content-length", b""))
@@ -63,27 +70,41 @@ async def read_body(
                 size += len(parts[-1])
                 if size > options.max_bytes:
                     raise _too_large(options)
+                held.take(len(parts[-1]))
                 is_whole = not message.get("more_body", False)
     except TimeoutError:
         raise RequestError(
             f"the body did not come within {options.body_seconds:g} seconds.", 408
         ) from None
     body = parts[0] if len(parts) == 1 else b"".join(parts)
-    return body if encoding in _AS_IT_IS else await asyncio.to_thread(_unpack, body, options)
+    if encoding in _AS_IT_IS:
+        return body
+    content = await _unpack(body, options, held)
+    held.give_back(len(body))
+    return content
 
 
-def _unpack(body: bytes, options: ServeOptions) -> bytes:
+async def _unpack(body: bytes, options: ServeOptions, held: Held) -> bytes:
     """A body that is sent in gzip or deflate, of which no more is unpacked than it may have."""
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-    try:
-        content = unpacker.decompress(body, options.max_bytes + 1)
-    except zlib.error as error:
-        raise RequestError(f"the body is not what its Content-Encoding says: {error}.") from None
-    if len(content) > options.max_bytes:
-        raise _too_large(options)
+    parts: list[bytes] = []
+    size = 0
+    while not unpacker.eof and (body or not parts):
+        try:
+            part = await asyncio.to_thread(unpacker.decompress, body, _UNPACKED_BYTES)
+        except zlib.error as error:
+            raise RequestError(
+                f"the body is not what its Content-Encoding says: {error}."
+            ) from None
+        parts.append(part)
+        size += len(part)
+        if size > options.max_bytes:
+            raise _too_large(options)
+        held.take(len(part))
+        body = unpacker.unconsumed_tail
     if not unpacker.eof or unpacker.unused_data:
         raise RequestError("the body is not what its Content-Encoding says: it ends elsewhere.")
-    return content
+    return b"".join(parts)
 
 
 def _too_large(options: ServeOptions) -> RequestError:

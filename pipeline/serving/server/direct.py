@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.serving.request_log.ids import request_id
+from pipeline.serving.server.batching import FutureAnswer
 from pipeline.serving.server.bodies import read_body
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.predictions import PredictionRequest, Predictions
+from pipeline.serving.server.predictions import Predictions
 from pipeline.serving.server.protocols.paths import PredictionPath, read_path
 from pipeline.serving.server.protocols.replies import Reply, refusal
+from pipeline.serving.server.reading import PredictionRequest
+
+_PIECE_BYTES = 1 << 18
 
 
 class Direct:
@@ -37,11 +39,16 @@ class Direct:
 
     async def _answer(self, path: PredictionPath, scope: Scope, receive: Receive) -> Reply:
         headers = dict(scope["headers"])
-        body = await read_body(headers, receive, self._options)
-        request = PredictionRequest(path, headers, body, request_id.get())
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._predictions.answer(request, future)
-        return await future
+        with self._predictions.room.held() as held:
+            body = await read_body(headers, receive, self._options, held)
+            request = PredictionRequest(path, headers, body, request_id.get())
+            answer = FutureAnswer[Reply](scope["client"])
+            self._predictions.answer(request, answer, held)
+            del body, request  # Which are not needed until there is an answer.
+            try:
+                return await answer.future
+            finally:
+                self._predictions.drop(answer)
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
@@ -52,4 +59,8 @@ async def send_reply(send: Send, reply: Reply) -> None:
         *reply.headers,
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    # In pieces, each of which waits until the client has read of those before.
+    for start in range(0, len(reply.body), _PIECE_BYTES):
+        end = start + _PIECE_BYTES
+        piece, is_last = reply.body[start:end], end >= len(reply.body)
+        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})

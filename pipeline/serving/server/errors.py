@@ -13,6 +13,10 @@ _AGAIN_SECONDS = "1"
 """After which a client may come again that was told that too many wait, or nothing is loaded."""
 
 
+_LONGEST_NAME = 100
+"""Characters of a name that are shown, and compared with others."""
+
+
 class RequestError(Exception):
     """A request that is not answered; `status` is the HTTP status of the answer."""
 
@@ -51,7 +55,7 @@ def status_and_headers(error: Exception) -> tuple[int, dict[str, str]]:
 
 def unknown_name(where: str, name: str, known: Iterable[str]) -> RequestError:
     """The error for a name that the model does not know."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    names, name = list(known), name[:_LONGEST_NAME]
+    near = difflib.get_close_matches(name, names, n=1)  # Which takes long for long names.
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(sorted(names))}."
     return RequestError(f"{where} has {name!r}, which the model does not take; {hint}")

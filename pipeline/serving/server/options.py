@@ -15,6 +15,8 @@ KEY_VARIABLE = "SCOPELINE_API_KEY"
 """The environment variable with the key that clients have to give."""
 GRACE_SECONDS = 30
 """How long requests that have come before a stop may take."""
+MEMORY_OF_BODY = 5
+"""The least memory for all requests, in bodies of the largest."""
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -41,6 +43,8 @@ class ServeOptions:
     workers: int = 1
     """Processes that answer."""
     max_bytes: int = 64 << 20
+    """Of a request, unpacked, and of an answer."""
+    max_rows: int = 65_536
     """Of a request."""
     max_pixels: int = SERVED_PIXELS
     """Of a picture, by its header."""
@@ -48,6 +52,8 @@ class ServeOptions:
     """Open at once, by each process that answers."""
     keep_alive_seconds: int = 75
     """For which a connection may be idle; longer than load balancers keep theirs."""
+    memory_bytes: int = 384 << 20
+    """That the requests under way may take together, in each process that answers."""
     body_seconds: float = 20.0
     """In which the whole of a request has to come."""
     answer_seconds: float = 30.0
@@ -95,6 +101,12 @@ def check_options(options: ServeOptions, is_insecure: bool) -> None:
         raise ConfigError(
             "--log-requests writes the columns of training data, which a server with --transformed"
             " is not given: leave one of them out."
+        )
+    if options.memory_bytes < MEMORY_OF_BODY * options.max_bytes:
+        raise ConfigError(
+            f"--memory-megabytes {options.memory_bytes >> 20} is too little for requests of"
+            f" {options.max_bytes >> 20} megabytes: right is {MEMORY_OF_BODY} times as much, or"
+            " more."
         )
     if options.log is not None:
         check_log(options.log)

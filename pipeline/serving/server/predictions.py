@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-import orjson
-
-from pipeline.serving.model import RAW
-from pipeline.serving.request_log.gathering import Answered
+from pipeline.serving.request_log.gathering import Answered, LoggedRequest
 from pipeline.serving.request_log.log import RequestLog
-from pipeline.serving.servable import Servable
-from pipeline.serving.server.batching import Awaited, Batcher
-from pipeline.serving.server.bodies import parse_json, read_length
+from pipeline.serving.servable import Arrays, Servable
+from pipeline.serving.server.batching import Awaited, Batcher, FutureAnswer, late
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import Metrics
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.protocols import open_inference, rest
 from pipeline.serving.server.protocols.layouts import Layouts
-from pipeline.serving.server.protocols.paths import PredictionPath
-from pipeline.serving.server.protocols.replies import BYTES, Reply
+from pipeline.serving.server.protocols.replies import Reply, refusal
+from pipeline.serving.server.reading import (
+    AnswerForm,
+    PredictionRequest,
+    ReadRequest,
+    read_request,
+    size_of_part,
+)
+from pipeline.serving.server.reading_process import LargeReader
 from pipeline.serving.server.repository import Repository
-from pipeline.serving.server.together import RequestAnswer, RequestInputs, SignatureCall, row_count
+from pipeline.serving.server.room import SMALL_BYTES, Held, Room, memory_of
+from pipeline.serving.server.together import (
+    RequestAnswer,
+    RequestInputs,
+    SignatureCall,
+    to_tensors,
+)
 from trainer_module.machine import count_cores
 
-_HEADER_LENGTH = open_inference.HEADER_LENGTH.encode()
-_SAID = 40
-"""Characters of a wrong header that are shown."""
-_Write = Callable[[RequestAnswer], Reply]
-
-
-class PredictionRequest(NamedTuple):
-    """What a client has sent."""
-
-    path: PredictionPath
-    headers: Mapping[bytes, bytes]
-    body: bytes
-    name: bytes
-    """Its id."""
+_TENSORS_OF_BODY = 2
+"""The room that a large request takes for its tensors before they are known, in bodies."""
 
 
 class _Asked(NamedTuple):
-    """A request that has been read."""
+    """A request that has been read, or some of its rows."""
 
     inputs: RequestInputs
-    write: _Write
+    form: AnswerForm
     name: bytes
+    start: int | None
+    """The place of the first row; None where it is all of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +58,12 @@ class _Replies:
     call: SignatureCall
     log: RequestLog | None
 
-    def __call__(self, requests: Sequence[_Asked]) -> list[Reply | Exception]:
+    def __call__(self, requests: Sequence[_Asked]) -> list[Any]:
         answers = self.call([one.inputs for one in requests])
         if self.log is not None:
             self._note(self.log, requests, answers)
         return [
-            answer if isinstance(answer, Exception) else _write(one, answer)
+            answer if isinstance(answer, Reply) else _write(one, answer)
             for one, answer in zip(requests, answers, strict=True)
         ]
 
@@ -71,16 +71,19 @@ class _Replies:
         self,
         log: RequestLog,
         requests: Sequence[_Asked],
-        answers: Sequence[RequestAnswer | Exception],
+        answers: Sequence[RequestAnswer | Reply],
     ) -> None:
         """Has what was answered written down, in the order of the rows that were asked for."""
-        parts: dict[int, list[tuple[RequestAnswer, bytes]]] = {}
+        parts: dict[int, list[tuple[RequestAnswer, _Asked]]] = {}
         for one, answer in zip(requests, answers, strict=True):
-            if not isinstance(answer, Exception):
-                parts.setdefault(id(answer.of), []).append((answer, one.name))
+            if not isinstance(answer, Reply):
+                parts.setdefault(id(answer.of), []).append((answer, one))
         for part in parts.values():
             part.sort(key=lambda pair: pair[0].rows.start)
-            names = [(name.decode(), answer.rows.stop - answer.rows.start) for answer, name in part]
+            names = [
+                LoggedRequest(one.name.decode(), answer.rows.stop - answer.rows.start, one.start)
+                for answer, one in part
+            ]
             of = part[0][0].of
             log.note(
                 Answered(
@@ -89,11 +92,28 @@ class _Replies:
             )
 
 
-def _write(asked: _Asked, answer: RequestAnswer) -> Reply | Exception:
+def _write(asked: _Asked, answer: RequestAnswer) -> Any:
+    """The reply, or what is written of some rows; or a reply that says why there is neither."""
     try:
-        return asked.write(answer)
+        part = asked.form.part(answer)
+        return asked.form.reply([part]) if asked.start is None else part
     except Exception as error:
-        return error
+        return refusal(error)
+
+
+def _to_tensors(read: ReadRequest, call: SignatureCall) -> Arrays | Reply:
+    """The tensors of a whole request, so that what is wrong with a row is said with its place."""
+    try:
+        return call.checked(to_tensors(read.inputs, call.model.interface))
+    except Exception as error:
+        return refusal(error)
+
+
+def _join(form: AnswerForm, parts: Sequence[Any]) -> Reply:
+    try:
+        return form.reply(parts)
+    except Exception as error:
+        return refusal(error)
 
 
 class Predictions:
@@ -112,13 +132,20 @@ class Predictions:
             lambda: repository.failures,
             is_shared=is_shared,
         )
+        self.room = Room(options.memory_bytes)
+        """For all requests under way."""
+        self._executor = ThreadPoolExecutor(thread_name_prefix="model")
         self._batcher = Batcher(
-            ThreadPoolExecutor(thread_name_prefix="model"),
+            self._executor,
             self.metrics.batch_rows.observe,
             # One core reads requests and writes answers.
             threads=max(1, count_cores() // options.workers - 1),
             seconds=options.answer_seconds,
+            room=self.room,
         )
+        self._reader = LargeReader(options)
+        self._tasks: dict[Awaited, asyncio.Task[None]] = {}
+        """Those that answer large requests."""
         self._layouts = Layouts()
         self._by_signature: dict[str, _Replies] = {}
         self.log = RequestLog(options.log, self.metrics.registry) if options.log else None
@@ -137,25 +164,116 @@ class Predictions:
             )
         return self._repository.find(version, label)
 
-    def answer(self, request: PredictionRequest, answer: Awaited) -> None:
+    def answer(self, request: PredictionRequest, answer: Awaited, held: Held | None = None) -> None:
         """Has a request answered, now or later.
 
         Args:
           request: all of it.
-          answer: takes a Reply; or a RequestError if it is no request that can be answered, and a
-            DataError if the model cannot take its rows.
+          answer: takes a Reply.
+          held: the room that its body has taken, if it has.
         """
         try:
-            path = request.path
+            path, size = request.path, memory_of(request.body)
             number, model = self.named(path.name, path.version, path.label)
-            if path.verb is None:
-                signature, inputs, write = _read_inference(request, number, model, self._layouts)
-            else:
-                signature, inputs, write = _read_rest(request, model)
-            asked = _Asked(inputs, write, request.name)
-            self._batcher.ask(self._replies(model, signature), asked, row_count(inputs), answer)
+            if size > SMALL_BYTES:
+                self._start(
+                    partial(self._answer_large, request, number, model, answer.client, held), answer
+                )
+                return
+            read = read_request(
+                request, number, model.interface, self._layouts, self._options.max_rows
+            )
+            replies = self._replies(model, read.signature)
+            if read.rows > 1 and read.rows > self._batcher.most_rows(replies):
+                self._start(
+                    partial(self._answer_parts, read, model, request.name, answer.client), answer
+                )
+                return
+            asked = _Asked(read.inputs, read.form, request.name, None)
+            self._batcher.ask(replies, asked, read.rows, answer, size)
         except Exception as error:
-            answer.set_exception(error)
+            answer.set_result(refusal(error))
+
+    def drop(self, answer: Awaited) -> None:
+        """Has a request not answered any more, as nobody waits for that."""
+        task = self._tasks.pop(answer, None)
+        if task is not None:
+            task.cancel()
+        else:
+            self._batcher.drop(answer)
+
+    def _start(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
+        """Has a request answered by a task of its own, in the usual time."""
+        self._tasks[answer] = asyncio.create_task(self._finish(answering, answer))
+
+    async def _finish(self, answering: Callable[[], Awaitable[Reply]], answer: Awaited) -> None:
+        seconds = self._options.answer_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await answering()
+        except TimeoutError:
+            reply = refusal(late(seconds))
+        except Exception as error:
+            reply = refusal(error)
+        self._tasks.pop(answer, None)
+        if not answer.done():
+            answer.set_result(reply)
+
+    async def _answer_large(
+        self,
+        request: PredictionRequest,
+        number: int,
+        model: Servable,
+        client: Hashable,
+        held: Held | None,
+    ) -> Reply:
+        """Answers a request that takes too long to read for others to wait meanwhile."""
+        name, size = request.name, len(request.body)
+        with self.room.held() as more:
+            more.take(_TENSORS_OF_BODY * size)
+            read = await self._reader.read(request, number, model.interface)
+            del request
+            if isinstance(read, Reply):
+                return read
+            if held is not None:
+                held.give_back(held.size)
+            more.give_back(more.size)
+            more.take(size_of_part(read.inputs))
+            return await self._answer_parts(read, model, name, client)
+
+    async def _answer_parts(
+        self, read: ReadRequest, model: Servable, name: bytes, client: Hashable
+    ) -> Reply:
+        """Answers a request of many rows by parts, between which others are answered."""
+        loop = asyncio.get_running_loop()
+        replies, rows = self._replies(model, read.signature), read.rows
+        tensors = await loop.run_in_executor(self._executor, _to_tensors, read, replies.call)
+        if isinstance(tensors, Reply):
+            return tensors
+        parts, start = [], 0
+        with self.room.held() as held:
+            while start < rows:
+                end = min(rows, start + self._batcher.most_rows(replies))
+                some = {column: values[start:end] for column, values in tensors.items()}
+                answer = FutureAnswer[Any](client)
+                asked = _Asked(some, read.form, name, start)
+                self._batcher.ask(replies, asked, end - start, answer)
+                try:
+                    part = await answer.future
+                finally:
+                    self._batcher.drop(answer)
+                if isinstance(part, Reply):
+                    return part
+                held.take(size_of_part(part))
+                if held.size > self._options.max_bytes:
+                    raise RequestError(
+                        f"the answer is larger than {self._options.max_bytes:,} bytes: send fewer"
+                        " rows at once.",
+                        413,
+                    )
+                parts.append(part)
+                start = end
+            return await loop.run_in_executor(self._executor, _join, read.form, parts)
 
     def _replies(self, model: Servable, signature: str) -> _Replies:
         """The same one for requests that can be asked together."""
@@ -165,50 +283,3 @@ class Predictions:
             call = SignatureCall(model, signature, self.metrics.count, most)
             found = self._by_signature[signature] = _Replies(call, self.log)
         return found
-
-
-def _read_rest(request: PredictionRequest, model: Servable) -> tuple[str, RequestInputs, _Write]:
-    """What TF Serving is asked."""
-    asked = parse_json(request.body)
-    if request.path.verb == "predict":
-        signature, columns, are_rows = rest.to_request(asked, model.interface)
-        return signature, columns, _write_rows if are_rows else _write_columns
-    write = _write_classes if request.path.verb == "classify" else _write_numbers
-    return RAW, rest.to_examples_request(asked), write
-
-
-def _write_rows(answer: RequestAnswer) -> Reply:
-    return Reply(rest.write_rows(answer.row_texts))
-
-
-def _write_columns(answer: RequestAnswer) -> Reply:
-    return Reply(rest.write_columns(answer.column_texts))
-
-
-def _write_classes(answer: RequestAnswer) -> Reply:
-    return Reply(orjson.dumps(rest.to_classes(answer.lists)))
-
-
-def _write_numbers(answer: RequestAnswer) -> Reply:
-    return Reply(orjson.dumps(rest.to_numbers(answer.lists)))
-
-
-def _read_inference(
-    request: PredictionRequest, number: int, model: Servable, layouts: Layouts
-) -> tuple[str, RequestInputs, _Write]:
-    """What Open Inference v2 asks."""
-    body, header = request.body, request.headers.get(_HEADER_LENGTH)
-    end = len(body) if header is None else read_length(header)
-    if end is None or end > len(body):
-        said = (header or b"")[:_SAID].decode("latin-1")
-        raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
-    asked, signature, columns = layouts.read(body, end, model.interface)
-    name = request.path.name
-
-    def write(answer: RequestAnswer) -> Reply:
-        content, head = open_inference.to_response(asked, answer.arrays, name, number)
-        if head is None:
-            return Reply(content)
-        return Reply(content, BYTES, ((_HEADER_LENGTH, b"%d" % head),))
-
-    return signature, columns, write

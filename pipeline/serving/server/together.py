@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -22,6 +22,7 @@ from pipeline.serving.server.protocols.columns import (
     to_arrays,
 )
 from pipeline.serving.server.protocols.open_inference import check_tensors
+from pipeline.serving.server.protocols.replies import Reply, refusal
 from pipeline.serving.server.protocols.texts import (
     Lists,
     Texts,
@@ -29,7 +30,9 @@ from pipeline.serving.server.protocols.texts import (
     to_lists,
     to_row_texts,
 )
+from pipeline.serving.server.protocols.values import check_size
 from trainer_module.errors import DataError
+from trainer_module.exported.interface import ModelInterface
 from trainer_module.features.pixels import SERVED_PIXELS
 
 RequestInputs = Rows | Columns | Arrays
@@ -107,22 +110,27 @@ class SignatureCall:
     max_pixels: int = SERVED_PIXELS
     """That a picture may have."""
 
-    def __call__(self, requests: Sequence[RequestInputs]) -> list[RequestAnswer | Exception]:
-        """An answer, or what it failed by, for each request."""
-        found: dict[int, RequestAnswer | Exception] = {}
+    def __call__(self, requests: Sequence[RequestInputs]) -> list[RequestAnswer | Reply]:
+        """An answer, or what it is refused with, for each request.
+
+        Where some request makes all of them fail, halves are asked again, and halves of these,
+        until those are found that fail by themselves.
+        """
+        found: dict[int, RequestAnswer | Reply] = {}
         parts = self._to_parts(requests, found)
-        try:
-            if parts:
-                found |= self._ask_together(parts, requests)
-        except Exception as error:
-            # Some request is to blame: asked by itself, it will show.
-            left = [place for places, _ in parts for place in places]
-            for place in left:
-                found[place] = self._ask_alone(requests[place]) if len(left) > 1 else error
+        if parts:
+            places = list(chain.from_iterable(places for places, _ in parts))
+            try:
+                columns = {name: join([part[name] for _, part in parts]) for name in parts[0][1]}
+            except RequestError:  # Together they would be too large.
+                for of, part in parts:
+                    self._ask_together(of, part, requests, found)
+            else:
+                self._ask_together(places, columns, requests, found)
         return [found[place] for place in range(len(requests))]
 
     def _to_parts(
-        self, requests: Sequence[RequestInputs], found: dict[int, RequestAnswer | Exception]
+        self, requests: Sequence[RequestInputs], found: dict[int, RequestAnswer | Reply]
     ) -> list[tuple[list[int], Arrays]]:
         """Tensors, and the places of the requests that they are of.
 
@@ -137,44 +145,21 @@ class SignatureCall:
                 rows[place] = one
             elif _are_tensors(one):
                 try:
-                    parts.append(([place], self._checked(one)))
+                    parts.append(([place], self.checked(one)))
                 except RequestError as error:
-                    found[place] = error
+                    found[place] = refusal(error)
             else:
                 columns[place] = cast(Columns, one)
-        parts += self._all_or_each(rows, self._of_rows, found)
-        return parts + self._all_or_each(columns, self._of_columns, found)
-
-    def _all_or_each(
-        self,
-        requests: Mapping[int, _Values],
-        to_tensors: Callable[[Sequence[_Values]], Arrays],
-        found: dict[int, RequestAnswer | Exception],
-    ) -> list[tuple[list[int], Arrays]]:
-        if not requests:
-            return []
-        try:
-            return [(list(requests), to_tensors(list(requests.values())))]
-        except RequestError:
-            parts = []
-            for place, one in requests.items():
-                try:
-                    parts.append(([place], to_tensors([one])))
-                except RequestError as error:
-                    found[place] = error
-            return parts
+        parts += _to_tensors(rows, self._of_rows, found)
+        return parts + _to_tensors(columns, self._of_columns, found)
 
     def _of_rows(self, requests: Sequence[Rows]) -> Arrays:
-        rows = list(chain.from_iterable(requests))
-        return self._checked(rows_to_arrays(rows, self.model.interface))
+        return self.checked(_of_rows(requests, self.model.interface))
 
     def _of_columns(self, requests: Sequence[Columns]) -> Arrays:
-        together = {
-            name: [*chain.from_iterable(one[name] for one in requests)] for name in requests[0]
-        }
-        return self._checked(to_arrays(together, self.model.interface))
+        return self.checked(_of_columns(requests, self.model.interface))
 
-    def _checked(self, tensors: Arrays) -> Arrays:
+    def checked(self, tensors: Arrays) -> Arrays:
         """Raises RequestError for tensors with a picture that is damaged or too large."""
         are_examples = self.signature == EXAMPLES
         try:
@@ -185,43 +170,82 @@ class SignatureCall:
             raise RequestError(str(error)) from None
         return tensors
 
-    def _to_tensors(self, one: RequestInputs) -> Arrays:
-        """Those of one request.
-
-        Raises:
-          RequestError: it is not what the model takes.
-        """
-        if isinstance(one, list):
-            return self._of_rows([one])
-        return one if _are_tensors(one) else self._of_columns([cast(Columns, one)])
-
     def _ask_together(
-        self, parts: Sequence[tuple[list[int], Arrays]], requests: Sequence[RequestInputs]
-    ) -> dict[int, RequestAnswer | Exception]:
-        columns = {name: join([part[name] for _, part in parts]) for name in parts[0][1]}
-        if self.signature == RAW and any(map(_come_as_tensors, requests)):
-            check_tensors(columns, self.model.interface)
-        found: dict[int, RequestAnswer | Exception] = {}
-        answers, end = self._answer(columns), 0
-        for place in chain.from_iterable(places for places, _ in parts):
-            start, end = end, end + row_count(requests[place])
-            found[place] = RequestAnswer(answers, slice(start, end))
-        return found
-
-    def _ask_alone(self, one: RequestInputs) -> RequestAnswer | Exception:
+        self,
+        places: list[int],
+        columns: Arrays,
+        requests: Sequence[RequestInputs],
+        found: dict[int, RequestAnswer | Reply],
+    ) -> None:
+        """Answers requests whose tensors are joined in the order of their places."""
         try:
-            tensors = self._to_tensors(one)
-            if self.signature == RAW and _come_as_tensors(one):
-                check_tensors(tensors, self.model.interface)
-            return RequestAnswer(self._answer(tensors), slice(0, row_count(one)))
+            if self.signature == RAW and any(_come_as_tensors(requests[place]) for place in places):
+                check_tensors(columns, self.model.interface)
+            answers = self._answer(columns)
         except Exception as error:
-            return error
+            if len(places) == 1:
+                found[places[0]] = refusal(error)
+                return
+        else:
+            end = 0
+            for place in places:
+                start, end = end, end + row_count(requests[place])
+                found[place] = RequestAnswer(answers, slice(start, end))
+            return
+        middle = len(places) // 2
+        cut = sum(row_count(requests[place]) for place in places[:middle])
+        for some, rows in ((places[:middle], slice(cut)), (places[middle:], slice(cut, None))):
+            part = {name: values[rows] for name, values in columns.items()}
+            self._ask_together(some, part, requests, found)
 
     def _answer(self, columns: Arrays) -> BatchAnswers:
         ask = self.model.predict_examples if self.signature == EXAMPLES else self.model.predict
         answers = BatchAnswers(columns, ask(columns))
         self.told(answers.arrays)
         return answers
+
+
+def to_tensors(one: RequestInputs, interface: ModelInterface) -> Arrays:
+    """Those of one request.
+
+    Raises:
+      RequestError: it is not what the model takes.
+    """
+    if isinstance(one, list):
+        return _of_rows([one], interface)
+    return one if _are_tensors(one) else _of_columns([cast(Columns, one)], interface)
+
+
+def _to_tensors(
+    requests: dict[int, _Values],
+    convert: Callable[[Sequence[_Values]], Arrays],
+    found: dict[int, RequestAnswer | Reply],
+) -> list[tuple[list[int], Arrays]]:
+    """Tensors of all requests, or of halves of them, and of halves of these where one is wrong."""
+    if not requests:
+        return []
+    places = list(requests)
+    try:
+        return [(places, convert(list(requests.values())))]
+    except RequestError as error:
+        if len(places) == 1:
+            found[places[0]] = refusal(error)
+            return []
+    middle = len(places) // 2
+    return [
+        part
+        for some in (places[:middle], places[middle:])
+        for part in _to_tensors({place: requests[place] for place in some}, convert, found)
+    ]
+
+
+def _of_rows(requests: Sequence[Rows], interface: ModelInterface) -> Arrays:
+    return rows_to_arrays(list(chain.from_iterable(requests)), interface)
+
+
+def _of_columns(requests: Sequence[Columns], interface: ModelInterface) -> Arrays:
+    together = {name: [*chain.from_iterable(one[name] for one in requests)] for name in requests[0]}
+    return to_arrays(together, interface)
 
 
 def row_count(asked: RequestInputs) -> int:
@@ -247,6 +271,7 @@ def join(parts: Sequence[np.ndarray]) -> np.ndarray:
     if parts[0].ndim == 1:
         return np.concatenate(parts)
     width = max(part.shape[1] for part in parts)
+    check_size(sum(map(len, parts)), width)
     fill = MISSING.get("string" if parts[0].dtype == object else parts[0].dtype.name, 0)
     together = np.full((sum(map(len, parts)), width), fill, parts[0].dtype)
     end = 0

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from pipeline.serving.servable import Servable
 from pipeline.serving.server.app import make_app
 from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
@@ -21,10 +22,13 @@ from pipeline.serving.server.workers import WorkerPlace
 @contextmanager
 def running(
     options: ServeOptions,
+    model: Servable | None = None,
     place: WorkerPlace | None = None,
     repository: Repository | None = None,
 ) -> Iterator[str]:
-    """A server in a thread; gives its address."""
+    """A server in a thread; gives its address. A model answers in place of the pushed version."""
+    if model is not None:
+        repository = Repository.of(model)
     repository = repository or open_repository(options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(make_config(make_app(options, repository, place), options))

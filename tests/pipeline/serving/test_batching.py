@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-import pytest
-
 from pipeline.serving.model import RAW, Model
-from pipeline.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher
+from pipeline.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.protocols.columns import Arrays, from_rows, to_arrays
+from pipeline.serving.server.protocols.replies import Reply, refusal
 from pipeline.serving.server.together import RequestInputs, SignatureCall
 
 
@@ -56,9 +55,11 @@ def asked_at_once(gate: Gate, values: list[Any], queue_rows: int) -> list[Any]:
             batcher = Batcher(executor, lambda rows: None, queue_rows, threads=1)
 
             async def ask(place: int, value: Any) -> list[Any]:
-                future = asyncio.get_running_loop().create_future()
-                batcher.ask(question, request(place, value), 1, future)
-                found = await future
+                waiting = FutureAnswer[Any](place)
+                batcher.ask(question, request(place, value), 1, waiting)
+                found = await waiting.future
+                if isinstance(found, Reply):
+                    return found
                 assert found.arrays["twice"].tolist() == found.lists["twice"]
                 assert found.columns["fare"].tolist() == [value]
                 return list(found.lists["twice"])
@@ -80,7 +81,7 @@ def test_requests_that_wait_are_asked_together(model: Model) -> None:
 def test_request_that_fails_fails_alone(model: Model) -> None:
     answers = asked_at_once(Gate(model), [1, 2, -3, 4], 100)
     assert [answers[i] for i in (0, 1, 3)] == [[2], [4], [8]]
-    assert str(answers[2]) == "a value is negative"
+    assert answers[2].status == 500
 
 
 def test_request_with_a_wrong_value_fails_alone(model: Model) -> None:
@@ -110,7 +111,7 @@ class Threads:
         here = threading.current_thread() is threading.main_thread()
         self.batches.append((len(requests), here))
         time.sleep(self.seconds)
-        return [ValueError("none") if one is None else one for one in requests]
+        return [refusal(ValueError("none")) if one is None else one for one in requests]
 
 
 def with_batcher(use: Callable[[Batcher], Any]) -> None:
@@ -122,9 +123,9 @@ def with_batcher(use: Callable[[Batcher], Any]) -> None:
 
 
 async def answer(batcher: Batcher, ask: Threads, request: Any, rows: int = 1) -> Any:
-    future = asyncio.get_running_loop().create_future()
-    batcher.ask(ask, request, rows, future)
-    return await future
+    waiting = FutureAnswer[Any](None)
+    batcher.ask(ask, request, rows, waiting)
+    return await waiting.future
 
 
 def test_quick_model_is_asked_in_the_thread_of_the_event_loop() -> None:
@@ -138,10 +139,50 @@ def test_quick_model_is_asked_in_the_thread_of_the_event_loop() -> None:
             together = await asyncio.gather(*(answer(batcher, ask, n) for n in range(5)))
             assert together == list(range(5))
             assert ask.batches[-1] == (5, is_here)
-        with pytest.raises(ValueError, match="none"):
-            await answer(batcher, ask, None)
+        assert (await answer(batcher, ask, None)).status == 500
 
     with_batcher(use)
+
+
+def test_client_of_a_request_that_made_a_batch_fail_is_asked_alone() -> None:
+    """One of eight clients sends what fails; their requests come together, again and again."""
+    batches: list[list[Any]] = []
+
+    def ask(requests: Sequence[Any]) -> list[Any]:
+        batches.append(list(requests))
+        return [refusal(RequestError("no")) if one == 3 else one for one in requests]
+
+    async def use(batcher: Batcher) -> None:
+        for _ in range(3):
+            waiting = [FutureAnswer[Any](("client", n)) for n in range(8)]
+            for n, one in enumerate(waiting):
+                batcher.ask(ask, n, 1, one)
+            found = [await one.future for one in waiting]
+            assert [one for one in found if not isinstance(one, Reply)] == [0, 1, 2, 4, 5, 6, 7]
+        assert batches[:2] == [[0], [1, 2, 3, 4, 5, 6, 7]]
+        assert all(batch == [3] for batch in batches[2:] if 3 in batch)
+        # Nor does it wait for all others: its turn comes after each batch of theirs.
+        assert sum(3 in batch for batch in batches) == 3
+
+    with_batcher(use)
+
+
+def test_batches_grow_as_long_as_the_model_is_quick() -> None:
+    async def largest(seconds: float, requests: int) -> int:
+        batches: list[int] = []
+
+        def ask(asked: Sequence[int]) -> Sequence[int]:
+            batches.append(len(asked))
+            time.sleep(seconds * len(asked))
+            return asked
+
+        with ThreadPoolExecutor(1) as executor:
+            batcher = Batcher(executor, lambda rows: None, threads=1)
+            await asyncio.gather(*(answer(batcher, cast(Any, ask), n) for n in range(requests)))
+        return max(batches)
+
+    assert asyncio.run(largest(0.0, 4000)) == BATCH_ROWS
+    assert asyncio.run(largest(0.04, 17)) == 8
 
 
 def test_model_that_becomes_slow_is_asked_in_another_thread_and_the_other_way_round() -> None:

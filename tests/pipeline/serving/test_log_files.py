@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from pipeline.serving.model import EXAMPLES, RAW, Model
 from pipeline.serving.request_log.files import UnfinishedFile, finish_left, make_room
-from pipeline.serving.request_log.gathering import Answered, GatheredRows
+from pipeline.serving.request_log.gathering import Answered, GatheredRows, LoggedRequest
 from pipeline.serving.request_log.log import RequestLog, is_sampled
 from pipeline.serving.request_log.options import LogOptions
 
@@ -39,11 +39,11 @@ def test_a_sample_is_a_share_and_the_same_everywhere() -> None:
 
 def test_a_sample_of_requests_that_were_asked_together_keeps_their_rows(model: Model) -> None:
     fares = np.arange(6.0)
-    counts = [("a", 2), ("b", 1), ("c", 3)]
+    counts = [LoggedRequest("a", 2), LoggedRequest("b", 1), LoggedRequest("c", 3)]
     asked = Answered(counts, 0.0, model, RAW, {"fare": fares}, {"value": -fares})
     assert asked.only(lambda name: True) is asked
     some = asked.only(lambda name: name != "b")
-    assert (some.requests, some.rows) == ([("a", 2), ("c", 3)], 5)
+    assert (some.requests, some.rows) == ([LoggedRequest("a", 2), LoggedRequest("c", 3)], 5)
     assert some.columns["fare"].tolist() == [0, 1, 3, 4, 5]
     assert some.answers["value"].tolist() == [-0.0, -1, -3, -4, -5]
 
@@ -53,7 +53,9 @@ def test_rows_are_gathered_in_their_order_whatever_their_widths(model: Model) ->
         numbers = np.arange(start, start + rows, dtype=np.float32)
         lists = np.repeat(numbers[:, np.newaxis], width, axis=1)
         columns = {"fare": numbers, "tags": lists}
-        return Answered([(f"{start}", rows)], 1.5, model, signature, columns, {"value": -numbers})
+        return Answered(
+            [LoggedRequest(f"{start}", rows)], 1.5, model, signature, columns, {"value": -numbers}
+        )
 
     gathered, ends = GatheredRows(model, RAW), [0, 1, 4, 5, 105, 109]
     for start, end, width in zip(ends, ends[1:], [2, 2, 3, 1, 1], strict=False):
@@ -87,7 +89,9 @@ def test_rows_that_wait_take_about_the_bytes_that_they_are_counted_as(
         for place in range(requests):
             for signature in signatures:
                 name = f"{place}-{signature}"
-                one = Answered([(name, 1)], 1.5, model, signature, columns, {"value": numbers})
+                one = Answered(
+                    [LoggedRequest(name, 1)], 1.5, model, signature, columns, {"value": numbers}
+                )
                 counted += one.size + one.size_of_arrays
                 log.note(one)
         taken, _ = tracemalloc.get_traced_memory()
@@ -114,7 +118,7 @@ class Noted:
     def note(self, name: str) -> None:
         rows = len(next(iter(self._columns.values())))
         answered = Answered(
-            [(name, rows)], time.time(), self._model, RAW, self._columns, self._answers
+            [LoggedRequest(name, rows)], time.time(), self._model, RAW, self._columns, self._answers
         )
         self.log.note(answered)
 

@@ -163,7 +163,7 @@ def test_worker_goes_on_to_tell_whatever_fails(
     monkeypatch.setattr(Metrics, "refresh", fail_twice)
     monkeypatch.setattr(app, "_TELL_SECONDS", 0.01)
     place = workers.WorkerPlace(workers.Workers(1), 0)
-    with running(ServeOptions("trips", pushed.serving), place) as server:
+    with running(ServeOptions("trips", pushed.serving), place=place) as server:
         until = time.monotonic() + 30
         while len(calls) < 10:
             assert time.monotonic() < until

@@ -21,9 +21,9 @@ from pipeline.serving.server.connections.quick import Quick
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import CLIENT_GONE
 from pipeline.serving.server.middleware import OPEN
-from pipeline.serving.server.predictions import PredictionRequest
 from pipeline.serving.server.protocols.paths import PredictionPath
 from pipeline.serving.server.protocols.replies import Reply, refusal
+from pipeline.serving.server.reading import PredictionRequest
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +175,7 @@ class ClientConnection(HttpToolsProtocol):
             else:
                 seconds = time.perf_counter() - running.began
                 self._quick.metrics.observe(running.route, CLIENT_GONE, seconds)
+                self._quick.drop(running)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Answers what has come whole, if the client seems to wait for that.
@@ -562,12 +563,12 @@ class _Prediction:
     """A request on the shorter way: what uvicorn asks of its cycles, and what waits for a reply."""
 
     __slots__ = (
-        "_connection", "began", "disconnected", "keep_alive", "message_event", "name",
+        "_connection", "began", "client", "disconnected", "keep_alive", "message_event", "name",
         "response_complete", "route",
     )  # fmt: skip
 
     def __init__(self, connection: ClientConnection, path: PredictionPath, name: bytes) -> None:
-        self._connection, self.name = connection, name
+        self._connection, self.name, self.client = connection, name, connection.client
         self.route = path.verb or "infer"
         self.began = time.perf_counter()
         self.keep_alive = connection.parser.should_keep_alive()
@@ -582,10 +583,6 @@ class _Prediction:
         """Sends an answer."""
         self.response_complete = True
         self._connection.send(self, reply)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Says what is wrong."""
-        self.set_result(refusal(error))
 
 
 class _NoEvent:

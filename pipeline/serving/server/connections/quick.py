@@ -11,8 +11,9 @@ from pipeline.serving.server.batching import Awaited
 from pipeline.serving.server.bodies import read_length
 from pipeline.serving.server.middleware import has_key
 from pipeline.serving.server.options import ServeOptions
-from pipeline.serving.server.predictions import PredictionRequest, Predictions
+from pipeline.serving.server.predictions import Predictions
 from pipeline.serving.server.protocols.paths import PredictionPath, read_plain_url
+from pipeline.serving.server.reading import PredictionRequest
 
 
 class Quick:
@@ -44,6 +45,10 @@ class Quick:
     def answer(self, request: PredictionRequest, answer: Awaited) -> None:
         """Has a request answered; see `Predictions.answer`."""
         self._predictions.answer(request, answer)
+
+    def drop(self, answer: Awaited) -> None:
+        """Has a request not answered whose client has gone."""
+        self._predictions.drop(answer)
 
 
 @dataclass(frozen=True)

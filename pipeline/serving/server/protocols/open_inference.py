@@ -7,6 +7,7 @@ https://github.com/triton-inference-server/server/blob/main/docs/protocol/extens
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from trainer_module.exported.interface import ModelInterface, RawColumn
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
+_LONGEST_ID = 1000
 
 
 def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, Arrays]:
@@ -41,7 +43,10 @@ def to_request(body: Any, tail: bytes, interface: ModelInterface) -> tuple[str, 
         raise RequestError("the body needs `inputs`, a list of tensors.")
     tensors = from_tensors(inputs, tail)
     if tensors.keys() == {EXAMPLES_INPUT}:
-        return EXAMPLES, {EXAMPLES_INPUT: tensors[EXAMPLES_INPUT].reshape(-1)}
+        examples = tensors[EXAMPLES_INPUT].reshape(-1)
+        if not len(examples):
+            raise RequestError(f"input {EXAMPLES_INPUT!r} has no values.")
+        return EXAMPLES, {EXAMPLES_INPUT: examples}
     return RAW, _to_columns(tensors, interface)
 
 
@@ -117,41 +122,79 @@ def _are_whole(tensor: np.ndarray) -> bool:
     return bool(((known == np.floor(known)) & (np.abs(known) < 2.0**63)).all())
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a request says of its answer."""
+
+    id: str | None
+    outputs: tuple[tuple[str, bool], ...] | None
+    """Names of outputs, and whether each follows the JSON as bytes; None where all are wanted."""
+    are_bytes: bool
+    """Whether outputs follow the JSON as bytes where none is named."""
+
+
+def read_wishes(body: Mapping[str, Any]) -> Wishes:
+    """What a request says of its answer.
+
+    Raises:
+      RequestError: it wants what is not done.
+    """
+    given, parameters, outputs = (body.get(key) for key in ("id", "parameters", "outputs"))
+    if given is not None and not (isinstance(given, str | int) and len(str(given)) <= _LONGEST_ID):
+        raise RequestError(f"`id` is no text of at most {_LONGEST_ID} characters.")
+    default = isinstance(parameters, dict) and bool(parameters.get("binary_data_output"))
+    if outputs and not isinstance(outputs, list):
+        raise RequestError("`outputs` is no list of objects with a `name`.")
+    wanted = dict(_read_output(one, default) for one in outputs or ())
+    if outputs and len(wanted) < len(outputs):
+        raise RequestError("`outputs` names one of them twice.")
+    return Wishes(None if given is None else str(given), tuple(wanted.items()) or None, default)
+
+
+def _read_output(wanted: Any, default: bool) -> tuple[str, bool]:
+    title = wanted.get("name") if isinstance(wanted, dict) else None
+    own = wanted.get("parameters") if isinstance(wanted, dict) else None
+    own = own if isinstance(own, dict) else {}
+    for name in ("classification", "shared_memory_region"):
+        if name in own:  # It would be answered otherwise than the client expects it.
+            raise RequestError(f"output {title!r} has the parameter {name!r}, which is not taken.")
+    return title if isinstance(title, str) else str(title), bool(own.get("binary_data", default))
+
+
+def only_wanted(answers: Arrays, wishes: Wishes) -> Arrays:
+    """The outputs that a request wants, in its order.
+
+    Raises:
+      RequestError: it wants an output that there is not.
+    """
+    if wishes.outputs is None:
+        return answers
+    for title, _ in wishes.outputs:
+        if title not in answers:
+            raise unknown_name("outputs", title, answers)
+    return {title: answers[title] for title, _ in wishes.outputs}
+
+
 def to_response(
-    body: Mapping[str, Any], answers: Arrays, name: str, number: int
+    wishes: Wishes, answers: Arrays, name: str, number: int
 ) -> tuple[bytes, int | None]:
     """The answer to `infer`, and how long its JSON is if tensors follow it.
 
-    Raises:
-      RequestError: it asks for an output that there is not.
+    Args:
+      wishes: of the request.
+      answers: the outputs that it wants.
+      name: of the model.
+      number: of its version.
     """
-    parameters = body.get("parameters")
-    default = isinstance(parameters, dict) and bool(parameters.get("binary_data_output"))
-    asked = body.get("outputs") or [{"name": output} for output in answers]
-    if not isinstance(asked, list):
-        raise RequestError("`outputs` is no list of objects with a `name`.")
+    are_bytes = dict(wishes.outputs or ())
     outputs, tail = [], []
-    for wanted in asked:
-        title = wanted.get("name") if isinstance(wanted, dict) else None
-        if not isinstance(title, str) or title not in answers:
-            raise unknown_name("outputs", str(title), answers)
-        own = wanted.get("parameters")
-        own = own if isinstance(own, dict) else {}
-        _check_parameters(title, own)
-        is_binary = own.get("binary_data", default)
-        output, data = to_output(title, answers[title], bool(is_binary))
+    for title, values in answers.items():
+        output, data = to_output(title, values, are_bytes.get(title, wishes.are_bytes))
         outputs.append(output)
         tail.append(data)
     head = {"model_name": name, "model_version": str(number), "outputs": outputs}
-    if body.get("id") is not None:
-        head["id"] = str(body["id"])
+    if wishes.id is not None:
+        head["id"] = wishes.id
     text = orjson.dumps(head)
     has_tail = any("parameters" in output for output in outputs)
     return b"".join([text, *tail]), len(text) if has_tail else None
-
-
-def _check_parameters(title: str, parameters: Mapping[str, Any]) -> None:
-    """Raises RequestError for what would be answered otherwise than the client expects it."""
-    for name in ("classification", "shared_memory_region"):
-        if name in parameters:
-            raise RequestError(f"output {title!r} has the parameter {name!r}, which is not taken.")

@@ -13,6 +13,8 @@ from trainer_module.errors import DataError
 logger = logging.getLogger(__name__)
 
 JSON, BYTES = b"application/json", b"application/octet-stream"
+_LONGEST = 1000
+"""Characters of a sentence that says what is wrong; it may quote what a client has sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,20 @@ class Reply:
 
 
 def refusal(error: BaseException) -> Reply:
-    """What is sent where there is no answer; what is a fault of the server's is logged."""
+    """What is sent where there is no answer; what is a fault of the server's is logged.
+
+    It is made where an error is caught, and kept in its place: an error holds the frames that it
+    came through, and so the whole request, which only a search for garbage would free where one of
+    the frames holds the error.
+    """
     if isinstance(error, RequestError | DataError):
         status, headers = status_and_headers(error)
         encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
-        return Reply(orjson.dumps({"error": str(error)}), headers=encoded, status=status)
+        said = str(error)
+        if len(said) > _LONGEST:
+            said = f"{said[:_LONGEST]}..."
+        # Half of a surrogate pair, quoted from a request, is no UTF-8.
+        said = said.encode(errors="replace").decode()
+        return Reply(orjson.dumps({"error": said}), headers=encoded, status=status)
     logger.error("a request failed", exc_info=error)
     return Reply(orjson.dumps({"error": "the server failed; its log says more."}), status=500)

@@ -5,6 +5,7 @@ https://www.tensorflow.org/tfx/serving/api_rest
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,14 @@ import orjson
 
 from pipeline.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
 from pipeline.serving.servable import Arrays
-from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.errors import RequestError, unknown_name
 from pipeline.serving.server.protocols.columns import Columns, Rows, from_columns
 from pipeline.serving.server.protocols.texts import Lists, Texts
 from pipeline.serving.server.protocols.values import decode_base64
 from trainer_module.exported.interface import ModelInterface
 
+_MOST_SHARED = 64 << 20
+"""Characters that all rows of a request may share, counted once for each row."""
 _ERROR = {"error_code": "OK", "error_message": ""}
 
 
@@ -106,13 +109,13 @@ def _examples(rows: Sequence[Any] | None, columns: Any) -> np.ndarray:
     return np.array(found, object)
 
 
-def write_rows(rows: Texts) -> bytes:
-    """The answer to `:predict` by row."""
+def write_rows(rows: Sequence[bytes]) -> bytes:
+    """The answer to `:predict` by row; of several rows each text may be."""
     return b'{"predictions":[%b]}' % b",".join(rows)
 
 
 def write_columns(columns: Mapping[str, Texts]) -> bytes:
-    """The answer to `:predict` by column; of one output it is not named."""
+    """The answer to `:predict` by column; of one output it is not named. As `write_rows`."""
     lists = {name: b"[%b]" % b",".join(texts) for name, texts in columns.items()}
     if len(lists) == 1:
         return b'{"outputs":%b}' % next(iter(lists.values()))
@@ -120,7 +123,12 @@ def write_columns(columns: Mapping[str, Texts]) -> bytes:
     return b'{"outputs":{%b}}' % b",".join(named)
 
 
-def to_examples_request(body: Any) -> Rows:
+def write_results(rows: Sequence[bytes]) -> bytes:
+    """The answer to `:classify` and `:regress`; as `write_rows`."""
+    return b'{"results":[%b]}' % b",".join(rows)
+
+
+def to_examples_request(body: Any, interface: ModelInterface) -> Rows:
     """What a request for `:classify` or `:regress` asks: rows of `serving_raw`.
 
     Raises:
@@ -129,15 +137,21 @@ def to_examples_request(body: Any) -> Rows:
     if not isinstance(body, dict) or not isinstance(body.get("examples"), list):
         raise RequestError('the body needs `examples`: {"examples": [{"column": value}, ...]}.')
     _read_signature(body)
-    context = body.get("context", {})
+    context, rows = body.get("context", {}), body["examples"]
     if not isinstance(context, dict):
         raise RequestError("`context` is no object: give columns that all rows share.")
-    rows = [{**context, **row} if isinstance(row, dict) else row for row in body["examples"]]
+    for name in context:
+        if name not in interface.by_request:
+            raise unknown_name("context", name, interface.by_request)
+    # Its columns become tensors, in which each row has a value of its own.
+    if context and len(json.dumps(context)) * len(rows) > _MOST_SHARED:
+        raise RequestError("`context` is too large for so many rows: send fewer at once.", 413)
+    rows = [{**context, **row} if isinstance(row, dict) else row for row in rows]
     return _not_empty(rows, "examples")
 
 
-def to_classes(lists: Lists) -> dict[str, Any]:
-    """The answer to `:classify`: pairs of a class and its score, by row.
+def to_classes(lists: Lists) -> list[Any]:
+    """What `:classify` is answered: pairs of a class and its score, by row.
 
     Raises:
       RequestError: the model predicts a number.
@@ -145,18 +159,18 @@ def to_classes(lists: Lists) -> dict[str, Any]:
     if "scores" not in lists or "classes" not in lists:
         raise RequestError("the model predicts a number: ask :regress or :predict.")
     pairs = zip(lists["classes"], lists["scores"], strict=True)
-    return {"results": [list(map(list, zip(*pair, strict=True))) for pair in pairs]}
+    return [list(map(list, zip(*pair, strict=True))) for pair in pairs]
 
 
-def to_numbers(lists: Lists) -> dict[str, Any]:
-    """The answer to `:regress`: a number by row.
+def to_numbers(lists: Lists) -> list[Any]:
+    """What `:regress` is answered: a number by row.
 
     Raises:
       RequestError: the model predicts a class.
     """
     if "value" not in lists:
         raise RequestError("the model predicts a class: ask :classify or :predict.")
-    return {"results": lists["value"]}
+    return lists["value"]
 
 
 def to_status(states: Sequence[tuple[int, str, str]]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ _NUMBERS = {int, float, bool, type(None)}
 DATATYPE_OF = {name: datatype for datatype, name in DTYPES.items()} | {"string": _BYTES}
 """By the dtype of a tensor."""
 _LENGTH = struct.Struct("<I")
+_MOST_SIZES = 16
+"""Of a shape."""
 
 
 def from_tensors(described: list[Any], tail: bytes) -> Arrays:
@@ -74,6 +76,8 @@ def _to_tensor(name: str, given: Mapping[str, Any], data: Any) -> np.ndarray:
     shape, datatype = given.get("shape"), given.get("datatype")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise RequestError(f"`shape` of input {name!r} is no list of sizes.")
+    if len(shape) > _MOST_SIZES:
+        raise RequestError(f"`shape` of input {name!r} has {len(shape)} sizes.")
     if not shape or not shape[0]:
         raise RequestError(f"`shape` of input {name!r} is {shape}, expected [rows] or [rows, n].")
     values = _from_bytes(name, datatype, data) if isinstance(data, bytes) else None

@@ -17,6 +17,8 @@ from pipeline.serving.servable import FeatureColumn
 from pipeline.serving.server.errors import RequestError
 from trainer_module.exported.interface import RawColumn
 
+_MOST_VALUES = 1 << 23
+"""Of a column of lists, when all are as long as the longest: few bytes of JSON ask for many."""
 _LARGEST, _LARGEST_FLOAT32 = 2**63, float(np.finfo(np.float32).max)
 _TYPES = {str: "text", bool: "true or false", dict: "an object", list: "a list", type(None): "null"}
 _NUMBERS, _TEXTS, _LISTS = {float, int}, {str, type(None)}, {list}
@@ -164,7 +166,20 @@ def _all_lists(values: list[Any], column: RawColumn) -> np.ndarray | None:
     return filled
 
 
+def check_size(rows: int, width: int, name: str = "") -> None:
+    """Raises RequestError if lists of several lengths take too much as one tensor."""
+    if rows * width > _MOST_VALUES:
+        where = f"{name!r}: " if name else ""
+        raise RequestError(
+            f"{where}{rows} rows of lists of up to {width} values are too many together: send rows"
+            " with long lists by themselves.",
+            413,
+        )
+
+
 def _filled(rows: int, width: int, column: RawColumn) -> np.ndarray:
+    if column.width is None:
+        check_size(rows, width, column.request)
     return np.full((rows, width), MISSING.get(column.dtype, 0), numpy_dtype(column.dtype))
 
 
