@@ -1,0 +1,582 @@
+"""Hostile requests: for each kind a function that sends them and returns what is answered."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import json
+import random
+import struct
+import time
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tools.siege import pictures
+from tools.siege.models import HEADER_LENGTH, INFER, PREDICT, Row, tensor
+from tools.siege.server import KEY
+from tools.siege.wire import ANSWER_SECONDS, CLOSED, Wire, drip, exchange, request
+
+REFUSED = (CLOSED, *range(400, 500), 503)
+"""What a request may be answered that nobody should send."""
+TAKEN = (200, *REFUSED)
+"""And one that some servers may well answer."""
+_MOST_BYTES = 64 << 20
+"""Of a body, by docs/serving.md."""
+_SLOW_SECONDS = 20.0
+"""In which all of a request has to come, by docs/serving.md."""
+_GONE_SECONDS = 0.5
+
+
+class UnexpectedError(Exception):
+    """An answer that is wrong beyond its status."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """Where an attack goes, and what it draws from."""
+
+    port: int
+    rows: Sequence[Row]
+    chance: random.Random
+
+    @property
+    def row(self) -> Row:
+        """One that is good."""
+        return self.chance.choice(self.rows)
+
+    def predict(self, body: bytes, *headers: tuple[str, str]) -> int:
+        """Asks TF Serving's REST API by a connection of its own; gives the status."""
+        return exchange(self.port, post(body, *headers))[0]
+
+    def pack(self, body: bytes) -> int:
+        """The same, of a body in gzip."""
+        return self.predict(gzip.compress(body, 6), ("Content-Encoding", "gzip"))
+
+    def infer(self, inputs: Any, tail: bytes = b"", length: str = "") -> int:
+        """Asks by Open Inference, with bytes behind the JSON."""
+        head = json.dumps({"inputs": inputs}).encode()
+        return exchange(self.port, infer(head, tail, length))[0]
+
+    def show(self, picture: bytes, times: int = 1) -> int:
+        """Asks for rows of a picture, by one of the protocols."""
+        if self.chance.random() < 0.5:
+            return self.predict(instances([self.with_picture(picture)] * times))
+        tail = (struct.pack("<I", len(picture)) + picture) * times
+        inputs = [
+            tensor("photo", shape=[times], parameters={"binary_data_size": len(tail)}),
+            tensor("size", "FP32", [1.0] * times, [times]),
+            tensor("colour", data=["red"] * times, shape=[times]),
+        ]
+        return self.infer(inputs, tail)
+
+    def with_picture(self, picture: bytes) -> dict[str, Any]:
+        """A good row but for its picture."""
+        return {**self.row.instance(), "photo": {"b64": base64.b64encode(picture).decode()}}
+
+    def raw(self, data: bytes, count: int = 1) -> list[int]:
+        """Sends bytes; gives the statuses of so many answers."""
+        return exchange(self.port, data, count)
+
+
+def post(body: bytes, *headers: tuple[str, str]) -> bytes:
+    """A request for `:predict`."""
+    return request(PREDICT, body, [("Authorization", f"Bearer {KEY}"), *headers])
+
+
+def infer(head: bytes, tail: bytes = b"", length: str = "") -> bytes:
+    """A request of Open Inference."""
+    of_head = (HEADER_LENGTH, length or str(len(head)))
+    return request(INFER, head + tail, [("Authorization", f"Bearer {KEY}"), of_head])
+
+
+def instances(rows: Any) -> bytes:
+    """The body of a request for rows."""
+    return json.dumps({"signature_name": "serving_raw", "instances": rows}).encode()
+
+
+Attack = Callable[[Front], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of hostile request."""
+
+    attack: Attack
+    allowed: Collection[int] = REFUSED
+    """Statuses."""
+    is_slow: bool = False
+    """Takes as long as the server waits for what does not come: goes on beside others."""
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def hostile(
+    allowed: Collection[int] = REFUSED, is_slow: bool = False
+) -> Callable[[Attack], Attack]:
+    """Registers a kind."""
+
+    def register(attack: Attack) -> Attack:
+        KINDS[attack.__name__] = Kind(attack, allowed, is_slow)
+        return attack
+
+    return register
+
+
+def _together(times: int, ask: Callable[[], int]) -> list[int]:
+    """Asks several times at once."""
+    with ThreadPoolExecutor(times) as pool:
+        return [one.result() for one in [pool.submit(ask) for _ in range(times)]]
+
+
+# What unpacks or is parsed to many times its size.
+
+
+@hostile()
+def gzip_of_empty_rows(front: Front) -> list[int]:
+    """64 MiB of `{}` in 65 KB, of two clients at once."""
+    body = _packed_rows(b"{}", front.chance.choice([_MOST_BYTES, _MOST_BYTES // 4]))
+    return _together(2, lambda: front.predict(body, ("Content-Encoding", "gzip")))
+
+
+@hostile()
+def gzip_of_numbers(front: Front) -> list[int]:
+    """Rows that are numbers, lists or null."""
+    row = front.chance.choice([b"0", b"[]", b"null", b"[[0]]", b'""'])
+    packed = _packed_rows(row, _MOST_BYTES // 2)
+    return [front.predict(packed, ("Content-Encoding", "gzip"))]
+
+
+@functools.cache
+def _packed_rows(row: bytes, size: int) -> bytes:
+    """A request for as many rows of a kind as unpack to somewhat less than a size."""
+    count = (size - 100) // (len(row) + 1)
+    return gzip.compress(b'{"instances":[' + (row + b",") * count + row + b"]}")
+
+
+@hostile()
+def gzip_beyond_the_limit(front: Front) -> list[int]:
+    """A gigabyte of blanks in a megabyte."""
+    return [front.predict(_packed_blanks(), ("Content-Encoding", "gzip"))]
+
+
+@functools.cache
+def _packed_blanks() -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join(packer.compress(b" " * (1 << 20)) for _ in range(1024)) + packer.flush()
+
+
+@hostile()
+def no_gzip(front: Front) -> list[int]:
+    """Bodies that are not what their encoding says."""
+    whole = gzip.compress(front.row.rest())
+    body = front.chance.choice([whole[:-9], whole + b"more", gzip.compress(whole), b"", b"x" * 99])
+    encoding = front.chance.choice(["gzip", "deflate", "br", "gzip, gzip", "x" * 5000])
+    return [front.predict(body, ("Content-Encoding", encoding))]
+
+
+@hostile()
+def nested_json(front: Front) -> list[int]:
+    """Lists and objects some millions deep."""
+    opening = front.chance.choice([b"[", b'{"a":', b"[NaN,", b'{"instances":['])
+    return [front.pack(opening * (front.chance.choice([1, 16, 60]) * (1 << 20) // len(opening)))]
+
+
+@hostile()
+def nan_rows(front: Front) -> list[int]:
+    """Numbers that only the slower parser of JSON takes."""
+    return [front.predict(_packed_rows(b"NaN", 16 << 20), ("Content-Encoding", "gzip"))]
+
+
+@hostile()
+def many_keys(front: Front) -> list[int]:
+    """An object of half a million names."""
+    names = b",".join(b'"k%d":0' % number for number in range(500_000))
+    return [front.pack(b'{"instances":[{' + names + b"}]}")]
+
+
+@hostile()
+def long_number(front: Front) -> list[int]:
+    """A number of some million digits."""
+    digits = front.chance.choice([b"9", b"0.1", b"1e"]) + b"1" * 3_000_000
+    row = front.row.rest().replace(b'"size": ', b'"size": ' + digits)
+    return [front.predict(row), front.predict(b'{"instances":' + digits + b"}")]
+
+
+@hostile(TAKEN)
+def long_text(front: Front) -> list[int]:
+    """A category of 30 MB."""
+    row = {**front.row.instance(), "colour": "x" * (30 << 20)}
+    return [front.predict(instances([row]))]
+
+
+@hostile(TAKEN)
+def many_rows(front: Front) -> list[int]:
+    """Good rows, but 50,000 of them, by REST."""
+    return [front.predict(instances([front.row.instance()] * 50_000))]
+
+
+@hostile(TAKEN)
+def many_rows_by_columns(front: Front) -> list[int]:
+    """Columns of 200,000 values, packed."""
+    row, count = front.row.instance(), 200_000
+    columns = {name: [value] * count for name, value in row.items() if name != "photo"}
+    photo = base64.b64encode(pictures.png(1, 1)).decode()
+    columns["photo"] = [{"b64": photo}] * count
+    return [front.pack(json.dumps({"inputs": columns}).encode())]
+
+
+# Pictures.
+
+
+@hostile()
+def huge_picture(front: Front) -> list[int]:
+    """12,000 x 12,000 pixels of one colour."""
+    return [front.show(pictures.huge(front.chance.choice(["PNG", "JPEG", "GIF"])))]
+
+
+@hostile()
+def huge_pictures_together(front: Front) -> list[int]:
+    """The same of four clients at once."""
+    body = instances([front.with_picture(pictures.huge("PNG"))])
+    return _together(4, lambda: front.predict(body))
+
+
+@hostile()
+def huge_picture_among_good_rows(front: Front) -> list[int]:
+    """The same in a row among others."""
+    rows = [front.row.instance() for _ in range(16)]
+    rows.insert(front.chance.randrange(16), front.with_picture(pictures.huge("PNG")))
+    return [front.predict(instances(rows))]
+
+
+@hostile()
+def huge_picture_as_example(front: Front) -> list[int]:
+    """The same in a serialised tf.Example."""
+    photo = _field(1, _field(1, pictures.huge("PNG")))  # A Feature, of a BytesList.
+    example = _field(1, _field(1, _field(1, b"photo") + _field(2, photo)))
+    row = {"b64": base64.b64encode(example).decode()}
+    return [front.predict(json.dumps({"instances": [row]}).encode())]
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A field of a protocol buffer that has a length."""
+    size, length = len(data), bytearray()
+    while size > 127:
+        length.append(size & 127 | 128)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + data
+
+
+@hostile()
+def large_refused_rows(front: Front) -> list[int]:
+    """Eight bodies of 20 MB, of a row whose picture is none."""
+    body = instances([front.with_picture(front.chance.randbytes(15 << 20))])
+    return [front.predict(body) for _ in range(8)]
+
+
+@hostile(TAKEN)
+def deep_picture(front: Front) -> list[int]:
+    """A PNG of eight bytes a pixel."""
+    return [front.show(pictures.deep_png())]
+
+
+@hostile(TAKEN)
+def wide_picture(front: Front) -> list[int]:
+    """A line of pixels, or a column."""
+    sides = front.chance.choice([(200_000, 1), (1, 200_000), (1_000_000, 40)])
+    return [front.show(pictures.png(*sides))]
+
+
+@hostile(TAKEN)
+def many_large_pictures(front: Front) -> list[int]:
+    """64 pictures of 9 megapixels each in one request."""
+    return [front.show(pictures.png(3000, 3000), times=64)]
+
+
+@hostile()
+def lying_picture(front: Front) -> list[int]:
+    """A small file whose header says that it is huge."""
+    return [front.show(pictures.lying(front.chance))]
+
+
+@hostile()
+def damaged_picture(front: Front) -> list[int]:
+    """No picture, or a part of one."""
+    return [front.show(pictures.damaged(front.chance)) for _ in range(4)]
+
+
+@hostile()
+def damaged_pictures_in_batches(front: Front) -> list[int]:
+    """Rows of which some have damaged pictures, of four clients at once."""
+    rows = [front.row.instance() for _ in range(60)]
+    rows += [front.with_picture(pictures.damaged(front.chance)) for _ in range(4)]
+    front.chance.shuffle(rows)
+    return _together(4, lambda: front.predict(instances(rows)))
+
+
+# HTTP that is none.
+
+
+@hostile()
+def number_of_5000_digits(front: Front) -> list[int]:
+    """In a header that gives a length."""
+    digits = front.chance.choice("123456789") * 5000
+    of_body = post(front.row.rest()).replace(
+        b"Content-Length: ", f"Content-Length: {digits}".encode()
+    )
+    head, tail = front.row.tensors()
+    return [*front.raw(of_body), *front.raw(infer(head, tail, digits))]
+
+
+@hostile(TAKEN)
+def pipelined_upgrades(front: Front) -> list[int]:
+    """800 offers of another protocol at once."""
+    offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c")]
+    return front.raw(post(front.row.rest(), *offer) * 800, 800)[-1:]
+
+
+@hostile()
+def unknown_transfer_encoding(front: Front) -> list[int]:
+    """`xchunked`, and its like."""
+    coding = front.chance.choice(["xchunked", "chunked, xchunked", "gzip", "chunked chunked", ""])
+    return front.raw(
+        post(b"").replace(b"Content-Length: 0", f"Transfer-Encoding: {coding}".encode())
+    )
+
+
+@hostile(TAKEN)
+def garbage_behind_good_requests(front: Front) -> list[int]:
+    """Requests that are good, and behind them no HTTP."""
+    count = front.chance.randrange(1, 8)
+    garbage = front.chance.choice([b"\0" * 99, b"nothing\r\n\r\n", front.chance.randbytes(300)])
+    statuses = front.raw(post(front.row.rest()) * count + garbage, count + 1)
+    if statuses[:count] != [200] * count:
+        raise UnexpectedError(f"{count} good requests before garbage were answered {statuses}")
+    return statuses
+
+
+@hostile(is_slow=True)
+def slow_head(front: Front) -> list[int]:
+    """Heads that come by a byte a second, by 20 connections."""
+    return _drip(front, request(PREDICT, b"", [(f"X-{n}", "y" * 50) for n in range(9)]), b"")
+
+
+@hostile(is_slow=True)
+def slow_body(front: Front) -> list[int]:
+    """Bodies that come by a byte a second, by 20 connections."""
+    whole = post(front.row.rest())
+    head = whole[: whole.index(b"\r\n\r\n") + 4]
+    return _drip(front, whole[len(head) :], head)
+
+
+def _drip(front: Front, data: bytes, head: bytes) -> list[int]:
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(front.port)) for _ in range(20)]
+        for wire in wires:
+            wire.send(head)
+        drip(wires, data, _SLOW_SECONDS + ANSWER_SECONDS)
+        return [wire.statuses(1, 1.0)[0] for wire in wires]
+
+
+@hostile()
+def endless_body(front: Front) -> list[int]:
+    """Chunks without an end, as fast as they are taken."""
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
+    with Wire(front.port) as wire:
+        wire.send(head)
+        for _ in range(2 * _MOST_BYTES >> 20):
+            if not wire.send(chunk):
+                break
+        return wire.statuses()
+
+
+@hostile(TAKEN)
+def never_read(front: Front) -> list[int]:
+    """Requests of which nobody takes the answers."""
+    status = request("/metrics", headers=[("Authorization", f"Bearer {KEY}")], method="GET")
+    with ExitStack() as stack:
+        with suppress(OSError):
+            for _ in range(4):
+                wire = stack.enter_context(Wire(front.port))
+                wire.send((post(front.row.rest()) + status) * 500)
+        time.sleep(_GONE_SECONDS)
+    return []
+
+
+@hostile()
+def huge_head(front: Front) -> list[int]:
+    """A header, a path or a number of headers beyond all measure."""
+    good = post(front.row.rest())
+    long, many = b"x" * (2 << 20), b"".join(b"X-%d: y\r\n" % number for number in range(20_000))
+    changed = front.chance.choice(
+        [
+            good.replace(b"Host: ", b"Host: " + long),
+            good.replace(b"Host: siege", many + b"Host: siege"),
+            good.replace(b"/v1/", b"/v1/" + long),
+            good.replace(b"POST", long),
+        ]
+    )
+    return front.raw(changed)
+
+
+@hostile()
+def bad_chunks(front: Front) -> list[int]:
+    """Chunks whose sizes are none, negative or huge."""
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    size = front.chance.choice([b"-1", b"xyz", b"f" * 40, b"5;" + b"x" * 100_000, b"", b"0x5"])
+    return front.raw(head + size + b"\r\nhello\r\n0\r\n\r\n")
+
+
+@hostile()
+def two_lengths(front: Front) -> list[int]:
+    """Two lengths that differ, or a length and chunks, as those send who smuggle requests."""
+    more = front.chance.choice(
+        ["Content-Length: 3", "Content-Length: +5", "Transfer-Encoding: chunked"]
+    )
+    good = post(front.row.rest())
+    return front.raw(good.replace(b"Host: siege", f"Host: siege\r\n{more}".encode()))
+
+
+@hostile()
+def no_http(front: Front) -> list[int]:
+    """TLS, HTTP/2, another protocol, or paths and methods that there are not."""
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + front.chance.randbytes(500)
+    return front.raw(
+        front.chance.choice(
+            [
+                hello,
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + front.chance.randbytes(100),
+                b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"GET /v1/models/%00%ff/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"DELETE /v1/models/siege HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"GET http://example.com/ HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"GET / HTTP/9.9\r\n\r\n",
+                b"POST " + PREDICT.encode() + b" HTTP/1.1\nHost: x\nContent-Length: -5\n\n",
+            ]
+        )
+    )
+
+
+@hostile()
+def wrong_key(front: Front) -> list[int]:
+    """Keys that are wrong, empty, long or no text."""
+    key = front.chance.choice(["", "x", "Bearer", "\xff" * 100, "x" * 30_000])
+    body, where = front.row.rest(), front.chance.choice(["Authorization", "X-API-Key"])
+    return front.raw(request(PREDICT, body, [(where, key)]))
+
+
+# Ids and tensors.
+
+
+@hostile(TAKEN)
+def huge_id(front: Front) -> list[int]:
+    """Ids of 60 KB, of 10 MB, or no text."""
+    head, tail = front.row.tensors()
+    name = front.chance.choice(["x" * 60_000, "\xff" * 100, "a\tb"])
+    named = json.dumps({"id": "x" * (10 << 20), **json.loads(head)}).encode()
+    return [front.predict(front.row.rest(), ("X-Request-Id", name)), *front.raw(infer(named, tail))]
+
+
+@hostile()
+def lying_shape(front: Front) -> list[int]:
+    """A tensor whose shape is not that of its values."""
+    shapes: list[Any] = [
+        [1 << 40],
+        [-1],
+        [0],
+        [1] * 10_000,
+        [1 << 32, 1 << 32],
+        [2],
+        [1.5],
+        "x",
+        {},
+    ]
+    size = tensor("size", "FP32", [1.0], front.chance.choice(shapes))
+    row = front.row.instance()
+    others = [tensor("photo", data=[row["photo"]["b64"]]), tensor("colour", data=["red"])]
+    return [front.infer([size, *others])]
+
+
+@hostile()
+def lying_length(front: Front) -> list[int]:
+    """Bytes behind the JSON that are more or fewer than it says."""
+    head, tail = front.row.tensors()
+    (photo, *others) = json.loads(head)["inputs"]
+    said = front.chance.choice([len(tail) + 1, 1 << 40, -1, 0, 1 << 70, "x"])
+    lying = {**photo, "parameters": {"binary_data_size": said}}
+    prefix = front.chance.choice([b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\0", b""])
+    length = front.chance.choice(["-1", "x", f"{1 << 40}", f"{len(head) + len(tail) + 1}"])
+    return [
+        front.infer([lying, *others], tail),
+        front.infer([photo, *others], prefix + tail[4:]),
+        *front.raw(infer(head, tail, length)),
+    ]
+
+
+@hostile()
+def wrong_tensor(front: Front) -> list[int]:
+    """Tensors of another type, another name, twice or by the thousand."""
+    photo = tensor("photo", data=["x"])
+    wrong: list[list[Any]] = [
+        [tensor("photo", "FP64", [1.0])],
+        [photo, tensor("size", "FP8", [1.0]), tensor("colour", data=["red"])],
+        [photo] * 3,
+        [tensor(f"t{number}", "FP32", [1.0]) for number in range(20_000)],
+        [tensor("photo", data=[[["x"]]]), tensor("size", "FP32", [1e400])],
+        [{}] * 100_000,
+        [],
+    ]
+    return [front.infer(front.chance.choice(wrong))]
+
+
+# Clients that go, and that come by the thousand.
+
+
+@hostile()
+def vanishing_clients(front: Front) -> list[int]:
+    """40 clients that ask for many rows and are gone before the answer."""
+    body = post(instances([front.row.instance()] * front.chance.choice([1, 64, 512])))
+    with suppress(OSError):
+        for _ in range(40):
+            with Wire(front.port) as wire:
+                wire.send(body[: front.chance.choice([len(body), len(body) // 2])])
+                wire.vanish()
+    return []
+
+
+@hostile()
+def shut_after_asking(front: Front) -> list[int]:
+    """A body that ends before the length that was said."""
+    whole = post(front.row.rest())
+    with Wire(front.port) as wire:
+        wire.send(whole[: front.chance.randrange(1, len(whole) - 1)])
+        wire.shut()
+        return wire.statuses()
+
+
+@hostile()
+def many_connections(front: Front) -> list[int]:
+    """3,000 connections of clients that say nothing."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # Refused, which is right.
+            for _ in range(3000):
+                stack.enter_context(Wire(front.port))
+        time.sleep(_GONE_SECONDS)
+    return []
+
+
+@hostile()
+def connections_that_come_and_go(front: Front) -> list[int]:
+    """2,000 connections that end at once."""
+    with suppress(OSError):
+        for _ in range(2000):
+            with Wire(front.port) as wire:
+                wire.vanish()
+    return []

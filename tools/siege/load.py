@@ -1,0 +1,129 @@
+"""The clients' process, and what became of their requests so far."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.siege.clients import LOST, Orders
+from tools.siege.models import ROOT
+
+_SURE = 10
+"""Answers in a row by which a version is known to answer."""
+_END_SECONDS = 40
+
+
+class Asked(NamedTuple):
+    """A request of a client, when there is nothing more to be done for it."""
+
+    client: int
+    began: float
+    """By the monotonic clock, in seconds."""
+    seconds: float
+    version: int | None
+    """That says it has answered; None where the protocol does not tell."""
+    mark: str
+    """Of the model whose answer it is, `other`, or `lost`."""
+    troubles: list[str]
+    """What became of the tries before."""
+
+
+class Load:
+    """Clients that ask all the time."""
+
+    def __init__(self, orders: Orders, folder: Path) -> None:
+        """Starts them.
+
+        Args:
+          orders: what they do.
+          folder: for their orders.
+        """
+        self._clients = orders.clients
+        orders.write(folder / "orders.json")
+        command = [sys.executable, "-m", "tools.siege.clients", str(folder / "orders.json")]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self.all: list[Asked] = []
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._process.stdout or ():
+            with self._more:
+                self.all.append(Asked(*json.loads(line)))
+                self._more.notify_all()
+
+    def stop(self) -> None:
+        """Ends them."""
+        self._process.terminate()
+        try:
+            self._process.wait(_END_SECONDS)
+        finally:
+            self._process.kill()
+        self._reader.join()
+
+    def _wait(self, found: Callable[[], bool], seconds: float) -> bool:
+        if self._process.poll() is not None:
+            raise RuntimeError("the clients have ended")
+        with self._more:
+            return self._more.wait_for(found, seconds)
+
+    def wait_for_version(self, number: int, seconds: float) -> bool:
+        """Whether a version comes to answer all that is asked from now on, within some seconds."""
+        now = time.monotonic()
+
+        def is_there() -> bool:
+            told = [one.version for one in self.all[-6 * _SURE :] if one.began > now]
+            told = [version for version in told if version is not None]
+            return len(told) >= _SURE and set(told[-_SURE:]) == {number}
+
+        return self._wait(is_there, seconds)
+
+    def wait_for_all(self, since: float, seconds: float) -> bool:
+        """Whether each client has something answered that it asked since then, within seconds."""
+
+        def is_there() -> bool:
+            recent = self.all[-20 * self._clients :]
+            clients = {one.client for one in recent if one.began >= since and one.mark != LOST}
+            return len(clients) == self._clients
+
+        return self._wait(is_there, seconds)
+
+    def between(self, start: float, end: float) -> list[Asked]:
+        """What was asked in a time, or was still waited for when it began."""
+        with self._more:
+            recent = list(self.all)
+        return [one for one in recent if one.began < end and one.began + one.seconds > start]
+
+
+def is_right(asked: Asked, marks: Mapping[int, str | None]) -> bool:
+    """Whether an answer is that of the version which gave it.
+
+    Args:
+      asked: and answered.
+      marks: of the models by their versions; None for a version that must not answer.
+    """
+    if asked.version is None:
+        return asked.mark in marks.values()
+    return asked.mark == marks.get(asked.version)
+
+
+def longest(asked: list[Asked]) -> float:
+    """Seconds of the request that took longest; 0 where there is none."""
+    return max((one.seconds for one in asked), default=0.0)
+
+
+def wait_until(found: Callable[[], bool], seconds: float, pause: float = 0.05) -> bool:
+    """Whether something comes to be so, within some seconds."""
+    until = time.monotonic() + seconds
+    while not found():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+    return True

@@ -1,0 +1,135 @@
+"""Plays attacks of each sort, one after the other, and judges what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tools.siege import hostile
+from tools.siege.clients import LOST
+from tools.siege.hostile import Front, UnexpectedError
+from tools.siege.load import Asked, is_right, wait_until
+from tools.siege.siege import WHOLE, Attack, Siege
+from tools.siege.wire import ANSWER_SECONDS, SILENT
+
+_OK = 200
+_SETTLE_SECONDS = 2.0
+_MORE_MEGABYTES = 512
+"""That a server may keep of hostile requests, a sixth of its limit."""
+
+
+@dataclass
+class Found:
+    """The figures of hostile requests."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    freezes: dict[str, float] = field(default_factory=dict)
+    """Seconds that a client waited at most, by kind."""
+    before: float = 0.0
+    """Megabytes of the server."""
+    after: float = 0.0
+
+
+def play_hostile(siege: Siege, attacks: Sequence[Attack], longest: float) -> Found:
+    """Sends hostile requests.
+
+    Args:
+      siege: which goes on.
+      attacks: of kinds of `hostile`.
+      longest: seconds that other clients may wait meanwhile.
+    """
+    found, server = Found(before=siege.server.megabytes), siege.server.process
+    with ThreadPoolExecutor(len(attacks) or 1) as pool:
+        slow = [
+            (attack, pool.submit(_send, siege, attack))
+            for attack in attacks
+            if hostile.KINDS[attack.kind].is_slow
+        ]
+        for attack in attacks:
+            if not hostile.KINDS[attack.kind].is_slow:
+                with siege.playing(attack):
+                    _play_one(siege, attack, found, longest)
+        for attack, future in slow:
+            with siege.playing(attack):
+                _judge(siege, attack, future.result(), found)
+    time.sleep(_SETTLE_SECONDS)
+    found.after = siege.server.megabytes
+    if attacks and siege.server.process is server and found.after > found.before + _MORE_MEGABYTES:
+        said = f"the server keeps {found.after:.0f} MB, and had {found.before:.0f} before"
+        siege.fault(said, Attack(WHOLE, 0, attacks[0].seed))
+    return found
+
+
+def _send(siege: Siege, attack: Attack) -> Sequence[int] | str:
+    """The statuses that an attack is answered; or what is wrong with its answers, in words."""
+    front = Front(siege.server.port, siege.store.models.rows, attack.chance)
+    try:
+        return hostile.KINDS[attack.kind].attack(front)
+    except (UnexpectedError, OSError) as error:
+        return str(error)
+
+
+def _judge(siege: Siege, attack: Attack, said: Sequence[int] | str, found: Found) -> None:
+    if isinstance(said, str):
+        siege.fault(said)
+        return
+    found.statuses.update(said)
+    if wrong := set(said) - {*hostile.KINDS[attack.kind].allowed}:
+        names = ["no answer" if status == SILENT else str(status) for status in sorted(wrong)]
+        siege.fault(f"answered by {', '.join(names)}")
+
+
+def _play_one(siege: Siege, attack: Attack, found: Found, longest: float) -> None:
+    began, deaths = time.monotonic(), siege.deaths
+    _judge(siege, attack, _send(siege, attack), found)
+    siege.check_alive()
+    freeze = siege.freeze(began)
+    if siege.deaths == deaths:
+        found.freezes[attack.kind] = max(found.freezes.get(attack.kind, 0.0), freeze)
+        if freeze > longest:
+            siege.fault(f"other clients waited {freeze:.1f} s")
+    front = Front(siege.server.port, siege.store.models.rows, attack.chance)
+    if not wait_until(lambda: front.predict(front.row.rest()) == _OK, ANSWER_SECONDS):
+        siege.fault("a good request by a new connection is not answered afterwards")
+
+
+def play(siege: Siege, attacks: Sequence[Attack], kinds: Mapping[str, Callable[..., None]]) -> None:
+    """Plays kills, or damaged versions."""
+    for attack in attacks:
+        with siege.playing(attack):
+            kinds[attack.kind](siege, attack.chance)
+
+
+def judge_load(siege: Siege, seed: int) -> Counter[str]:
+    """Writes down requests of well-behaved clients that were lost or answered wrongly.
+
+    Returns:
+      How many were right, wrong and lost.
+    """
+    counts: Counter[str] = Counter(right=0, wrong=0, lost=0)
+    found: dict[tuple[Attack, str], list[Asked]] = {}
+    for asked in siege.load.all:
+        right = is_right(asked, siege.store.marks)
+        what = "right" if right else "lost" if asked.mark == LOST else "wrong"
+        counts[what] += 1
+        if not right:
+            found.setdefault((_during(siege, asked, seed), what), []).append(asked)
+    for (attack, what), all_of_it in found.items():
+        one = all_of_it[0]
+        tries = ", ".join(Counter(one.troubles))
+        siege.fault(
+            f"{len(all_of_it)} requests of well-behaved clients were {what}, the first after"
+            f" {one.seconds:.1f} s ({tries}), by version {one.version} as {one.mark}",
+            attack,
+        )
+    return counts
+
+
+def _during(siege: Siege, asked: Asked, seed: int) -> Attack:
+    """The attack that was played when a request was answered, or given up."""
+    at = asked.began + asked.seconds
+    found = (one.attack for one in siege.played if one.began <= at <= one.ended)
+    return next(found, Attack(WHOLE, 0, seed))

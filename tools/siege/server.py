@@ -1,0 +1,192 @@
+"""The server that is besieged: `local_runner.py serve` with the shipped manifest's options."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tools.siege.confined import MemoryLimit
+from tools.siege.load import wait_until
+from tools.siege.models import NAME, ROOT
+
+MANIFEST = ROOT / "deploy" / "kubernetes" / "server.yaml"
+KEY = "siege"
+_READY_SECONDS = 120.0
+_END_SECONDS = 40.0
+"""The manifest's terminationGracePeriodSeconds."""
+_LOOK_SECONDS = 0.1
+_RESTART_SECONDS = 0.5
+_OK = 200
+
+
+def _container() -> dict[str, Any]:
+    deployment = next(iter(yaml.safe_load_all(MANIFEST.read_text())))
+    return dict(deployment["spec"]["template"]["spec"]["containers"][0])
+
+
+def memory_limit() -> int:
+    """The manifest's, in megabytes."""
+    limit = _container()["resources"]["limits"]["memory"]
+    number, unit = re.fullmatch(r"(\d+)([MG])i", limit).groups()  # type: ignore[union-attr]
+    return int(number) * {"M": 1, "G": 1024}[unit]
+
+
+def serve_options(serving: Path, port: int) -> list[str]:
+    """The manifest's options, for a folder of versions of this machine and for loopback alone."""
+    here = {"--model": str(serving), "--name": NAME, "--host": "127.0.0.1", "--port": str(port)}
+    options = [str(option) for option in _container()["args"]]
+    for before, place in [(option, n + 1) for n, option in enumerate(options)]:
+        if before in here:
+            options[place] = here[before]
+    return options
+
+
+class Server:
+    """A server that is started again when it has ended, as Kubernetes does."""
+
+    def __init__(self, serving: Path, folder: Path, limit: MemoryLimit, workers: int = 1) -> None:
+        """Args:
+        serving: the folder of versions.
+        folder: for its log.
+        limit: of its memory.
+        workers: processes that answer, from its next start on.
+        """
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self.log = folder / "server.log"
+        self.workers = workers
+        self.peak = 0.0
+        """Megabytes that its processes have had at most."""
+        self._serving, self._limit = serving, limit
+        self._seen: set[psutil.Process] = set()
+        """Its processes, also those that a dead parent has left."""
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._look_on, daemon=True)
+        self.start()
+        self._watch.start()
+
+    def start(self) -> None:
+        """Starts it."""
+        command = [sys.executable, str(ROOT / "local_runner.py")]
+        command += serve_options(self._serving, self.port)
+        command += ["--workers", str(self.workers)] if self.workers > 1 else []
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._limit.command(command),
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, "SCOPELINE_API_KEY": KEY},
+                start_new_session=True,
+            )
+        self._seen.add(psutil.Process(self.process.pid))
+
+    def wait_ready(self) -> bool:
+        """Whether it comes to be ready; it is started again as often as it ends before."""
+        return wait_until(self._is_ready, _READY_SECONDS)
+
+    def _is_ready(self) -> bool:
+        if not self.is_alive:  # Workers of one that was killed may still have the port.
+            time.sleep(_RESTART_SECONDS)
+            self.start()
+        # A worker that was killed is missed a moment later.
+        is_whole = self.workers == 1 or len(self.worker_processes()) == self.workers
+        return is_whole and self.get("/v2/health/ready") == _OK
+
+    def get(self, path: str) -> int:
+        """The status that a path is answered with; 0 if it is not."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {KEY}"})
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return 0
+        finally:
+            connection.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its first process runs."""
+        return self.process.poll() is None
+
+    def stop(self) -> int | None:
+        """Ends it by SIGTERM; gives its exit code, None if it had to be killed."""
+        self.process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(_END_SECONDS)
+        self.kill()
+        return None
+
+    def kill(self) -> None:
+        """Ends its first process by SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> bool:
+        """Kills it, and has it come again; whether it is ready."""
+        self.kill()
+        self.start()
+        return self.wait_ready()
+
+    def close(self) -> list[int]:
+        """Ends it and the look at it; gives the processes that it had left behind."""
+        self.stop()
+        wait_until(lambda: not self.processes, _END_SECONDS)
+        self._ended.set()
+        self._watch.join()
+        left = self.processes
+        for process in left:
+            process.kill()
+        return [process.pid for process in left]
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """Those that run, its first one and its workers among them."""
+        with suppress(psutil.NoSuchProcess):
+            self._seen.update(psutil.Process(self.process.pid).children(recursive=True))
+        # A process of the same number that came later is another one, as psutil sees it.
+        self._seen = {one for one in set(self._seen) if one.is_running() and not _is_dead(one)}
+        return list(self._seen)
+
+    def worker_processes(self) -> list[psutil.Process]:
+        """The processes that answer, where there are several."""
+        started = re.findall(r"worker \d is started \(process (\d+)\)", self.log.read_text())
+        return [one for one in self.processes if str(one.pid) in started]
+
+    @property
+    def megabytes(self) -> float:
+        """What its processes have of memory, without the files of libraries that they map."""
+        found = 0
+        for process in self.processes:
+            with suppress(psutil.Error):
+                memory = process.memory_info()
+                found += memory.rss - memory.shared
+        return found / 2**20
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            self.peak = max(self.peak, self.megabytes)
+
+    def tracebacks(self) -> list[str]:
+        """The last line of each traceback in its log."""
+        log = self.log.read_text(errors="replace")
+        return re.findall(r"Traceback \(most recent call last\).*?\\n(\w[^\\]*)(?:\\n)?\"", log)
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -1,0 +1,357 @@
+"""Damaged versions: a function for each kind, and which version has to answer afterwards."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from components.pusher.versions import (
+    Provenance,
+    delete_whole,
+    free_version,
+    list_versions,
+    now,
+    push_new_version,
+    push_version,
+    read_provenance,
+)
+from tools.siege.models import Models
+from tools.siege.siege import Siege
+
+_COMMAND_SECONDS = 120
+_CERTIFICATE = "assets.extra/certificate"
+
+
+class Store:
+    """The folder of versions, and what is known of each."""
+
+    def __init__(self, models: Models) -> None:
+        """Takes the versions that the pipeline has pushed."""
+        self.models, self.folder = models, models.serving
+        numbers = [int(path.name) for path in list_versions(self.folder)]
+        self.marks: dict[int, str | None] = dict(zip(numbers, models.folders, strict=True))
+        """The models, by version; None for a version that must not answer."""
+        self.withdrawn: set[int] = set()
+        self._changed: set[int] = set()
+        """Versions that were good: whoever has loaded them may go on with them, and nobody else."""
+
+    @property
+    def right(self) -> int:
+        """The version that has to answer: the newest good one that is not withdrawn."""
+        there = (int(path.name) for path in list_versions(self.folder))
+        return max(number for number in there if self.is_good(number))
+
+    def is_good(self, number: int) -> bool:
+        """Whether a version may answer."""
+        bad = self.withdrawn | self._changed
+        return self.marks.get(number) is not None and number not in bad
+
+    @property
+    def other(self) -> str:
+        """The mark of a model that does not answer now, if there are several."""
+        now = str(self.marks[self.right])
+        return next((mark for mark in self.models.folders if mark != now), now)
+
+    def path(self, number: int) -> Path:
+        """The folder of a version."""
+        return self.folder / str(number)
+
+    def push(self) -> int:
+        """Pushes the model that does not answer now, as the product does; gives its version."""
+        mark = self.other
+        version = push_new_version(self.models.folders[mark], self.folder, self._provenance())
+        self.marks[int(version.name)] = mark
+        return int(version.name)
+
+    def _provenance(self) -> Provenance:
+        """That of a model of its own."""
+        number = int(free_version(self.folder).name)
+        return Provenance(f"siege/{number}", number, number, pushed_at=now())
+
+    def put(self, change: Callable[[Path], object]) -> int:
+        """Puts a version there that must not answer: a copy of a model that is changed first."""
+        with tempfile.TemporaryDirectory(dir=self.models.output) as scratch:
+            base = Path(scratch)
+            copy = push_new_version(self.models.folders[self.other], base, self._provenance())
+            change(copy)
+            version = free_version(self.folder)
+            copy.rename(version)
+        self.marks[int(version.name)] = None
+        return int(version.name)
+
+    def mend(self, number: int) -> None:
+        """Makes a version that was put there what it is a copy of, file by file, the model last."""
+        mark, folder = self.other, self.path(number)
+        files = [path for path in self.models.folders[mark].rglob("*") if path.is_file()]
+        for file in sorted(files, key=lambda path: path.name == "saved_model.pb"):
+            place = folder / file.relative_to(self.models.folders[mark])
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+        self.marks[number] = mark
+
+    def damage(self, number: int, chance: random.Random) -> None:
+        """Changes a byte of a version that is there."""
+        flip(self.path(number), chance)
+        self._changed.add(number)
+
+    def roll_back(self, *options: str) -> tuple[int, int | None]:
+        """Runs the command; gives its exit code, and the copy that it has put in service."""
+        code, _ = self.command("rollback", *options)
+        newest = list_versions(self.folder)[-1]
+        if int(newest.name) in self.marks:
+            return code, None
+        copied = read_provenance(newest)
+        origin = (copied and copied.copy_of) or 0
+        mark = None if origin in self._changed else self.marks.get(origin)
+        self.marks[int(newest.name)] = mark
+        return code, int(newest.name)
+
+    def command(self, name: str, *options: str) -> tuple[int, str]:
+        """Runs a command that may withdraw versions; gives its exit code and what it says."""
+        command = self.models.command(name, "--reason", "siege", *options)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_COMMAND_SECONDS
+        )
+        said = done.stdout + done.stderr
+        self.withdrawn |= {int(n) for n in re.findall(r"version (\d+) was withdrawn", said)}
+        return done.returncode, said
+
+
+def flip(version: Path, chance: random.Random) -> None:
+    """Changes a byte of a file of a model."""
+    file = chance.choice(_files(version))
+    content = bytearray(file.read_bytes())
+    content[chance.randrange(len(content))] ^= chance.randrange(1, 256)
+    file.write_bytes(content)
+
+
+def _files(version: Path) -> list[Path]:
+    """The files of a version that its certificate is about."""
+    extra = version / "assets.extra"
+    return sorted(p for p in version.rglob("*") if p.is_file() and extra not in p.parents)
+
+
+Damage = Callable[[Siege, random.Random], None]
+KINDS: dict[str, Damage] = {}
+
+
+def damage(kind: Damage) -> Damage:
+    """Registers a kind."""
+    KINDS[kind.__name__] = kind
+    return kind
+
+
+# Versions that must not answer: the one before goes on.
+
+
+def _stays(siege: Siege, change: Callable[[Path], object]) -> int:
+    number = siege.store.put(change)
+    siege.stays()
+    return number
+
+
+@damage
+def flipped_byte(siege: Siege, chance: random.Random) -> None:
+    """A byte of a file is another."""
+    _stays(siege, lambda version: flip(version, chance))
+
+
+@damage
+def cut_file(siege: Siege, chance: random.Random) -> None:
+    """A file ends too early."""
+
+    def cut(version: Path) -> None:
+        file = chance.choice(_files(version))
+        file.write_bytes(file.read_bytes()[: chance.randrange(file.stat().st_size)])
+
+    _stays(siege, cut)
+
+
+@damage
+def missing_file(siege: Siege, chance: random.Random) -> None:
+    """A file or a folder is not there."""
+
+    def remove(version: Path) -> None:
+        found = chance.choice([*_files(version), version / "variables"])
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
+
+    _stays(siege, remove)
+
+
+@damage
+def damaged_certificate(siege: Siege, chance: random.Random) -> None:
+    """What the version has to answer is gone, or no JSON."""
+    name = chance.choice(["certificate.json", "golden.parquet"])
+    content = chance.choice([b"", b"{}", chance.randbytes(100)])
+    _stays(siege, lambda version: (version / _CERTIFICATE / name).write_bytes(content))
+
+
+@damage
+def file_for_a_folder(siege: Siege, chance: random.Random) -> None:
+    """A file has the name of a version, or a link that leads nowhere."""
+    place = free_version(siege.store.folder)
+    if chance.random() < 0.5:
+        place.write_bytes(b"")
+    else:
+        place.symlink_to("nowhere")
+    siege.stays()
+    place.unlink()
+
+
+# Versions that must not answer yet.
+
+
+def _comes_when_mended(siege: Siege, number: int) -> None:
+    siege.stays()
+    siege.store.mend(number)
+    siege.comes()
+
+
+@damage
+def empty_folder(siege: Siege, chance: random.Random) -> None:
+    """A folder of nothing, which is filled later."""
+
+    def clear(version: Path) -> None:
+        shutil.rmtree(version)
+        version.mkdir()
+
+    _comes_when_mended(siege, siege.store.put(clear))
+
+
+@damage
+def half_copied(siege: Siege, chance: random.Random) -> None:
+    """A folder without saved_model.pb, which comes later."""
+    number = siege.store.put(lambda version: (version / "saved_model.pb").unlink())
+    _comes_when_mended(siege, number)
+
+
+@damage
+def half_written(siege: Siege, chance: random.Random) -> None:
+    """A folder whose variables are written as it is looked at."""
+
+    def cut(version: Path) -> None:
+        (data,) = (version / "variables").glob("*.data*")
+        data.write_bytes(data.read_bytes()[: chance.randrange(data.stat().st_size)])
+
+    _comes_when_mended(siege, siege.store.put(cut))
+
+
+@damage
+def unreadable(siege: Siege, chance: random.Random) -> None:
+    """A file or a folder that the server may not read, until it may."""
+    found: list[Path] = []
+
+    def forbid(version: Path) -> None:
+        found.append(chance.choice([*_files(version), version / "variables", version]))
+        found[0] = found[0].relative_to(version)
+        (version / found[0]).chmod(0)
+
+    number = siege.store.put(forbid)
+    siege.stays()
+    (siege.store.path(number) / found[0]).chmod(0o755)
+    siege.store.mend(number)
+    siege.comes()
+
+
+@damage
+def pushed_anew(siege: Siege, chance: random.Random) -> None:
+    """A damaged version is deleted, and a good one is pushed under its number."""
+    store = siege.store
+    number = _stays(siege, lambda version: flip(version, chance))
+    delete_whole(store.path(number))
+    mark = store.other
+    push_version(store.models.folders[mark], store.path(number))
+    store.marks[number] = mark
+    siege.comes()
+
+
+# Versions that go.
+
+
+@damage
+def deleted(siege: Siege, chance: random.Random) -> None:
+    """The version that answers is deleted: the one before answers."""
+    siege.store.push()
+    siege.comes()
+    delete_whole(siege.store.path(siege.store.right))
+    siege.comes()
+
+
+@damage
+def rolled_back(siege: Siege, chance: random.Random) -> None:
+    """A rollback: a copy of the version before answers."""
+    siege.store.push()
+    siege.comes()
+    _roll_back(siege)
+
+
+def _roll_back(siege: Siege, *options: str) -> None:
+    """Runs `rollback`, which has to put a good version in service and to say which."""
+    code, copy = siege.store.roll_back(*options)
+    if code or copy is None:
+        siege.fault(f"rollback ended with {code}, and put version {copy} in service")
+    elif not siege.store.is_good(copy):
+        siege.fault(f"rollback put version {copy} in service, a copy of a damaged one")
+    siege.comes()
+
+
+@damage
+def rolled_back_past_a_damaged_version(siege: Siege, chance: random.Random) -> None:
+    """A rollback where a file of the version before has changed: it goes further back."""
+    before = siege.store.right
+    siege.store.push()
+    siege.comes()
+    siege.store.damage(before, chance)
+    _roll_back(siege)
+
+
+@damage
+def rolled_back_to_a_damaged_version(siege: Siege, chance: random.Random) -> None:
+    """A rollback to a version by its number, of which a file has changed: it is refused."""
+    before = siege.store.right
+    siege.store.push()
+    siege.comes()
+    siege.store.damage(before, chance)
+    code, copy = siege.store.roll_back("--to", str(before))
+    if code == 0 or copy is not None:
+        siege.fault(f"rollback to a damaged version ended with {code}, and made version {copy}")
+    siege.stays()
+
+
+@damage
+def rolled_back_from_a_damaged_version(siege: Siege, chance: random.Random) -> None:
+    """A rollback where the newest version never came to answer."""
+    siege.store.push()
+    siege.comes()
+    _stays(siege, lambda version: flip(version, chance))
+    _roll_back(siege)
+
+
+@damage
+def withdrawn(siege: Siege, chance: random.Random) -> None:
+    """The version before is withdrawn, and the one that answers deleted: an earlier one answers."""
+    before = siege.store.push()
+    siege.comes()
+    siege.store.push()
+    siege.comes()
+    code, said = siege.store.command("models", "--withdraw", str(before))
+    if code:
+        siege.fault(f"models --withdraw ended with {code}: {said}")
+    delete_whole(siege.store.path(siege.store.right))
+    siege.comes()
+
+
+@damage
+def restarted_after_a_rollback(siege: Siege, chance: random.Random) -> None:
+    """The copy of a rollback is damaged, and the server starts again: nothing withdrawn answers."""
+    siege.store.push()
+    siege.comes()
+    _roll_back(siege)
+    siege.store.damage(siege.store.right, chance)
+    siege.server.restart()
+    siege.comes()

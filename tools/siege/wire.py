@@ -1,0 +1,124 @@
+"""What a hostile client does to a connection, and what it is answered."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Iterable
+
+CLOSED, SILENT = 0, -1
+"""In place of a status: the connection has ended, or nothing has come in time."""
+ANSWER_SECONDS = 5.0
+"""In which every request has to be answered, or its connection ended."""
+_HEAD = re.compile(rb"HTTP/1\.\d (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)\r\n")
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_INFORMATION = 200
+"""Below it an answer is yet to come."""
+_PIECE = 1 << 20
+_CONNECT_SECONDS = 5.0
+
+
+class Wire:
+    """A connection to a server, of which nothing is taken for granted."""
+
+    def __init__(self, port: int) -> None:
+        """Connects.
+
+        Raises:
+          OSError: it is refused.
+        """
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = bytearray()
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> bool:
+        """Sends; whether the connection took all of it."""
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            return False
+        return True
+
+    def shut(self) -> None:
+        """Ends the half of the connection that sends."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def vanish(self) -> None:
+        """Ends the connection at once, by a reset."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def statuses(self, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
+        """The statuses of the next answers, or until the connection has ended or time has passed.
+
+        Args:
+          count: of answers.
+          seconds: for all of them.
+        """
+        until, found = time.monotonic() + seconds, list[int]()
+        while len(found) < count:
+            if status := self._take():
+                found += [status] if status >= _INFORMATION else []
+                continue
+            self._socket.settimeout(max(until - time.monotonic(), 0.001))
+            try:
+                data = self._socket.recv(_PIECE)
+            except TimeoutError:
+                return [*found, SILENT]
+            except OSError:
+                return [*found, CLOSED]
+            if not data:
+                return [*found, CLOSED]
+            self._received += data
+        return found
+
+    def _take(self) -> int:
+        """The status of an answer that has come whole; 0 if none has."""
+        head = _HEAD.match(self._received)
+        if head is None:
+            return 0
+        length = _LENGTH.search(head[2])
+        end = head.end() + (int(length[1]) if length else 0)
+        if len(self._received) < end:
+            return 0
+        status = int(head[1])
+        del self._received[:end]
+        return status
+
+
+def request(
+    path: str, body: bytes = b"", headers: Iterable[tuple[str, str]] = (), method: str = "POST"
+) -> bytes:
+    """A request as it is sent."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: siege", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def exchange(port: int, data: bytes, count: int = 1, seconds: float = ANSWER_SECONDS) -> list[int]:
+    """Sends something by a connection of its own; gives what it is answered, as `Wire.statuses`."""
+    try:
+        with Wire(port) as wire:
+            wire.send(data)  # A server that ends the connection may have answered before.
+            return wire.statuses(count, seconds)
+    except OSError:
+        return [CLOSED]
+
+
+def drip(wires: list[Wire], data: bytes, seconds: float) -> None:
+    """Sends a byte a second by each connection, for some seconds or until all have ended."""
+    until, place = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        sent = [wire.send(data[place % len(data) :][:1]) for wire in wires]
+        place += 1
+        if not any(sent):
+            return
+        time.sleep(1.0)
