@@ -24,7 +24,7 @@ from components.pusher.versions import (
 from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Servable
-from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.errors import Failing, RequestError
 from trainer_module.errors import ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -282,15 +282,13 @@ class Repository:
         self._thread.start()
 
     def _follow(self) -> None:
-        loads = self._loads
+        loads, failing = self._loads, Failing("the look at the versions")
         while not self._stop.wait(_SETTLE_SECONDS if self._is_settling else POLL_SECONDS):
-            if self._loads != loads:
-                loads = self._loads
-                _free_memory()
-            try:
+            with failing.survived():
+                if self._loads != loads:
+                    loads = self._loads
+                    _free_memory()
                 self.look()
-            except Exception:  # The next look may go well; without one no version comes any more.
-                logger.exception("%s could not be looked at", self._folder)
 
     def stop(self) -> None:
         """Follows it no more, unless a version is just being loaded: that goes on."""

@@ -19,7 +19,6 @@ HOOK = "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_K
     "command",
     [
         ["run"],
-        ["rollback", "--hold", "--reason", "wrong labels"],
         ["approve", "7", "--reason", "looks right"],
         ["schedule", "--set", "schedule.on_new_data=true"],
         ["skew", "--record"],

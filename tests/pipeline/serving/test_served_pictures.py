@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import resource
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from served_pictures import (
     top_down_bmp,
 )
 from served_trips import ROOT
-from server_process import free_port, wait_for
+from server_process import free_port, wait_for, without_key
 
 from pipeline.serving.model import EXAMPLES_INPUT, load_model
 from pipeline.serving.pictures import measure_pictures
@@ -62,7 +61,7 @@ def address(version: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     log, port = tmp_path_factory.mktemp("log") / "log.txt", free_port()
     command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--name", "photos"]
     command += ["--model", str(version), "--port", str(port)]
-    environment = {**os.environ, "SCOPELINE_API_KEY": ""}
+    environment = without_key()
     with log.open("w") as written:
         process = subprocess.Popen(command, stderr=written, env=environment)
     limit_memory(process)

@@ -210,3 +210,16 @@ def test_retention_keeps_a_version_to_go_back_to(service: Service) -> None:
     assert expired() == [first, second]
     damage(service.folder(third))
     assert expired() == [first]
+
+
+def test_rollback_without_the_secret_of_a_notification_goes_back(
+    service: Service, three: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOOK_KEY", raising=False)
+    hook = "notify.webhook={url: 'https://example.com/hook', secret_variable: HOOK_KEY}"
+    done = service.command("rollback", "--set", hook)
+    assert done.returncode == 0
+    assert (
+        "not everybody was notified of the rollback: notify.webhook.secret_variable" in done.stdout
+    )
+    assert service.serving() == "second"
