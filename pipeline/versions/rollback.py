@@ -91,7 +91,7 @@ def roll_back(
 
 
 def _unnotified(config: PipelineConfig) -> list[str]:
-    """A line if nobody was notified for want of a secret, which keeps no version from going back."""
+    """A line if a notification lacks its secret, which does not stop a rollback."""
     try:
         check_secrets(config, Occasion.ROLLED_BACK)
     except ConfigError as error:
