@@ -53,6 +53,12 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535)] = 8501,
     workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes that answer.")] = 1,
+    connections: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Open at once, by each process.")
+    ] = ServeOptions.connections,
+    keep_alive: Annotated[
+        int, typer.Option(metavar="SECONDS", min=1, help="That a connection may be idle.")
+    ] = ServeOptions.keep_alive_seconds,
     insecure: Annotated[
         bool, flag("--insecure", "Let anybody ask the model who reaches the address.")
     ] = False,
@@ -103,6 +109,8 @@ def serve(
         transformed=transformed,
         workers=workers,
         max_pixels=max_pixels,
+        connections=connections,
+        keep_alive_seconds=keep_alive,
         log=log,
     )
     serve_model(options, insecure)

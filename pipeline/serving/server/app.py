@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -19,7 +21,7 @@ from starlette.routing import Route
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.connections.quick import Application, Quick
 from pipeline.serving.server.direct import Direct
-from pipeline.serving.server.errors import RequestError, status_and_headers
+from pipeline.serving.server.errors import Failing, RequestError, status_and_headers
 from pipeline.serving.server.metrics import CONTENT_TYPE
 from pipeline.serving.server.middleware import Guarded
 from pipeline.serving.server.options import ServeOptions
@@ -28,6 +30,8 @@ from pipeline.serving.server.protocols import rest
 from pipeline.serving.server.protocols.metadata import describe_signatures, describe_tensors
 from pipeline.serving.server.repository import Repository
 from pipeline.serving.server.workers import WorkerPlace
+
+logger = logging.getLogger(__name__)
 
 _V1 = re.compile(
     r"(?P<name>[^/:]+)(/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
@@ -106,17 +110,30 @@ class _Server:
             log.close()
 
     async def _tell(self, place: WorkerPlace) -> None:
-        """Lets the other workers know how things are here, again and again."""
-        while True:
-            place.tell(self._repository.number)
-            self._predictions.metrics.refresh()
+        """Lets the other workers know how things are here, again and again.
+
+        A worker that does not follow the versions any more ends, and is started again.
+        """
+        failing = Failing("to tell the other workers of this one")
+        while self._repository.is_following:
+            with failing.survived():
+                place.tell(self._repository.number)
+                self._predictions.metrics.refresh()
             await asyncio.sleep(_TELL_SECONDS)
+        logger.error("the versions are not followed any more: worker %d ends", place.number)
+        signal.raise_signal(signal.SIGTERM)
 
     async def live(self, request: Request) -> Response:
-        """The process answers, and each worker if there are several."""
+        """The process answers and follows the versions, and each worker if there are several."""
+        self._check_following(503)
         if self._place is not None:
             self._check_workers(self._place.workers.up, 503)
         return _json({"live": True})
+
+    def _check_following(self, status: int) -> None:
+        """Raises RequestError where a version that is withdrawn would answer for ever."""
+        if not self._repository.is_following:
+            raise RequestError("the versions are not followed any more: start it again.", status)
 
     def _check_workers(self, there: int, status: int) -> None:
         """Raises RequestError unless all workers are there."""
@@ -132,6 +149,7 @@ class _Server:
         """Raises RequestError while no version answers, with the status that Triton gives then."""
         if self._repository.number is None:
             raise RequestError("no version has been pushed and loaded yet.", 400)
+        self._check_following(400)
         if self._place is not None:
             self._check_workers(self._place.workers.ready, 400)
 

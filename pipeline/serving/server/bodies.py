@@ -20,6 +20,14 @@ _AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 """Has zlib find out which of them it is; deflate means the latter."""
 
+MOST_DIGITS = 18
+"""Of the length of anything."""
+
+
+def read_length(header: bytes) -> int | None:
+    """A length as a header gives it; None if that is none."""
+    return int(header) if header.isdigit() and len(header) <= MOST_DIGITS else None
+
 
 async def read_body(
     headers: Mapping[bytes, bytes], receive: Receive, options: ServeOptions
@@ -41,8 +49,8 @@ async def read_body(
             f"a body in {encoding} is not taken: right are gzip and deflate, or send it as it is.",
             415,
         )
-    length = headers.get(b"content-length", b"")
-    if length.isdigit() and int(length) > options.max_bytes:
+    length = read_length(headers.get(b"content-length", b""))
+    if length is not None and length > options.max_bytes:
         raise _too_large(options)
     parts, size, is_whole = [], 0, False
     try:

@@ -1,9 +1,13 @@
-"""What a request is refused with: a status, and a sentence that says what would be right."""
+"""What a request is refused with, a status and a sentence, and what outlives other errors."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = "1"
 """After which a client may come again that was told that too many wait, or nothing is loaded."""
@@ -15,6 +19,28 @@ class RequestError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Failing:
+    """Keeps what is done again and again going, whatever fails; logs each failure once in a row."""
+
+    def __init__(self, what: str) -> None:
+        """Args:
+        what: is done, for the log.
+        """
+        self._what, self._last = what, ""
+
+    @contextmanager
+    def survived(self) -> Iterator[None]:
+        """Logs what fails in the `with` block, unless the last time failed alike."""
+        try:
+            yield
+        except Exception as error:
+            if repr(error) != self._last:
+                logger.exception("%s failed, and is tried again", self._what)
+            self._last = repr(error)
+        else:
+            self._last = ""
 
 
 def status_and_headers(error: Exception) -> tuple[int, dict[str, str]]:

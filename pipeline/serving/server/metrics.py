@@ -18,6 +18,8 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+CLIENT_GONE = 499
+"""The status of a request whose client has gone before it was answered, as nginx has it."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _Mode = Literal["livesum", "livemin", "livemax"]
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

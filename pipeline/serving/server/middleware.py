@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.serving.request_log.ids import identify
 from pipeline.serving.server.direct import send_reply
-from pipeline.serving.server.metrics import Metrics
+from pipeline.serving.server.metrics import CLIENT_GONE, Metrics
 from pipeline.serving.server.protocols.replies import Reply
 
 OPEN = ("/healthz", "/v2/health/live", "/v2/health/ready")
@@ -41,7 +41,7 @@ class Guarded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, path = time.perf_counter(), 500, scope["path"]
+        began, status, path = time.perf_counter(), CLIENT_GONE, scope["path"]
         id_header = identify(scope["headers"])
 
         async def watch(message: Message) -> None:
@@ -56,6 +56,9 @@ class Guarded:
                 await self._app(scope, receive, watch)
             else:
                 await send_reply(watch, _REFUSAL)
+        except Exception:
+            status = 500
+            raise
         finally:
             # Of no path that a client makes up there is a metric.
             verb = path.rpartition("/")[2].rpartition(":")[2]

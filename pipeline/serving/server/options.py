@@ -44,6 +44,10 @@ class ServeOptions:
     """Of a request."""
     max_pixels: int = SERVED_PIXELS
     """Of a picture, by its header."""
+    connections: int = 1000
+    """Open at once, by each process that answers."""
+    keep_alive_seconds: int = 75
+    """For which a connection may be idle; longer than load balancers keep theirs."""
     body_seconds: float = 20.0
     """In which the whole of a request has to come."""
     answer_seconds: float = 30.0

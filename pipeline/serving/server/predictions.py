@@ -15,7 +15,7 @@ from pipeline.serving.request_log.gathering import Answered
 from pipeline.serving.request_log.log import RequestLog
 from pipeline.serving.servable import Servable
 from pipeline.serving.server.batching import Awaited, Batcher
-from pipeline.serving.server.bodies import parse_json
+from pipeline.serving.server.bodies import parse_json, read_length
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.metrics import Metrics
 from pipeline.serving.server.options import ServeOptions
@@ -28,6 +28,8 @@ from pipeline.serving.server.together import RequestAnswer, RequestInputs, Signa
 from trainer_module.machine import count_cores
 
 _HEADER_LENGTH = open_inference.HEADER_LENGTH.encode()
+_SAID = 40
+"""Characters of a wrong header that are shown."""
 _Write = Callable[[RequestAnswer], Reply]
 
 
@@ -195,11 +197,11 @@ def _read_inference(
     request: PredictionRequest, number: int, model: Servable, layouts: Layouts
 ) -> tuple[str, RequestInputs, _Write]:
     """What Open Inference v2 asks."""
-    body, length = request.body, request.headers.get(_HEADER_LENGTH)
-    if length is not None and not (length.isdigit() and int(length) <= len(body)):
-        said = length.decode("latin-1")
+    body, header = request.body, request.headers.get(_HEADER_LENGTH)
+    end = len(body) if header is None else read_length(header)
+    if end is None or end > len(body):
+        said = (header or b"")[:_SAID].decode("latin-1")
         raise RequestError(f"{open_inference.HEADER_LENGTH} is {said!r}, not a length.")
-    end = len(body) if length is None else int(length)
     asked, signature, columns = layouts.read(body, end, model.interface)
     name = request.path.name
 

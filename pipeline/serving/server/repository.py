@@ -6,7 +6,7 @@ import ctypes
 import gc
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from components.pusher.versions import list_versions
 from pipeline.serving.certificate.checking import load_certified
 from pipeline.serving.requests import MISSING
 from pipeline.serving.servable import Servable
-from pipeline.serving.server.errors import RequestError
+from pipeline.serving.server.errors import Failing, RequestError
 from trainer_module.errors import ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,8 @@ class Repository:
     def __init__(self, folder: Path, load: Loader = load_certified) -> None:
         self._folder, self._load = folder, load
         self._current: tuple[int, Servable] | None = None
-        self._states: dict[int, VersionState] = {}
+        self._states: Mapping[int, VersionState] = {}
+        """Read by other threads: a change is another mapping."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -109,7 +110,7 @@ class Repository:
         return [(int(path.name), path) for path in reversed(versions)]
 
     def _try(self, number: int, path: Path) -> bool:
-        self._states[number] = VersionState(number, "LOADING")
+        self._note(VersionState(number, "LOADING"))
         logger.info("version %d is loaded", number)
         try:
             model = self._load(path)
@@ -117,17 +118,20 @@ class Repository:
         except Exception as error:  # Whatever is wrong with it, the old one goes on.
             words = str(error) if isinstance(error, ScopelineError) else f"{error!r}"
             if not path.exists():
-                del self._states[number]
+                self._states = {n: s for n, s in self._states.items() if n != number}
                 return False
-            self._states[number] = VersionState(number, "END", words)
+            self._note(VersionState(number, "END", words))
             logger.error("version %d does not serve: %s", number, words)
             return False
         old, self._current = self._current, (number, model)
-        self._states[number] = VersionState(number, "AVAILABLE")
+        self._note(VersionState(number, "AVAILABLE"))
         if old is not None:
-            self._states[old[0]] = VersionState(old[0], "END")
+            self._note(VersionState(old[0], "END"))
         logger.info("version %d answers", number)
         return True
+
+    def _note(self, state: VersionState) -> None:
+        self._states = {**self._states, state.number: state}
 
     def start(self) -> None:
         """Follows the folder in a thread of its own."""
@@ -135,12 +139,13 @@ class Repository:
         self._thread.start()
 
     def _follow(self) -> None:
-        before = self.number
+        before, failing = self.number, Failing("the look at the versions")
         while not self._stop.wait(POLL_SECONDS):
-            if self.number != before:
-                before = self.number
-                _free_memory()
-            self.look()
+            with failing.survived():
+                if self.number != before:
+                    before = self.number
+                    _free_memory()
+                self.look()
 
     def stop(self) -> None:
         """Follows it no more, unless a version is just being loaded: that goes on."""

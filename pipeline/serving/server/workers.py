@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -9,17 +10,22 @@ from typing import Any
 SPAWN = get_context("spawn")
 """Workers begin anew: TensorFlow does not live through a fork."""
 _STARTING, _NO_VERSION = -1, 0
+_STALE_SECONDS = 15.0
+"""After which a worker that tells nothing does not count: it hangs, or is about to die."""
 
 
 class Workers:
-    """A number for each worker, in memory that all processes of the server share."""
+    """What each worker has told and when, in memory that all processes of the server share."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._versions: Any = SPAWN.RawArray("q", [_STARTING] * count)
+        self._told: Any = SPAWN.RawArray("d", count)
+        """By the monotonic clock, which Linux has one of for all processes."""
 
     def tell(self, number: int, version: int | None) -> None:
         """Notes that a worker answers, by the version or by none yet."""
+        self._told[number] = time.monotonic()
         self._versions[number] = version or _NO_VERSION
 
     def tell_gone(self, number: int) -> None:
@@ -33,12 +39,17 @@ class Workers:
     @property
     def up(self) -> int:
         """How many answer, with a version or without."""
-        return sum(version != _STARTING for version in self._versions)
+        return self._count(_NO_VERSION)
 
     @property
     def ready(self) -> int:
         """How many answer by a version."""
-        return sum(version > _NO_VERSION for version in self._versions)
+        return self._count(_NO_VERSION + 1)
+
+    def _count(self, least: int) -> int:
+        since = time.monotonic() - _STALE_SECONDS
+        told = zip(self._versions, self._told, strict=True)
+        return sum(version >= least and when >= since for version, when in told)
 
 
 @dataclass(frozen=True)

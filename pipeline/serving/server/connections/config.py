@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from pipeline.serving.server.connections.connection import ClientConnection
+from pipeline.serving.server.connections.connection import ClientConnection, OpenConnections
 from pipeline.serving.server.connections.quick import Application
 from pipeline.serving.server.options import ServeOptions
 
@@ -17,12 +17,13 @@ def make_config(application: Application, options: ServeOptions, **settings: Any
 
     Args:
       application: answers.
-      options: have the files of TLS.
+      options: have the files of TLS, and the limits of connections.
       settings: others than those that all servers of ours share.
     """
+    others = OpenConnections(options.connections)
     return uvicorn.Config(
         application.asgi,
-        http=cast(Any, partial(ClientConnection, application.quick)),
+        http=cast(Any, partial(ClientConnection, application.quick, others)),
         ws="none",
         loop="uvloop",
         log_config=None,
@@ -30,6 +31,7 @@ def make_config(application: Application, options: ServeOptions, **settings: Any
         lifespan="on",
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=options.keep_alive_seconds,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.private_key,
         **settings,

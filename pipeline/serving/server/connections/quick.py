@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp
 
 from pipeline.serving.server.batching import Awaited
+from pipeline.serving.server.bodies import read_length
 from pipeline.serving.server.middleware import has_key
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.predictions import PredictionRequest, Predictions
@@ -20,8 +21,8 @@ class Quick:
     def __init__(self, predictions: Predictions, options: ServeOptions) -> None:
         self._predictions, self._options = predictions, options
         self.metrics = predictions.metrics
-        self.head_seconds = options.body_seconds
-        """In which the head of a request has to come."""
+        self.client_seconds = options.body_seconds
+        """In which the head of a request has to come, and some of an answer has to be read."""
 
     def takes(self, url: bytes, headers: Mapping[bytes, bytes]) -> PredictionPath | None:
         """Whether a request that posts something is one of them: then what it asks for.
@@ -35,8 +36,8 @@ class Quick:
             return None
         if b"content-encoding" in headers or b"expect" in headers:
             return None
-        length = headers.get(b"content-length", b"")
-        if not length.isdigit() or int(length) > self._options.max_bytes:
+        length = read_length(headers.get(b"content-length", b""))
+        if length is None or length > self._options.max_bytes:
             return None
         return path
 

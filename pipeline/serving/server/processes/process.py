@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 
 from pipeline.serving.imports import import_tensorflow
@@ -9,14 +10,19 @@ from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.processes.logs import log_as_json
 from trainer_module.errors import ConfigError
 
+_OTHER_FILES = 512
+"""Connections that are refused, and what libraries and the model open."""
+
 
 def serve(options: ServeOptions) -> None:
     """Serves until a signal comes.
 
     Raises:
-      ConfigError: the port is taken, or no version can be loaded, and none is waited for.
+      ConfigError: the port is taken, so many connections cannot be had, or no version can be
+        loaded, and none is waited for.
     """
     log_as_json()
+    _allow_files(options.connections)
     bound = _bind(options.host, options.port)
     if options.workers > 1:
         from pipeline.serving.server.processes.supervisor import supervise
@@ -28,6 +34,19 @@ def serve(options: ServeOptions) -> None:
         from pipeline.serving.server.processes.answering import answer, open_repository
 
         answer(options, open_repository(options), bound)
+
+
+def _allow_files(connections: int) -> None:
+    """Has this process, and those that it starts, open as many files as there are connections."""
+    needed = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise ConfigError(
+            f"--connections {connections:,} takes {needed:,} open files, of which `ulimit -Hn`"
+            f" allows {hard:,}: give at most {hard - _OTHER_FILES:,}."
+        )
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _bind(host: str, port: int) -> socket.socket:

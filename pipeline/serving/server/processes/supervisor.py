@@ -83,7 +83,13 @@ class _Supervisor:
         for number, when in list(self._due.items()):
             if when <= time.monotonic():
                 del self._due[number]
-                self._running[number] = self._start(number)
+                try:
+                    self._running[number] = self._start(number)
+                except OSError as error:  # There is no memory or no process left just now.
+                    if not self._have_answered:
+                        raise
+                    self._due[number] = time.monotonic() + _AGAIN_SECONDS
+                    logger.error("worker %d cannot be started yet: %s", number, error)
 
     def _seconds_to_next(self) -> float | None:
         if not self._due:
@@ -111,8 +117,8 @@ class _Supervisor:
           ConfigError: there is nothing to serve, and there never was.
         """
         worker = self._running.pop(number)
-        self._have_answered |= self._workers.up > 0
         had_answered = self._workers.is_up(number)
+        self._have_answered |= any(map(self._workers.is_up, range(self._workers.count)))
         said = _said(worker)
         if said and not self._have_answered:
             raise ConfigError(said)
