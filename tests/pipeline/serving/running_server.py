@@ -14,14 +14,20 @@ from pipeline.serving.server.app import make_app
 from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.processes.answering import open_repository
+from pipeline.serving.server.repository import Repository
+from pipeline.serving.server.workers import WorkerPlace
 
 
 @contextmanager
-def running(options: ServeOptions) -> Iterator[str]:
+def running(
+    options: ServeOptions,
+    place: WorkerPlace | None = None,
+    repository: Repository | None = None,
+) -> Iterator[str]:
     """A server in a thread; gives its address."""
-    repository = open_repository(options)
+    repository = repository or open_repository(options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(make_config(make_app(options, repository), options))
+        server = uvicorn.Server(make_config(make_app(options, repository, place), options))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:

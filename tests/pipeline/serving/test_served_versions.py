@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import requests
+from running_server import running
 from served_trips import ROOT, Pushed
 from server_process import free_port, wait_for, without_key
 
-from components.pusher.versions import delete_whole
+from components.pusher.versions import delete_whole, list_versions
 from pipeline.serving.model import Model
+from pipeline.serving.server import repository as repository_module
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import (
     KEY_VARIABLE,
@@ -68,6 +74,64 @@ def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Pat
     delete_whole(serving / "1")
     repository.look()
     assert repository.number == 1
+
+
+def test_failures_are_counted_while_others_are_found(tmp_path: Path) -> None:
+    for number in range(1, 1500):
+        (tmp_path / str(number)).mkdir()
+
+    def refuse(path: Path) -> Model:
+        raise ConfigError("it is no model")
+
+    repository, logger = Repository(tmp_path, refuse), logging.getLogger("pipeline.serving")
+    looking, before = threading.Thread(target=repository.look), logger.level
+    logger.setLevel(logging.CRITICAL)
+    sys.setswitchinterval(1e-6)
+    try:
+        looking.start()
+        while looking.is_alive():
+            assert repository.failures <= len(repository.states)
+    finally:
+        sys.setswitchinterval(0.005)
+        looking.join()
+        logger.setLevel(before)
+    assert repository.failures == 1499
+
+
+def test_versions_are_followed_whatever_fails(
+    pushed: Pushed,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And where they are not, nobody relies on the server."""
+    looks = []
+
+    def fail_at_first(folder: Path) -> list[Path]:
+        looks.append(folder)
+        if len(looks) < 4:
+            raise RuntimeError("nobody thought of it")
+        return list_versions(folder)
+
+    monkeypatch.setattr(repository_module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(repository_module, "list_versions", fail_at_first)
+    repository = Repository(tmp_path / "trips")
+    options = ServeOptions("trips", tmp_path / "trips", waits=True)
+    with running(options, repository=repository) as server:
+        shutil.copytree(pushed.version, tmp_path / "copy")
+        (tmp_path / "trips").mkdir()
+        (tmp_path / "copy").rename(tmp_path / "trips" / "1")
+        until = time.monotonic() + 60
+        while not requests.get(f"{server}/v2/health/ready", timeout=30).ok:
+            assert time.monotonic() < until
+        assert requests.get(f"{server}/healthz", timeout=30).ok
+        repository.stop()
+        statuses = {
+            path: requests.get(server + path, timeout=30).status_code
+            for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")
+        }
+    assert list(statuses.values()) == [503, 400, 400]
+    assert len([line for line in caplog.messages if "is tried again" in line]) == 1
 
 
 def ask_one(model: Model) -> Arrays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,13 +14,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 import requests
+from running_server import running
 from served_trips import ROOT, Pushed
 from server_process import free_port, wait_for, without_key
+
+from pipeline.serving.server import app, workers
+from pipeline.serving.server.metrics import Metrics
+from pipeline.serving.server.options import ServeOptions
+from pipeline.serving.server.processes.supervisor import _Supervisor
 
 BODY = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
 COMMAND = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--workers", "2", "--port"]
@@ -128,3 +137,55 @@ def test_workers_that_have_nothing_to_serve_end_the_command(pushed: Pushed, tmp_
     assert "can be served: " in log.read_text()
     assert "Traceback" not in log.read_text()
     assert not any(Path(f"/proc/{one}").exists() for _, one in processes(log))
+
+
+def test_worker_that_tells_nothing_for_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = workers.Workers(2)
+    assert (together.up, together.ready) == (0, 0)
+    together.tell(0, 7)
+    together.tell(1, None)
+    assert (together.up, together.ready) == (2, 1)
+    monkeypatch.setattr(workers, "_STALE_SECONDS", -1.0)
+    assert (together.up, together.ready) == (0, 0)
+    assert together.is_up(0)  # It has answered since it was started.
+
+
+def test_worker_goes_on_to_tell_whatever_fails(
+    pushed: Pushed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail_twice(metrics: Metrics) -> None:
+        calls.append(metrics)
+        if len(calls) < 3:
+            raise OSError("the disk of the metrics is full")
+
+    monkeypatch.setattr(Metrics, "refresh", fail_twice)
+    monkeypatch.setattr(app, "_TELL_SECONDS", 0.01)
+    place = workers.WorkerPlace(workers.Workers(1), 0)
+    with running(ServeOptions("trips", pushed.serving), place) as server:
+        until = time.monotonic() + 30
+        while len(calls) < 10:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert requests.get(f"{server}/v2/health/ready", timeout=30).ok
+    logged = [line for line in caplog.messages if "is tried again" in line]
+    assert logged == ["to tell the other workers of this one failed, and is tried again"]
+
+
+def test_worker_that_cannot_be_started_again_does_not_end_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(process: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(SpawnProcess, "start", refuse)
+    with socket.socket() as bound:
+        supervisor = _Supervisor(ServeOptions("trips", tmp_path, workers=2), bound, str(tmp_path))
+        with pytest.raises(OSError, match="Cannot allocate"):
+            supervisor._start_due()
+        supervisor._have_answered = True
+        supervisor._due = {1: 0.0}
+        supervisor._start_due()
+    assert supervisor._due[1] > time.monotonic()
+    assert "worker 1 cannot be started yet: [Errno 12] Cannot allocate memory" in caplog.messages

@@ -183,8 +183,9 @@ class ClientConnection(HttpToolsProtocol):
           Whether the connection stays open meanwhile.
         """
         is_secure = self.transport.get_extra_info("sslcontext") is not None
-        self._drop_unfinished()
-        if is_secure or self._is_over or not self._is_answering():
+        if not self._is_over:
+            self._drop_unfinished()
+        if is_secure or not self._is_answering():
             self.transport.close()  # What is written is sent before.
             return False
         self._is_over = self._has_shut_down = True

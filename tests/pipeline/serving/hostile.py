@@ -1,0 +1,142 @@
+"""Bytes that no client should send: requests that are mutated at random, behind good ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_HEADERS = [
+    *(b"Content-Length: " + text for text in (b"5", b"-1", b"1e3", b"0x5", b"5,5", b" 5 ", b"")),
+    *(b"Content-Length: " + b"9" * count for count in (18, 19, 20, 5000)),
+    *(b"Content-Length: " + b"0" * count + b"5" for count in (1, 20, 5000)),
+    b"Transfer-Encoding: chunked", b"Transfer-Encoding: xchunked", b"Transfer-Encoding: identity",
+    b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: chunked, gzip",
+    b"Transfer-Encoding: chunked, chunked", b"Transfer-Encoding:\tCHUNKED ", b"Transfer-Encoding:",
+    b"Transfer-Encoding: \x0bchunked", b"Transfer-Encoding: chunked;q=1", b"Transfer_Encoding: x",
+    b"Transfer-Encoding : chunked", b" Transfer-Encoding: chunked", b"A: b\r\n folded",
+    b"Host: y", b"Host:", b"X: \0", b"X\0: y", b"X: \r", b"X: \xff\xfe", b": empty", b"no colon",
+    b"Connection: close", b"Connection: keep-alive", b"Connection: close, upgrade",
+    b"Connection: upgrade\r\nUpgrade: h2c", b"Connection: Upgrade\r\nUpgrade: websocket",
+    b"Expect: 100-continue", b"Expect: everything", b"Content-Encoding: gzip",
+    b"Content-Encoding: \xff", b"Inference-Header-Content-Length: " + b"9" * 5000,
+    b"Authorization: Bearer \xff", b"X-Request-Id: \xff", b"X: " + b"y" * 9000,
+    b"\r\n".join(b"X-%d: y" % number for number in range(200)),
+]  # fmt: skip
+_TARGETS = [
+    b"*", b"/", b"//healthz", b"http://x/healthz", b"http:///", b"http://x:999999/", b"?x", b"#",
+    b"/healthz?%00", b"/%ff%00", b"/\xff", b"/\0", b"x:443", b"/../../etc/passwd",
+    b"/" + b"a" * 9000, b"/v1/models/trips/versions/" + b"9" * 5000,
+    b"/v1/models/trips:predict?a=" + b"9" * 5000,
+    b"/v1/models/\xd9\xa1", b"/v2/models/trips/versions/" + b"9" * 5000 + b"/infer",
+]  # fmt: skip
+_METHODS = [
+    *(
+        b"GET",
+        b"HEAD",
+        b"PUT",
+        b"OPTIONS",
+        b"CONNECT",
+        b"PRI",
+        b"TRACE",
+        b"get",
+        b"G\0T",
+        b"SOURCE",
+    ),
+    *(b"X" * 9000, b""),
+]
+_VERSIONS = [
+    *(b"HTTP/1.0", b"HTTP/2.0", b"HTTP/0.9", b"HTTP/9.9", b"HTTP/1.1 ", b"http/1.1", b"ICE/1.0"),
+    *(b"HTTP/1", b"HTTP/" + b"1" * 5000 + b".1", b""),
+]
+_BODIES = [
+    *(b"0\r\n\r\n", b"5\r\nhello\r\n0\r\n\r\n", b"5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n", b"zz\r\n"),
+    *(
+        b"5\r\nhello\r\n0\r\nContent-Length: 5\r\n\r\n",
+        b"f" * 17 + b"\r\n",
+        b"-5\r\nhello",
+        b"5\nhello",
+    ),
+    *(
+        b"0" * 5000 + b"5\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhello5\r\n",
+        b"",
+        b"5 ;\r\nhello\r\n0\r\n\r\n",
+    ),
+]
+_WHOLE = [
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x00\xf1\x01\x00\x00\xed" + b"a" * 60,
+    b"\r\n" * 50, b"\0" * 50, b"garbage\r\n\r\n", b"GET / HTTP/1.1\nHost: x\n\n", b"\x05\x01\x00",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """What is sent by one connection."""
+
+    good: int
+    """Requests that are as they should be, before others; each says which it is."""
+    sent: bytes
+
+
+def corpus(post: bytes, count: int, seed: int = 7) -> Iterator[Hostile]:
+    """Several good requests each, and one behind them that is mutated.
+
+    Args:
+      post: a good request, of which the head has `X-Request-Id: good`.
+      count: of connections.
+      seed: of the mutations.
+    """
+    generator = random.Random(seed)  # noqa: S311
+    for _ in range(count):
+        good = [
+            generator.choice((post, _LIVE)).replace(b": good", b": good%d" % number)
+            for number in range(generator.randrange(4))
+        ]
+        bad = generator.choice((_composed, _composed, _garbled, _whole))(generator, post)
+        yield Hostile(len(good), b"".join(good) + bad)
+
+
+_LIVE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: good\r\n\r\n"
+
+
+def _composed(generator: random.Random, post: bytes) -> bytes:
+    """A request of which a few parts are odd."""
+    head, _, body = post.partition(b"\r\n\r\n")
+    line, *headers = head.replace(b"X-Request-Id: good", b"X: y").split(b"\r\n")
+    method, target, version = line.split(b" ")
+    if generator.random() < 0.3:
+        method = generator.choice(_METHODS)
+    if generator.random() < 0.3:
+        target = generator.choice(_TARGETS)
+    if generator.random() < 0.2:
+        version = generator.choice(_VERSIONS)
+    if generator.random() < 0.5:
+        headers.pop(generator.randrange(len(headers)))
+    for _ in range(generator.randrange(3)):
+        headers.insert(generator.randrange(len(headers) + 1), generator.choice(_HEADERS))
+    if generator.random() < 0.5:
+        body = generator.choice(_BODIES)
+    end = b"\n" if generator.random() < 0.05 else b"\r\n"
+    return end.join([b" ".join((method, target, version)), *headers, b"", body])
+
+
+def _garbled(generator: random.Random, post: bytes) -> bytes:
+    """A request of which a few bytes are others, or are not there, or there twice."""
+    sent = bytearray(post.replace(b"X-Request-Id: good", b"X: y"))
+    for _ in range(generator.randrange(1, 4)):
+        place = generator.randrange(len(sent))
+        how = generator.randrange(4)
+        if how == 0:
+            sent[place] = generator.choice(b"\0\r\n \t:;,\x7f\xff09aA")
+        elif how == 1:
+            del sent[place : place + generator.randrange(1, 9)]
+        elif how == 2:
+            sent[place:place] = sent[place : place + generator.randrange(1, 30)]
+        else:
+            sent[place:place] = generator.randbytes(generator.randrange(1, 9))
+    return bytes(sent)
+
+
+def _whole(generator: random.Random, post: bytes) -> bytes:
+    return generator.choice(_WHOLE)
