@@ -40,7 +40,7 @@ _LOOK_SECONDS = 0.1
 """Between two looks for such a connection, where there was none."""
 _WARN_SECONDS = 60.0
 """Between two warnings that there are too many."""
-_PIECE_BYTES = 1 << 13
+_PIECE_BYTES = 1 << 12
 """That are parsed at once: a few dozen small requests, which may then wait for their answers."""
 _FAREWELL_SECONDS = 1.0
 """In which a client may read the last answer, and say over TLS that it has seen the end. uvloop
@@ -423,25 +423,32 @@ class ClientConnection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         self._stop_waiting()
-        version, self._named = self.parser.get_http_version(), dict(self.headers)
+        self._named = dict(self.headers)
+        if self._is_plain():
+            self._path = self._quick.takes(self.url, self._named)
+            self._parts = []
+        if self._path is not None:
+            return
+        version = self.parser.get_http_version()
         _check_head(version, self.headers, self._named)
         if version == "1.0":
             self.expect_100_continue = False
+        if self._is_spare and self.url.decode("latin-1") not in OPEN:
+            raise self._others.refusal()
+        self._hand_on()
         if self._is_spare:
-            if self.url.decode("latin-1") not in OPEN:
-                raise self._others.refusal()
-        elif version == "1.1" and self._is_plain():
-            self._path = self._quick.takes(self.url, self._named)
-            self._parts = []
-        if self._path is None:
-            self._hand_on()
-            self.cycle.keep_alive &= not self._is_spare
+            self.cycle.keep_alive = False
 
     def _is_plain(self) -> bool:
+        """Whether the shorter way may be open to it, and `_check_head` has nothing to say."""
         return (
             self.parser.get_method() == b"POST"
             and not self._is_answering()
             and not self.flow.write_paused
+            and not self._is_spare
+            and len(self._named) == len(self.headers)
+            and b"host" in self._named
+            and self.parser.get_http_version() == "1.1"
         )
 
     def _hand_on(self) -> None:
