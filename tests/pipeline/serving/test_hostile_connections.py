@@ -348,6 +348,7 @@ def test_idle_connections_give_way_to_new_ones(
 ) -> None:
     monkeypatch.setattr(connections, "_IDLE_SECONDS", 0.0)
     with crowded(pushed, 3) as (server, taken), requests.Session() as session:
+        time.sleep(0.05)
         taken[0].sendall(LIVE)
         assert read_answer(taken[0])[0].status == 200
         taken[2].sendall(post(body)[:-1])  # It is in use.

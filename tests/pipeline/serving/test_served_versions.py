@@ -126,6 +126,8 @@ def test_versions_are_followed_whatever_fails(
             assert time.monotonic() < until
         assert requests.get(f"{server}/healthz", timeout=30).ok
         repository.stop()
+        while repository.is_following:
+            time.sleep(0.01)
         statuses = {
             path: requests.get(server + path, timeout=30).status_code
             for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")

@@ -312,7 +312,7 @@ class ClientConnection(HttpToolsProtocol):
                 self._unread = data[start:]
                 break
             self._parse(data[start : start + _PIECE_BYTES])
-            if self._is_over:
+            if self._is_over or self.transport.is_closing():
                 break
         self._is_parsing = False
         if self._is_over or self.transport.is_closing():
