@@ -103,7 +103,8 @@ def review_columns(
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
             if found is None:
-                found = next(_repeats(name, columns, as_numbers.get(name), twins), None)
+                plain = as_numbers.keys() - {*(numbers or {}), *typed}
+                found = next(_repeats(name, columns, as_numbers.get(name), plain, twins), None)
             if strength is not None and strength.gives_away:
                 findings.append(ColumnFinding(name, f"gives the label away ({strength})", True))
                 continue
@@ -130,9 +131,14 @@ def _repeats(
     name: str,
     columns: Mapping[str, pa.Array],
     numbers: np.ndarray | None,
+    plain: Collection[str],
     twins: dict[tuple[str, bytes], str],
 ) -> Iterator[str]:
-    """Whether a column says what one before it says already."""
+    """Whether a column says what one before it says already.
+
+    Of two `plain` numbers, such as the latitude and the longitude of a few places, each has its
+    own order to tell.
+    """
     values = columns[name]
     # In the order of their first rows, values that stand for each other have the same numbers.
     codes = value_codes(values)
@@ -142,7 +148,12 @@ def _repeats(
     shown = json.dumps(twin, ensure_ascii=False)
     if twin != name and values.equals(columns[twin]):
         yield f"is the same as {shown} in every row"
-    elif twin != name and len(counts) <= _MOSTLY * len(codes) and not is_chance:
+    elif (
+        twin != name
+        and not {name, twin} <= {*plain}
+        and len(counts) <= _MOSTLY * len(codes)
+        and not is_chance
+    ):
         yield (
             f"maps one to one to {shown}: each of {len(counts):,} values of the one stands for one "
             "of the other, and one of the two columns is enough"

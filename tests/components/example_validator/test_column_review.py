@@ -141,6 +141,8 @@ def test_columns_that_map_one_to_one_are_said_once() -> None:
     assert list(found(euros=NUMBERS, words=WORDS, dollars=-2 * NUMBERS)) == ["dollars"]
     pairs = {"latitude": RANDOM.normal(size=ROWS), "longitude": RANDOM.normal(size=ROWS)}
     assert found(**pairs) == {}, "numbers of which each is another say nothing of each other"
+    places = RANDOM.integers(0, 9, ROWS)
+    assert found(**{name: values[places] for name, values in pairs.items()}) == {}
 
 
 def test_the_strongest_column_is_known() -> None:
