@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.example_validator.leakage import Strength, Target, value_codes
 from trainer_module.settings import Task
 
 _FEWEST_ROWS = 50
@@ -27,12 +28,8 @@ _MOSTLY = 0.5
 """Share of the rows with a value of their own in a column of sentences."""
 _SENTENCE_SPACES = 3
 """Spaces that a sentence has on average, at the least."""
-_GIVEN_AWAY = 0.99
-"""AUC, or accuracy, that one column reaches by itself only if it holds the answer."""
-_GIVEN_AWAY_RANKS = 0.999
-"""The same as a rank correlation with a number."""
-_ROWS_PER_VALUE = 20
-"""Rows that each value needs on average for what it says of the label to be more than chance."""
+_FEWEST_UNUSUAL = 5
+"""Rows without a column's most frequent value that rule out that two columns agree by chance."""
 
 
 @dataclass(frozen=True)
@@ -41,56 +38,136 @@ class ColumnFinding:
 
     column: str
     found: str
+    gives_away: bool = False
+    """Whether the column gives the label away."""
 
     def __str__(self) -> str:
         name = json.dumps(self.column, ensure_ascii=False)
         key = self.column if self.column.isidentifier() else name
         return f"column {name} {self.found}; to leave it out: features: {{{key}: {{type: ignore}}}}"
 
+
+@dataclass(frozen=True)
+class Review:
+    """What speaks against columns, and which one says most of the label."""
+
+    findings: tuple[ColumnFinding, ...] = ()
+    """Those of columns that give the label away come first."""
+    strongest: Strength | None = None
+    """Of all columns that were looked at; None where there are too few rows to tell."""
+
     def to_json(self) -> dict[str, Any]:
-        """As `ColumnFinding(**...)` takes it."""
+        """As `from_json` takes it."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Review:
+        """Takes what `to_json` gives."""
+        findings = tuple(ColumnFinding(**finding) for finding in values["findings"])
+        return cls(findings, Strength(**values["strongest"]) if values["strongest"] else None)
 
-def review_columns(columns: Mapping[str, pa.Array], label: str, task: Task) -> list[ColumnFinding]:
-    """What speaks against columns, at most one thing of each.
+
+def review_columns(
+    columns: Mapping[str, pa.Array],
+    label: str,
+    task: Task,
+    numbers: Mapping[str, np.ndarray] | None = None,
+    typed: Collection[str] = (),
+    groups: pa.Array | None = None,
+) -> Review:
+    """Looks at each column by itself and beside those before it; says one thing of each at most.
 
     Args:
       columns: the features and the label, by name; [rows] each, of numbers or bytes, null where a
         value is missing. Columns of which the config says what they are have no place here.
       label: the label's name.
       task: what is predicted.
+      numbers: columns of text, the label's too, as the numbers or days that are written there:
+        [rows] each, NaN where there is none.
+      typed: columns that are taken for more than numbers or categories, which may therefore be
+        the same, or another, in each row.
+      groups: [rows], equal where rows are kept together in one split; None where none are.
     """
-    labels = columns[label]
-    if len(labels) < _FEWEST_ROWS:
-        return []
-    target = _Target(labels, task)
-    twins: dict[bytes, str] = {}
-    findings = []
+    if len(columns[label]) < _FEWEST_ROWS:
+        return Review()
+    as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
+    as_numbers |= numbers or {}
+    target = Target(_label_numbers(columns[label], as_numbers.get(label), task), task, groups)
+    twins: dict[tuple[str, bytes], str] = {}
+    findings, strengths = [], []
     for name, values in columns.items():
-        if name != label:
-            found = next(_speaks_against(name, values, target, twins), None)
-            if found is not None:
-                findings.append(ColumnFinding(name, found))
-    return findings
+        if name == label:
+            continue
+        found = next(_is_no_use(values, is_typed=name in typed), None)
+        if values.null_count < len(values) and value_codes(values).any():
+            strength = target.strength_of(name, values, as_numbers.get(name))
+            strengths += [strength] if strength is not None else []
+            if found is None:
+                plain = as_numbers.keys() - {*(numbers or {}), *typed}
+                found = next(_repeats(name, columns, as_numbers.get(name), plain, twins), None)
+            if strength is not None and strength.gives_away:
+                findings.append(ColumnFinding(name, f"gives the label away ({strength})", True))
+                continue
+        if found is not None:
+            findings.append(ColumnFinding(name, found))
+    findings.sort(key=lambda finding: not finding.gives_away)
+    strongest = max(strengths, key=lambda strength: strength.value, default=None)
+    return Review(tuple(findings), strongest)
 
 
-def _speaks_against(
-    name: str, values: pa.Array, target: _Target, twins: dict[bytes, str]
-) -> Iterator[str]:
+def _is_no_use(values: pa.Array, *, is_typed: bool) -> Iterator[str]:
     known = values.drop_null()
     if not len(known):
         yield "has no value in any row"
-        return
-    distinct = pc.count_distinct(known).as_py()
-    if distinct == 1 and not values.null_count:
-        yield f"is {_show(known[0])} in every row"
-        return
-    yield from _identifies(known, distinct)
-    twin = twins.setdefault(_digest(values), name)
-    if twin != name:
-        yield f"is the same as {json.dumps(twin, ensure_ascii=False)} in every row"
-    yield from target.is_given_away_by(values, distinct)
+    elif not is_typed:
+        distinct = pc.count_distinct(known).as_py()
+        if distinct == 1 and not values.null_count:
+            yield f"is {_show(known[0])} in every row"
+        else:
+            yield from _identifies(known, distinct)
+
+
+def _repeats(
+    name: str,
+    columns: Mapping[str, pa.Array],
+    numbers: np.ndarray | None,
+    plain: Collection[str],
+    twins: dict[tuple[str, bytes], str],
+) -> Iterator[str]:
+    """Whether a column says what one before it says already.
+
+    Of two `plain` numbers, such as the latitude and the longitude of a few places, each has its
+    own order to tell.
+    """
+    values = columns[name]
+    # In the order of their first rows, values that stand for each other have the same numbers.
+    codes = value_codes(values)
+    twin = twins.setdefault(("values", _digest(codes)), name)
+    counts = np.bincount(codes)
+    is_chance = len(codes) - counts.max() < _FEWEST_UNUSUAL
+    shown = json.dumps(twin, ensure_ascii=False)
+    if twin != name and values.equals(columns[twin]):
+        yield f"is the same as {shown} in every row"
+    elif (
+        twin != name
+        and not {name, twin} <= {*plain}
+        and len(counts) <= _MOSTLY * len(codes)
+        and not is_chance
+    ):
+        yield (
+            f"maps one to one to {shown}: each of {len(counts):,} values of the one stands for one "
+            "of the other, and one of the two columns is enough"
+        )
+    if numbers is not None and not is_chance:
+        order = np.unique(numbers, return_inverse=True)[1]
+        is_falling = order[0] > order.max() - order[0]
+        order = np.where(np.isnan(numbers), -1, order.max() - order if is_falling else order)
+        twin = twins.setdefault(("order", _digest(order)), name)
+        if twin != name:
+            yield (
+                f"rises or falls with {json.dumps(twin, ensure_ascii=False)} in every row, as the "
+                "same in another unit does, and one of the two columns is enough"
+            )
 
 
 def _identifies(known: pa.Array, distinct: int) -> Iterator[str]:
@@ -108,67 +185,21 @@ def _identifies(known: pa.Array, distinct: int) -> Iterator[str]:
         yield f"has another whole number in each of {len(known):,} rows, as an identifier has"
 
 
-class _Target:
-    """The label, and how well a column by itself predicts it."""
+def _label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
+    """The label as numbers, or as numbers of its classes in order, NaN where it is missing.
 
-    def __init__(self, labels: pa.Array, task: Task) -> None:
-        self._task = task
-        if task is Task.REGRESSION:
-            self._labels = _ranks(labels.to_numpy(zero_copy_only=False).astype(np.float64))
-        else:
-            encoded = labels.dictionary_encode()
-            # In order, so that of two classes the second is the positive one.
-            order = pc.array_sort_indices(encoded.dictionary).to_numpy()
-            self._labels = np.argsort(order)[encoded.indices.to_numpy(zero_copy_only=False)]
-
-    def is_given_away_by(self, values: pa.Array, distinct: int) -> Iterator[str]:
-        """Says so where a column says the label nearly without error."""
-        groups = _groups(values, distinct)
-        if self._task is Task.REGRESSION:
-            if not _is_text(values) and values.null_count == 0:
-                numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
-                correlation = abs(np.corrcoef(_ranks(numbers), self._labels)[0, 1])
-                if correlation >= _GIVEN_AWAY_RANKS:
-                    yield f"gives the label away (rank correlation {correlation:.4f})"
-        elif groups is not None:
-            name, reached = self._reached(groups)
-            if reached >= _GIVEN_AWAY:
-                yield f"gives the label away ({name} {reached:.4f} by itself)"
-
-    def _reached(self, groups: np.ndarray) -> tuple[str, float]:
-        """What always answering with a group's most frequent class, or its share, comes to."""
-        classes = int(self._labels.max()) + 1
-        counts = np.zeros((int(groups.max()) + 1, classes))
-        np.add.at(counts, (groups, self._labels), 1)
-        if classes != 2:
-            largest = counts.sum(0).max() / counts.sum()
-            reached = counts.max(1).sum() / counts.sum()
-            # Where nearly all rows are of one class, every column is right nearly always.
-            return "accuracy", reached if 1 - reached < (1 - largest) / 2 else 0.0
-        counts = counts[np.argsort(counts[:, 1] / counts.sum(1))]
-        below = np.cumsum(counts[:, 0]) - counts[:, 0] / 2
-        negative, positive = counts.sum(0)
-        return "AUC", float((counts[:, 1] * below).sum() / (positive * negative))
+    In order, so that of two classes the second is the positive one.
+    """
+    if task is Task.REGRESSION:
+        return np.full(len(labels), np.nan) if numbers is None else numbers
+    classes = pc.rank(labels, null_placement="at_end", tiebreaker="dense").to_numpy() - 1.0
+    classes[~labels.is_valid().to_numpy(zero_copy_only=False)] = np.nan
+    return classes
 
 
-def _groups(values: pa.Array, distinct: int) -> np.ndarray | None:
-    """Rows by what their values are, or nearly are; None where there are too many for that."""
-    rows = len(values)
-    most = max(rows // _ROWS_PER_VALUE, 2)
-    if distinct <= most:
-        encoded = values.dictionary_encode(null_encoding="encode")
-        return encoded.indices.to_numpy(zero_copy_only=False)
-    if _is_text(values):
-        return None
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    edges = np.unique(np.nanquantile(numbers, np.linspace(0, 1, most + 1)[1:-1]))
-    return np.where(np.isnan(numbers), len(edges) + 1, np.searchsorted(edges, numbers))
-
-
-def _ranks(numbers: np.ndarray) -> np.ndarray:
-    """Ranks; equal numbers share theirs."""
-    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - counts / 2)[inverse]
+def _numbers(values: pa.Array) -> np.ndarray:
+    """Numbers of any type; NaN where there is none."""
+    return values.to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def _is_text(values: pa.Array) -> bool:
@@ -182,18 +213,9 @@ def _are_whole(known: pa.Array) -> bool:
     return bool(np.all(numbers == np.floor(numbers)))
 
 
-def _digest(values: pa.Array) -> bytes:
-    """The same for columns that are equal in every row."""
-    digest = hashlib.blake2b(str(values.type).encode())
-    digest.update(np.packbits(values.is_valid().to_numpy(zero_copy_only=False)).tobytes())
-    filled = values.drop_null()
-    if _is_text(values):
-        lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False)
-        digest.update(lengths.tobytes())
-        digest.update(pc.binary_join(pa.array([filled.to_pylist()]), b"")[0].as_buffer())
-    else:
-        digest.update(filled.to_numpy(zero_copy_only=False).tobytes())
-    return digest.digest()
+def _digest(codes: np.ndarray) -> bytes:
+    """The same for columns of the same codes."""
+    return hashlib.blake2b(codes.astype(np.int64).tobytes()).digest()
 
 
 def _show(value: pa.Scalar) -> str:

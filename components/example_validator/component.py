@@ -29,8 +29,9 @@ from tfx.utils import writer_utils
 
 from components.column_types.choice import read_choices
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
+from components.example_validator.column_review import Review
 from components.example_validator.drift import Drift, Older
-from components.example_validator.review import review_examples, write_findings
+from components.example_validator.review import check_leakage, review_examples, write_review
 from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
@@ -60,8 +61,8 @@ class Executor(stock.Executor):
 
         Raises:
           DataError: the data lacks a column that the config names, drift cannot be measured as the
-            config says, there are severe anomalies and `on_anomaly` is `fail`, or there is drift
-            and `on_drift` is.
+            config says, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
+            `on_drift` is, or a column gives the label away and `on_leakage` is.
         """
         self._drift = Drift.from_json(exec_properties["drift"])
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
@@ -90,17 +91,22 @@ class Executor(stock.Executor):
         for anomaly in anomalies:
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
-        # Of columns that are not what the schema says, there is more to say than that.
-        is_sound = not any(anomaly.severe for anomaly in anomalies)
-        if self._examples is not None and is_sound and declared is not None:
-            findings = review_examples(
-                self._examples,
-                schema,
-                exec_properties["label"],
-                Task(exec_properties["task"]),
-                {*declared, *(n for n, choice in chosen.items() if not choice.is_by_dtype)},
-            )
-            write_findings(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), findings)
+        if self._examples is not None and declared is not None:
+            # Of a column that is not what the schema says, there is more to say than that.
+            broken = {anomaly.column for anomaly in anomalies if anomaly.severe}
+            review = Review()
+            if exec_properties["label"] not in broken:
+                review = review_examples(
+                    self._examples,
+                    schema,
+                    exec_properties["label"],
+                    Task(exec_properties["task"]),
+                    {*declared, *unseen, *broken},
+                    exec_properties["group"],
+                )
+            write_review(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), review)
+            if exec_properties["on_leakage"] == "fail":
+                check_leakage(review)
         return output
 
     def _Validate(  # noqa: N802 - TFX's name
@@ -129,7 +135,7 @@ class ExampleValidatorSpec(component_spec.ComponentSpec):
         name: component_spec.ExecutionParameter(type=str)
         for name in (
             *("label", "task", "declared", "ignored", "on_anomaly", "named", "drift"),
-            "compared_with",
+            *("compared_with", "group", "on_leakage"),
         )
     }
     INPUTS = {
@@ -167,6 +173,8 @@ class ExampleValidator(base_component.BaseComponent):
         previous_statistics: types.BaseChannel | None = None,
         compared_with: str = "",
         examples: types.BaseChannel | None = None,
+        group: str = "",
+        on_leakage: str = "warn",
     ) -> None:
         """Constructs the component.
 
@@ -185,6 +193,8 @@ class ExampleValidator(base_component.BaseComponent):
             be empty.
           compared_with: what people call the data of those, such as `span 2026-01-05`.
           examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
+          group: the column whose equal values keep rows together in one split; empty if none does.
+          on_leakage: `fail` or `warn`, what a column that gives the label away does.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
@@ -199,6 +209,8 @@ class ExampleValidator(base_component.BaseComponent):
             previous_statistics=previous_statistics,
             compared_with=compared_with,
             examples=examples,
+            group=group,
+            on_leakage=on_leakage,
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
         )
         super().__init__(spec=spec)

@@ -104,6 +104,8 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         previous_statistics=previous.outputs["statistics"] if previous else None,
         compared_with=compared_with,
         examples=examples,
+        group=config.data.split_by or "",
+        on_leakage=config.evaluate.leakage.value,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     add_code(example_validator)
     components = [example_gen, statistics_gen, schema_gen, previous, example_validator]

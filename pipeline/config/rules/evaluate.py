@@ -8,6 +8,7 @@ from components.example_gen.paths import is_remote
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.metadata_url import parse_metadata_url
 from pipeline.config.metrics import COUNT, is_own
+from pipeline.config.sections.evaluate import OnLeakage
 from pipeline.config.settings import (
     Approve,
     PipelineConfig,
@@ -111,6 +112,15 @@ def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
             )
 
 
+def leaking_columns_can_be_found(config: PipelineConfig) -> Iterator[Issue]:
+    """What a function of the user's makes of a column is not known, so that none is looked at."""
+    if config.evaluate.leakage is OnLeakage.FAIL and config.preprocessing:
+        yield Issue(
+            "evaluate.leakage",
+            "found 'fail', but with preprocessing no column is looked at; leave one of them out",
+        )
+
+
 def approvals_have_a_folder(config: PipelineConfig) -> Iterator[Issue]:
     """Who approves a model puts it in place whole, which object stores cannot."""
     directory = config.push.directory
@@ -139,6 +149,7 @@ EVALUATE_RULES = (
     thresholds_can_be_held,
     tolerances_are_of_what_is_compared,
     folds_are_dealt_at_random,
+    leaking_columns_can_be_found,
     approvals_have_a_folder,
     metadata_names_a_database,
 )

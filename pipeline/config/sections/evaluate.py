@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -66,6 +67,13 @@ ColumnNames = Annotated[
 ]
 
 
+class OnLeakage(StrEnum):
+    """What a column that gives the label away does."""
+
+    WARN = "warn"
+    FAIL = "fail"
+
+
 class EvaluateSettings(CrossValidation):
     """What the model is measured by, and what it must reach to be pushed."""
 
@@ -80,6 +88,9 @@ class EvaluateSettings(CrossValidation):
     confidence: float | None = Field(default=0.95, ge=0.5, lt=1)
     """How sure the verdict has to be that a model is worse than the one in service, and of bounds
     that are `confident`; null: values are compared as they are."""
+    leakage: OnLeakage = OnLeakage.WARN
+    """Whether a column that predicts the label nearly without error by itself is a note, or ends
+    the run before training. Columns that `features` declares are not looked at."""
 
     @property
     def named(self) -> list[str]:

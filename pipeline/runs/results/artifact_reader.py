@@ -16,7 +16,8 @@ from tfx.types import Artifact, artifact_utils
 
 from components.column_types.choice import Choice, read_choices
 from components.example_gen.notes import read_notes
-from components.example_validator.review import read_findings, show_findings
+from components.example_validator.column_review import Review
+from components.example_validator.review import read_review
 from components.infra_validator.executor import BLESSED_PROPERTY, read_certificate
 from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
@@ -149,13 +150,11 @@ class ArtifactReader:
             for anomaly in read_anomalies(artifact)
         ]
 
-    def column_findings(self) -> list[str]:
-        """What speaks against columns, in sentences."""
-        return [
-            sentence
-            for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies")
-            for sentence in show_findings(read_findings(artifact))
-        ]
+    def column_review(self) -> Review:
+        """What ExampleValidator found of columns by themselves."""
+        for artifact in self.outputs(ComponentId.EXAMPLE_VALIDATOR, "anomalies"):
+            return read_review(artifact)
+        return Review()
 
     def tuning(self) -> dict[str, Any]:
         """What Tuner found: the best values, and all trials."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from ml_metadata.proto import metadata_store_pb2
 
+from components.example_validator.leakage import Strength
+from components.example_validator.review import show_findings
 from components.pusher.versions import WITHDRAWN_PROPERTY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
@@ -20,6 +23,21 @@ from pipeline.records.summary import (
 from pipeline.runs.columns import effective_types, gist_of_types
 from pipeline.runs.console.trials import why_not_the_first
 from pipeline.runs.results.artifact_reader import ArtifactReader, gist
+
+
+def describe_perfection(metric: str, value: float, strongest: Strength | None) -> str:
+    """What to look at where a metric is nearly as good as it can be."""
+    causes = (
+        f"{metric} {value:.4g} is nearly perfect: some data is that easy, but a column that is "
+        "known only after the label, or rows that are in train and in eval, give the same"
+    )
+    if strongest is None:
+        return causes
+    column = json.dumps(strongest.column, ensure_ascii=False)
+    return (
+        f"{causes}; of the columns that the config does not declare, {column} predicts the label "
+        f"best ({strongest})"
+    )
 
 
 class ArtifactResults(ArtifactReader):
@@ -138,8 +156,7 @@ class SummaryBuilder:
         anomalies = self._reader.anomalies()
         self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
         self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
-        findings = self._reader.column_findings()
-        self._summary.notes += findings
+        self._summary.notes += show_findings(self._reader.column_review().findings)
         return gist([str(anomaly) for anomaly in anomalies])
 
     def _read_tuning(self) -> str:
@@ -187,6 +204,9 @@ class SummaryBuilder:
             for m in evaluation.metrics
         }
         self._summary.notes += evaluation.notes
+        if (perfect := evaluation.nearly_perfect) is not None:
+            strongest = self._reader.column_review().strongest
+            self._summary.notes.append(describe_perfection(perfect.name, perfect.value, strongest))
         self._summary.slices = evaluation.slices
         if mistakes := self._reader.mistakes():
             self._summary.notes.append(mistakes)

@@ -28,6 +28,12 @@ from pipeline.runs.results.verdict_words import (
 
 MOST_NAMED = 3
 """Slices in a note."""
+_PERFECT = 0.995
+"""AUC, accuracy or the share of a loss explained, from which on a metric is nearly perfect."""
+_MISTAKES_LEFT = 0.02
+"""Share of a constant's mistakes that a nearly perfect classifier makes at most."""
+_FEWEST_ROWS = 50
+"""Of fewer, a good model makes no mistake by chance."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class EvaluationReport:
     confidence: float | None = None
     """Of the intervals."""
     notes: list[str] = field(default_factory=list)
+    nearly_perfect: MetricResult | None = None
+    """The first metric that is nearly as good as it can be."""
 
 
 def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> EvaluationReport:
@@ -72,7 +80,8 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
     by_slice, noise = metrics_by_slice(uri), read_noise(uri)
     _clear_undefined(by_slice, noise)
     failed = _failed_metrics(uri)
-    constant = read_constant_prediction(uri) if constant_metric(config) else None
+    reference = read_constant_prediction(uri)
+    constant = reference if constant_metric(config) else None
     has_baseline = BASELINE in by_slice.get("", {})
     names = _reported(config, by_slice.get("", {}).get(CANDIDATE, {}))
     measured = {name: _measured(name, "", by_slice, noise, config) for name in names}
@@ -99,7 +108,29 @@ def read_evaluation(uri: str, config: PipelineConfig, blessed: bool) -> Evaluati
         reason = "; ".join(failures) or "TFMA could not validate the metrics; see the log"
     slices = {name: models.get(CANDIDATE, {}) for name, models in by_slice.items() if name}
     notes = [*noise.notes, *_notes(config, noise, has_baseline)]
-    return EvaluationReport(blessed, reason, results, slices, noise.confidence, notes)
+    perfect = next((r for r in results if is_nearly_perfect(r, reference)), None)
+    return EvaluationReport(blessed, reason, results, slices, noise.confidence, notes, perfect)
+
+
+def is_nearly_perfect(result: MetricResult, constant: ConstantPrediction | None) -> bool:
+    """Whether a metric is better than most data allows; False where the rows are few.
+
+    Args:
+      result: of the whole eval split.
+      constant: of the metric that decides, which tells how hard the data is.
+    """
+    if constant is None or constant.examples < _FEWEST_ROWS:
+        return False
+    if result.name in ("auc", "r2"):
+        return result.value >= _PERFECT
+    if result.name != constant.metric:
+        return False
+    if result.name == "accuracy":
+        allowed = min(1 - _PERFECT, _MISTAKES_LEFT * (1 - constant.value))
+        return 1 - result.value <= allowed
+    # A deviance is 0 at best, as squares are.
+    explained = result.name in ("mse", "poisson_deviance")
+    return explained and result.value <= (1 - _PERFECT) * constant.value
 
 
 def _reported(config: PipelineConfig, measured: Mapping[str, float]) -> list[str]:

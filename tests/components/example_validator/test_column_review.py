@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.example_validator.column_review import review_columns
+from components.example_validator.column_review import Review, review_columns
 from trainer_module.settings import Task
 
 ROWS = 400
@@ -22,9 +22,13 @@ def array(values: Any) -> pa.Array:
     return pa.array(list(values))
 
 
-def found(task: Task = Task.BINARY, labels: Any = LABELS, **columns: Any) -> dict[str, str]:
+def review(task: Task = Task.BINARY, labels: Any = LABELS, **columns: Any) -> Review:
     arrays = {name: array(values) for name, values in columns.items()}
-    findings = review_columns({**arrays, "label": array(labels)}, "label", task)
+    return review_columns({**arrays, "label": array(labels)}, "label", task)
+
+
+def found(task: Task = Task.BINARY, labels: Any = LABELS, **columns: Any) -> dict[str, str]:
+    findings = review(task, labels, **columns).findings
     return {finding.column: finding.found for finding in findings}
 
 
@@ -80,7 +84,72 @@ def test_classes_and_numbers_are_given_away_too() -> None:
     assert given == {"answer": "gives the label away (accuracy 1.0000 by itself)"}
     prices = RANDOM.normal(size=ROWS)
     given = found(Task.REGRESSION, prices, cents=prices * 100, numbers=NUMBERS)
-    assert given == {"cents": "gives the label away (rank correlation 1.0000)"}
+    assert given == {"cents": "gives the label away (R² of ranks 1.0000 by itself)"}
+
+
+def test_gaps_and_other_units_hide_no_copy_of_a_number() -> None:
+    prices = RANDOM.lognormal(size=ROWS)
+    gaps = [None if row % 3 == 0 else float(np.log(price)) for row, price in enumerate(prices)]
+    arrays = {"gaps": array(gaps), "words": array([b"x %g EUR" % price for price in prices])}
+    columns = {**arrays, "label": array(prices)}
+    for numbers, leaks in (({}, ["gaps"]), ({"words": -prices}, ["gaps", "words"])):
+        given = review_columns(columns, "label", Task.REGRESSION, numbers).findings
+        assert [finding.column for finding in given if finding.gives_away] == leaks
+
+
+def test_whether_there_is_a_value_may_give_the_label_away() -> None:
+    closed = [f"day {row}".encode() if label else None for row, label in enumerate(LABELS)]
+    assert list(found(numbers=NUMBERS, closed=closed)) == ["closed"]
+
+
+def test_values_of_few_rows_are_no_leak() -> None:
+    """In the rows that they were learnt from, all of these tell the label without a mistake."""
+    twice = [f"pair {label} {row % 100}".encode() for row, label in enumerate(LABELS)]
+    assert list(found(again=twice)) == ["again"], "what comes up again tells it in other rows"
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        names = random.integers(0, ROWS, ROWS)
+        few = [b"%d" % name for name in names]
+        honest = LABELS + random.normal(scale=0.5, size=ROWS)
+        shown = {"few": few, "honest": honest, "ids": random.permutation(ROWS)}
+        assert not any(f.gives_away for f in review(**shown).findings)
+        classes = np.arange(ROWS) % 60
+        assert not any(f.gives_away for f in review(Task.MULTICLASS, classes, **shown).findings)
+
+
+def test_rows_that_are_kept_together_are_held_out_together() -> None:
+    """A label of each patient is told by the patient's name, but not that of another patient."""
+    patients = np.arange(ROWS) % 40
+    labels = array(np.random.default_rng(0).permutation(40)[patients] % 2)
+    names = array([b"patient %d" % patient for patient in patients])
+    columns = {"name": names, "label": labels}
+    (finding,) = review_columns(columns, "label", Task.BINARY).findings
+    assert finding.gives_away
+    assert not review_columns(columns, "label", Task.BINARY, groups=names).findings
+
+
+def test_columns_that_map_one_to_one_are_said_once() -> None:
+    codes = RANDOM.integers(0, 5, ROWS)
+    names = [[b"de", b"fr", b"it", b"es", b"pl"][code] for code in codes]
+    flags = {"rare": np.arange(ROWS) == 7, "odd": np.arange(ROWS) == 7}
+    told = found(code=codes, name=names, words=WORDS, **{n: f * 1 for n, f in flags.items()})
+    assert told.pop("odd") == 'is the same as "rare" in every row'
+    assert told == {
+        "name": 'maps one to one to "code": each of 5 values of the one stands for one of the '
+        "other, and one of the two columns is enough"
+    }
+    assert list(found(euros=NUMBERS, words=WORDS, dollars=-2 * NUMBERS)) == ["dollars"]
+    pairs = {"latitude": RANDOM.normal(size=ROWS), "longitude": RANDOM.normal(size=ROWS)}
+    assert found(**pairs) == {}, "numbers of which each is another say nothing of each other"
+    places = RANDOM.integers(0, 9, ROWS)
+    assert found(**{name: values[places] for name, values in pairs.items()}) == {}
+
+
+def test_the_strongest_column_is_known() -> None:
+    strongest = review(numbers=NUMBERS, words=WORDS, good=NUMBERS + LABELS).strongest
+    assert strongest is not None
+    assert strongest.column == "good"
+    assert 0.6 < strongest.value < 0.9
 
 
 def test_a_rare_class_gives_nothing_away() -> None:
@@ -94,7 +163,7 @@ def test_of_a_few_rows_nothing_is_said() -> None:
 
 def test_the_line_that_leaves_it_out_is_yaml() -> None:
     arrays = {"a b": array([1.0] * ROWS), "label": array(LABELS)}
-    (finding,) = review_columns(arrays, "label", Task.BINARY)
+    (finding,) = review_columns(arrays, "label", Task.BINARY).findings
     assert str(finding) == (
         'column "a b" is 1 in every row; to leave it out: features: {"a b": {type: ignore}}'
     )

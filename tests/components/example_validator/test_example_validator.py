@@ -80,6 +80,8 @@ class Validation:
             {
                 "label": "tipped",
                 "task": "binary",
+                "group": "",
+                "on_leakage": "warn",
                 "declared": "[]",
                 "ignored": "[]",
                 "on_anomaly": on_anomaly,

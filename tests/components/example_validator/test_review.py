@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from components.column_types.choice import Choice, annotate
 from components.example_validator import review
 from components.example_validator.review import (
-    read_findings,
+    check_leakage,
+    read_as_numbers,
+    read_review,
     review_examples,
     show_findings,
-    write_findings,
+    write_review,
 )
+from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
 ROWS = 120
@@ -33,6 +40,8 @@ def row(number: int) -> dict[str, tuple[str, list[Any]]]:
         "tags": ("bytes_list", [b"a", b"b"]),
         "empty": ("bytes_list", []),
         "label": ("bytes_list", [[b"no", b"yes"][number * 7 % 10 < 4]]),
+        "alive": ("bytes_list", [[b"n", b"y"][number * 7 % 10 < 4]]),
+        "paid": ("bytes_list", [[b"cash", b"card"][number * 3 % 10 < 4]]),
     }
 
 
@@ -54,8 +63,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> standard_artifacts.Exa
 
 
 def found(examples: standard_artifacts.Examples, *declared: str) -> dict[str, str]:
-    findings = review_examples(examples, SCHEMA, "label", Task.BINARY, declared)
-    return {finding.column: finding.found for finding in findings}
+    review = review_examples(examples, SCHEMA, "label", Task.BINARY, declared)
+    return {finding.column: finding.found for finding in review.findings}
 
 
 def test_columns_of_which_the_config_says_nothing_are_reviewed(
@@ -76,12 +85,42 @@ def test_findings_are_kept_and_the_first_are_shown(
 ) -> None:
     anomalies = standard_artifacts.ExampleAnomalies()
     anomalies.uri = str(tmp_path)
-    assert read_findings(anomalies) == []
-    findings = review_examples(examples, SCHEMA, "label", Task.BINARY, [])
-    write_findings(anomalies, findings)
-    assert read_findings(anomalies) == findings
+    assert not read_review(anomalies).findings
+    found = review_examples(examples, SCHEMA, "label", Task.BINARY, [])
+    write_review(anomalies, found)
+    assert read_review(anomalies) == found
+    check_leakage(found)
     monkeypatch.setattr(review, "_SHOWN", 1)
-    assert show_findings(findings) == [
+    assert show_findings(found.findings) == [
         'column "always" is 1.5 in every row; to leave it out: features: {always: {type: ignore}}',
         "2 more columns are of no use to a model, such as id",
     ]
+
+
+def test_columns_of_inferred_types_are_reviewed_and_a_leak_ends_the_run(
+    examples: standard_artifacts.Examples,
+) -> None:
+    schema = schema_pb2.Schema(
+        feature=[schema_pb2.Feature(name=n, type=BYTES) for n in ("label", "alive", "paid")]
+    )
+    annotate(schema, {"alive": Choice({"type": "boolean"}, "'yes' and 'no' mean yes and no")})
+    leak = "gives the label away (AUC 1.0000 by itself)"
+    for declared in ([], ["paid"]):
+        found = review_examples(examples, schema, "label", Task.BINARY, declared)
+        assert [(f.column, f.found) for f in found.findings] == [("alive", leak)]
+        with pytest.raises(DataError, match=re.escape(f'column "alive" {leak}; to leave it out')):
+            check_leakage(found)
+    assert not review_examples(examples, schema, "label", Task.BINARY, ["alive"]).findings
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        ([b"12.5 EUR", None, b"1,300 EUR", b"-4 EUR"], [12.5, np.nan, 1300, -4]),
+        ([b"$22,500", b"$900", b"$1,050.5"], [22500, 900, 1050.5]),
+        ([b"02/01/1970", None, b"31/01/1970"], [1, np.nan, 30]),
+    ],
+)
+def test_numbers_and_days_in_text_are_read(texts: list[Any], numbers: list[float]) -> None:
+    np.testing.assert_array_equal(read_as_numbers(pa.array(texts)), numbers)
+    assert read_as_numbers(pa.array([b"red", b"blue"])) is None

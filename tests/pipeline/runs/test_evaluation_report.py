@@ -8,10 +8,14 @@ import pytest
 from evaluation_artifacts import PLANS, ROWS, Evaluations, Measured
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2
 
+from components.evaluator.constant_prediction import ConstantPrediction
 from components.evaluator.slices import slice_value
+from components.example_validator.leakage import Strength
+from pipeline.runs.results.artifact_results import describe_perfection
 from pipeline.runs.results.evaluation_report import (
     EvaluationReport,
     MetricResult,
+    is_nearly_perfect,
     read_evaluation,
 )
 
@@ -184,3 +188,33 @@ def test_a_verdict_without_a_failed_metric_points_to_the_log(evaluations: Evalua
     kept = evaluations.kept
     evaluation = read_evaluation(kept.uri, kept.config, blessed=False)
     assert evaluation.reason == "TFMA could not validate the metrics; see the log"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "constant", "is_perfect"),
+    [
+        ("auc", 0.9951, ("auc", 0.5, 200), True),
+        ("auc", 0.9951, ("auc", 0.5, 20), False),
+        ("auc", 0.99, ("auc", 0.5, 200), False),
+        ("accuracy", 0.996, ("accuracy", 0.5, 200), True),
+        ("accuracy", 0.996, ("accuracy", 0.99, 200), False),
+        ("accuracy", 0.996, ("auc", 0.5, 200), False),
+        ("mse", 0.3, ("mse", 100.0, 200), True),
+        ("mse", 1.0, ("mse", 100.0, 200), False),
+        ("auc", math.nan, ("auc", 0.5, 200), False),
+    ],
+)
+def test_a_metric_is_nearly_perfect_by_what_a_constant_has(
+    metric: str, value: float, constant: tuple[str, float, int], is_perfect: bool
+) -> None:
+    name, of_constant, examples = constant
+    reference = ConstantPrediction(name, of_constant, of_constant, examples)
+    result = MetricResult(metric, value, None, "", ok=True)
+    assert is_nearly_perfect(result, reference) is is_perfect
+    assert not is_nearly_perfect(result, None)
+
+
+def test_the_note_on_a_perfect_metric_names_the_strongest_column() -> None:
+    assert "known only after the label" in describe_perfection("auc", 1.0, None)
+    said = describe_perfection("auc", 1.0, Strength("boat", "AUC", 0.98, gives_away=False))
+    assert said.endswith('"boat" predicts the label best (AUC 0.9800 by itself)')
