@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import importlib
 import os
 import resource
 import signal
@@ -268,7 +269,5 @@ def _limit_memory(more: int) -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name, by which what is sent is found on the other side.
-    from pipeline.serving.server import reading_process
-
-    reading_process.main(*sys.argv[1:])
+    # By its own name, as what it pickles is of that module.
+    importlib.import_module(str(__spec__.name)).main(*sys.argv[1:])
