@@ -20,13 +20,17 @@ class MeasuredRows:
     columns: Arrays
     """As they were, but for tf.Examples: they are written anew, so that TensorFlow, which parses
     them by code of its own, finds the pictures that were measured."""
-    pixels: np.ndarray
-    """Of the pictures of each row, [rows]."""
+    pixels: list[int]
+    """Of the pictures of each row."""
 
     def portions(self) -> Iterator[tuple[Arrays, int]]:
         """The rows in parts of as many pixels as are decoded at a time, with their pixels."""
+        all_pixels = sum(self.pixels)
+        if all_pixels <= SERVED_PIXELS:
+            yield self.columns, all_pixels
+            return
         start, total = 0, 0
-        for place, more in enumerate(self.pixels.tolist()):
+        for place, more in enumerate(self.pixels):
             if total and total + more > SERVED_PIXELS:
                 yield self._cut(start, place), total
                 start, total = place, 0
@@ -66,23 +70,21 @@ def measure_pictures(
     if are_examples:
         columns, values = _parse(columns, [column.name for column in pictures], where)
     else:
-        values = {c.request: [(v,) for v in columns[c.request].reshape(-1)] for c in pictures}
-    pixels = np.zeros(len(next(iter(columns.values()))), np.int64)
+        values = {c.request: [(v,) for v in columns[c.request].ravel().tolist()] for c in pictures}
+    pixels = [0] * len(next(iter(columns.values())))
     for name, rows in values.items():
         for place, row in enumerate(rows):
-            for value in row:
-                pixels[place] += _count_pixels(value, f"{name!r} of {where(place)}", most)
+            try:
+                for value in row:
+                    header = read_header(value)
+                    pixels[place] += header.pixels
+                    if most is not None:
+                        check_pixels(header, most)
+            except DataError as error:
+                raise DataError(
+                    f"{name!r} of {where(place)} holds no picture that can be decoded: {error}."
+                ) from None
     return MeasuredRows(dict(columns), pixels)
-
-
-def _count_pixels(value: bytes, where: str, most: int | None) -> int:
-    try:
-        header = read_header(value)
-        if most is not None:
-            check_pixels(header, most)
-    except DataError as error:
-        raise DataError(f"{where} holds no picture that can be decoded: {error}.") from None
-    return header.pixels
 
 
 def _parse(

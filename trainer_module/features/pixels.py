@@ -22,7 +22,7 @@ DATA_PIXELS = 100_000_000
 SERVED_PIXELS = 25_000_000
 """That a picture of a request may have by default; also how many a process decodes at a time."""
 _UNNOTICED_PIXELS = 1_000_000
-"""So few do not wait for others."""
+"""So few neither wait for others nor count, as threads are few, too."""
 _MOST_SEGMENTS, _MOST_CHUNKS, _MOST_BLOCKS = 1_000, 100_000, 500_000
 """Of a JPEG, a PNG and a GIF: more are written to keep who reads them busy."""
 _MOST_SCANS = 100
@@ -200,15 +200,14 @@ class PixelBudget:
     def take(self, pixels: int) -> Iterator[None]:
         """Waits until so many may be decoded, in a `with` block; more than all are decoded alone.
 
-        Few do not wait.
+        Few neither wait nor count.
         """
-        if pixels > _UNNOTICED_PIXELS:
-            with self._turn, self._freed:  # Who waits first is next, however much it is.
-                self._freed.wait_for(lambda: not self._taken or self._taken + pixels <= self._most)
-                self._taken += pixels
-        else:
-            with self._freed:
-                self._taken += pixels
+        if pixels <= _UNNOTICED_PIXELS:
+            yield
+            return
+        with self._turn, self._freed:  # Who waits first is next, however much it is.
+            self._freed.wait_for(lambda: not self._taken or self._taken + pixels <= self._most)
+            self._taken += pixels
         try:
             yield
         finally:

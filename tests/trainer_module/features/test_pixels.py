@@ -201,5 +201,5 @@ def test_pixels_that_are_decoded_at_a_time_are_bounded() -> None:
     for thread in threads:
         thread.join()
     assert most == 50_000_000  # Alone, as nothing else has room beside it.
-    with budget.take(9_000_000), budget.take(1_000_000):
+    with budget.take(10_000_000), budget.take(1_000_000):
         pass  # Few do not wait.
