@@ -24,7 +24,7 @@ from tools.siege.load import Load
 from tools.siege.models import Models, make_models
 from tools.siege.play import Found, judge_load, play, play_hostile
 from tools.siege.server import KEY, Server, memory_limit
-from tools.siege.siege import Attack, Siege, draw
+from tools.siege.siege import WHOLE, Attack, Siege, draw
 from tools.siege.versions import Store
 from tools.siege.wire import CLOSED
 
@@ -105,12 +105,16 @@ def besiege(plan: Plan, models: Models, folder: Path, longest: float, console: C
             siege.server.restart()
         play(siege, plan.kills, kills.KINDS)
         siege.comes()
-        version, killed = siege.store.right, limit.kills
+        version = siege.store.right
+        if limit.kills:
+            siege.fault(
+                f"{limit.kills} processes were killed for memory", Attack(WHOLE, 0, plan.seed)
+            )
     counts = judge_load(siege, plan.seed)
     _show(plan, siege, found, counts, console)
     console.print(
-        f"memory: {siege.server.peak:,.0f} MB at most of {limit.megabytes:,} by {limit.how}, which"
-        f" killed {killed}; version {version} answers at the end, the newest that is good and not"
+        f"memory: {siege.server.peak:,.0f} MB at most of {limit.megabytes:,} by {limit.how};"
+        f" version {version} answers at the end, the newest that is good and not"
         f" withdrawn; {time.monotonic() - began:.0f} s"
     )
     for fault in siege.faults:
@@ -147,7 +151,9 @@ def main() -> None:
     """Plays what the options ask for; exits with 1 if an expectation did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tools.siege", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
-    parser.add_argument("--only", metavar="KIND", help="as a line of progress names it")
+    kinds = [*hostile.KINDS, *versions.KINDS, *kills.KINDS]
+    named = "as a line of progress names it"
+    parser.add_argument("--only", metavar="KIND", choices=kinds, help=named)
     parser.add_argument("--short", action="store_true", help="a few of each, in a minute")
     parser.add_argument("--hostile", type=int, default=200, help="requests")
     parser.add_argument("--versions", type=int, default=20, help="damaged ones")

@@ -60,7 +60,7 @@ class Server:
     def __init__(self, serving: Path, folder: Path, limit: MemoryLimit, workers: int = 1) -> None:
         """Args:
         serving: the folder of versions.
-        folder: for its log.
+        folder: for its log and its temporary files.
         limit: of its memory.
         workers: processes that answer, from its next start on.
         """
@@ -71,6 +71,8 @@ class Server:
         self.peak = 0.0
         """Megabytes that its processes have had at most."""
         self._serving, self._limit = serving, limit
+        self._scratch = folder / "tmp"
+        self._scratch.mkdir()
         self._seen: set[psutil.Process] = set()
         """Its processes, also those that a dead parent has left."""
         self._ended = threading.Event()
@@ -88,7 +90,7 @@ class Server:
                 self._limit.command(command),
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                env={**os.environ, "SCOPELINE_API_KEY": KEY},
+                env={**os.environ, "SCOPELINE_API_KEY": KEY, "TMPDIR": str(self._scratch)},
                 start_new_session=True,
             )
         self._seen.add(psutil.Process(self.process.pid))

@@ -149,7 +149,7 @@ class Siege:
             if time.monotonic() > until:
                 self.fault(f"clients have no answer after {_ANSWER_SECONDS:.0f} s")
                 break
-        return longest(self.load.between(since, end))
+        return longest(self.load.between(since, time.monotonic()))
 
     def check_alive(self) -> None:
         """Expects that the server runs, and starts it where it does not, as Kubernetes would."""
