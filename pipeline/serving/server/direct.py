@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -13,6 +15,7 @@ from pipeline.serving.server.predictions import Predictions
 from pipeline.serving.server.protocols.paths import PredictionPath, read_path
 from pipeline.serving.server.protocols.replies import Reply, refusal
 from pipeline.serving.server.reading import PredictionRequest
+from pipeline.serving.server.room import Held
 
 _PIECE_BYTES = 1 << 18
 
@@ -29,26 +32,30 @@ class Direct:
         if path is None or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        try:
-            reply = await self._answer(path, scope, receive)
-        except ClientDisconnect:
-            return
-        except Exception as error:
-            reply = refusal(error)
-        await send_reply(send, reply)
-
-    async def _answer(self, path: PredictionPath, scope: Scope, receive: Receive) -> Reply:
-        headers = dict(scope["headers"])
         with self._predictions.room.held() as held:
-            body = await read_body(headers, receive, self._options, held)
-            request = PredictionRequest(path, headers, body, request_id.get())
-            answer = FutureAnswer[Reply](scope["client"])
-            self._predictions.answer(request, answer, held)
-            del body, request  # Which are not needed until there is an answer.
             try:
-                return await answer.future
-            finally:
-                self._predictions.drop(answer)
+                reply = await self._answer(path, scope, receive, held)
+                held.give_back(held.size)
+                held.take(len(reply.body))  # Until the client has read most of it.
+            except ClientDisconnect:
+                return
+            except Exception as error:
+                reply = refusal(error)
+            await send_reply(send, reply)
+
+    async def _answer(
+        self, path: PredictionPath, scope: Scope, receive: Receive, held: Held
+    ) -> Reply:
+        headers = dict(scope["headers"])
+        body = await read_body(headers, receive, self._options, held)
+        request = PredictionRequest(path, headers, body, request_id.get())
+        answer = FutureAnswer[Reply](scope["client"])
+        self._predictions.answer(request, answer, held)
+        del body, request  # Which are not needed until there is an answer.
+        try:
+            return await answer.future
+        finally:
+            self._predictions.drop(answer)
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
@@ -60,7 +67,9 @@ async def send_reply(send: Send, reply: Reply) -> None:
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     # In pieces, each of which waits until the client has read of those before.
-    for start in range(0, len(reply.body), _PIECE_BYTES):
-        end = start + _PIECE_BYTES
-        piece, is_last = reply.body[start:end], end >= len(reply.body)
-        await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+    rest = memoryview(reply.body)
+    while len(rest) > _PIECE_BYTES:
+        piece, rest = bytes(rest[:_PIECE_BYTES]), rest[_PIECE_BYTES:]
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)  # What is written is sent when this step of the loop is over.
+    await send({"type": "http.response.body", "body": bytes(rest)})

@@ -241,7 +241,7 @@ def test_requests_whose_client_has_gone_are_not_computed(
     with held_model.held():
         first = send(server, PREDICT, body)
         assert held_model.is_asked.wait(30)
-        others = [send(server, PREDICT, body) for _ in range(5)]
+        others = [send(server, PREDICT, body, chunked=bool(n % 2)) for n in range(5)]
         wait_until(lambda: metric(server, "queue_rows") == 10)
         for one in others:
             one.close()
@@ -374,6 +374,37 @@ def test_requests_beyond_the_memory_are_told_to_come_again(
         for one in begun:
             one.close()
     assert status_of(server, PREDICT, body) == 200
+
+
+class Wide:
+    """A model of which the answer for a row is 100 KB."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def predict(self, columns: Mapping[str, np.ndarray]) -> Arrays:
+        return {"scores": np.full((len(columns["fare"]), 20_000), 0.25, np.float32)}
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["shorter way", "by ASGI"])
+def test_answers_that_are_not_read_take_room(
+    options: ServeOptions, model: Model, asked: Rows, chunked: bool
+) -> None:
+    content = json.dumps({"instances": asked[:70]}).encode()
+    patient = replace(options, body_seconds=20)  # With clients that do not read.
+    with running(patient, cast(Model, Wide(model))) as server:
+        begun, statuses = [], []
+        for _ in range(8):
+            begun.append(send(server, PREDICT, content, chunked=chunked))
+            statuses.append(begun[-1].recv(12)[9:])
+        assert statuses.count(b"200") in (4, 5), "7 MB each, and 36 MB for all"
+        assert set(statuses) == {b"200", b"503"}
+        for one in begun:
+            one.close()
+        wait_until(lambda: status_of(server, PREDICT, content, chunked=chunked) == 200)
 
 
 def test_memory_has_to_suffice_for_a_request(pushed: Pushed) -> None:

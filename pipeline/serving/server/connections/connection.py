@@ -42,6 +42,8 @@ _WARN_SECONDS = 60.0
 """Between two warnings that there are too many."""
 _PIECE_BYTES = 1 << 12
 """That are parsed at once: a few dozen small requests, which may then wait for their answers."""
+_LARGE_BYTES = 1 << 20
+"""An answer that is larger takes room while it is sent."""
 _FAREWELL_SECONDS = 1.0
 """In which a client may read the last answer, and say over TLS that it has seen the end. uvloop
 waits half a minute for that, and so would the end of the server."""
@@ -134,6 +136,8 @@ class ClientConnection(HttpToolsProtocol):
         self._is_in_order = False
         """The bytes that are being read begin or end a head, or belong to a body."""
         self._head_bytes = 0
+        self._unsent_bytes = 0
+        """Of a large answer that the client has not read yet."""
         self._client_timer: asyncio.TimerHandle | None = None
         self._sending_timer: asyncio.TimerHandle | None = None
         self._gone_timer: asyncio.TimerHandle | None = None
@@ -161,6 +165,7 @@ class ClientConnection(HttpToolsProtocol):
         """Ends, and nothing is waited for any more."""
         self._is_over, self._unread = True, b""
         super().connection_lost(exc)
+        self._give_back_room()
         self._unset_keepalive_if_required()
         self._stop_waiting()
         for timer in (self._sending_timer, self._gone_timer):
@@ -286,6 +291,7 @@ class ClientConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Goes on."""
         super().resume_writing()
+        self._give_back_room()
         self._go_on()
 
     def data_received(self, data: bytes) -> None:
@@ -500,11 +506,28 @@ class ClientConnection(HttpToolsProtocol):
 
     def send(self, asked: _Prediction, reply: Reply) -> None:
         """Answers a request that went the shorter way."""
+        if len(reply.body) > _LARGE_BYTES:
+            reply = self._take_room(reply)
         self._quick.metrics.observe(asked.route, reply.status, time.perf_counter() - asked.began)
         self._write(reply, asked.name, asked.keep_alive)
         if not asked.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def _take_room(self, reply: Reply) -> Reply:
+        """Has a large answer take room until the client has read most of it, if there is room."""
+        try:
+            self._quick.room.take(len(reply.body), _LARGE_BYTES)
+        except RequestError as error:
+            return refusal(error)
+        self._unsent_bytes = len(reply.body)
+        self.loop.call_soon(self._give_back_room)
+        return reply
+
+    def _give_back_room(self) -> None:
+        if not self.flow.write_paused or self.transport.is_closing():
+            self._quick.room.give_back(self._unsent_bytes)
+            self._unsent_bytes = 0
 
     def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:
         lines = [STATUS_LINE[reply.status]]

@@ -21,7 +21,7 @@ class Quick:
 
     def __init__(self, predictions: Predictions, options: ServeOptions) -> None:
         self._predictions, self._options = predictions, options
-        self.metrics = predictions.metrics
+        self.metrics, self.room = predictions.metrics, predictions.room
         self.client_seconds = options.body_seconds
         """In which the head of a request has to come, and some of an answer has to be read."""
 
