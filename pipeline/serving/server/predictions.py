@@ -210,7 +210,9 @@ class Predictions:
         seconds = self._options.answer_seconds
         try:
             async with asyncio.timeout(seconds):
-                reply = await answering()
+                begun = answering()
+                del answering  # It holds the body.
+                reply = await begun
         except TimeoutError:
             reply = refusal(late(seconds))
         except Exception as error:

@@ -11,12 +11,12 @@ import asyncio
 import ctypes
 import gc
 import importlib
+import logging
 import os
 import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +44,8 @@ from pipeline.serving.server.reading import (
 from pipeline.serving.server.room import memory_of_json
 from pipeline.serving.server.together import to_tensors
 from trainer_module.exported.interface import ModelInterface
+
+logger = logging.getLogger(__name__)
 
 _OBJECT_BYTES = 16
 """For each byte of the largest body: what the objects of JSON may take."""
@@ -95,6 +97,8 @@ class LargeReader:
         """
         self._options = options
         self._thread = ThreadPoolExecutor(1, "large requests")
+        self._turn = asyncio.Lock()
+        """Held while the thread reads: a request that waits belongs to its task alone."""
         self._process: _Process | None = None
 
     async def read(
@@ -111,32 +115,49 @@ class LargeReader:
           What it asks, as tensors; or what it is refused with.
         """
         until = time.monotonic() + self._options.answer_seconds
-        is_over = threading.Event()
         question = _Question(request._replace(body=b""), number, interface)
         loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(
-                self._thread, self._ask, question, request.body, until, is_over
-            )
-        finally:
-            is_over.set()
+        await self._turn.acquire()
+        asked = self._thread.submit(self._ask, question, request.body, until)
 
-    def _ask(
-        self, question: _Question, body: bytes, until: float, is_over: threading.Event
-    ) -> ReadRequest | Reply:
-        if is_over.is_set() or time.monotonic() > until:  # While others were read.
-            return refusal(late(self._options.answer_seconds))
+        def release(_: object) -> None:
+            with suppress(RuntimeError):  # The loop has ended.
+                loop.call_soon_threadsafe(self._turn.release)
+
+        # When the thread has let go of the body, also where nobody waits for it any more.
+        asked.add_done_callback(release)
+        return await asyncio.wrap_future(asked)
+
+    def _ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
         try:
-            if self._process is None:
-                self._process = _Process(self._options)
-            found = self._process.ask(question, body, until)
+            process = self._ready_process()
+        except OSError as error:
+            logger.error("the process that reads large requests cannot be started: %s", error)
+            return refusal(RequestError("large requests cannot be read: come again later.", 503))
+        try:
+            return process.ask(question, body, until)
         except TimeoutError:
             self._end()
             return refusal(late(self._options.answer_seconds))
         except (EOFError, OSError):
             self._end()
             return refusal(_takes_too_much())
-        return found
+        except BaseException:
+            # What it has sent and was not read would be taken for the next answer.
+            self._end()
+            raise
+
+    def _ready_process(self) -> _Process:
+        """The process, a new one if that before has died.
+
+        Raises:
+          OSError: it cannot be started.
+        """
+        if self._process is not None and not self._process.is_alive:
+            self._end()
+        if self._process is None:
+            self._process = _Process(self._options)
+        return self._process
 
     def _end(self) -> None:
         if self._process is not None:
@@ -157,7 +178,13 @@ class _Process:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()]
             )
+        self._process = process
         self.end = weakref.finalize(self, _end, process, self._connection)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
     def ask(self, question: _Question, body: bytes, until: float) -> ReadRequest | Reply:
         """Has a request read.
@@ -166,15 +193,20 @@ class _Process:
           TimeoutError: it takes too long.
           EOFError, OSError: the process has died.
         """
-        connection = self._connection
+        connection, mark = self._connection, os.urandom(16)
         connection.send(question)
+        connection.send_bytes(mark)
         connection.send_bytes(body)
         if not connection.poll(max(0.0, until - time.monotonic())):
             raise TimeoutError
+        # Nothing is unpickled but what follows the mark: never what a client has sent.
+        if connection.recv_bytes() != mark:
+            raise EOFError
         found: _Found | Reply = connection.recv()
         if isinstance(found, Reply):
             return found
-        tensors = {one.name: _take(one, connection.recv_bytes()) for one in found.tensors}
+        sent = [connection.recv_bytes() for _ in found.tensors]
+        tensors = {o.name: _take(o, data) for o, data in zip(found.tensors, sent, strict=True)}
         return ReadRequest(found.signature, tensors, found.form, found.rows)
 
 
@@ -192,7 +224,7 @@ def _take(tensor: _Tensor, data: bytes) -> np.ndarray:
     if tensor.lengths is None:
         return np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
     ends = np.cumsum(tensor.lengths).tolist()
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][:-1]
     texts = np.empty(len(ends), object)
     texts[:] = [data[start:end] for start, end in zip(starts, ends, strict=True)]
     return texts.reshape(tensor.shape)
@@ -240,7 +272,8 @@ def _answer(connection: Connection, found: ReadRequest | Reply) -> None:
 def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
     """Reads requests until the server has gone."""
     os.nice(_NICE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server.
+    for number in (signal.SIGINT, signal.SIGTERM):  # They are for the server, with which it ends.
+        signal.signal(number, signal.SIG_IGN)
     _limit_memory(_RESERVED_BYTES * int(most_bytes))
     gc.freeze()
     gc.disable()  # What is parsed has no cycles, and would be searched for them again and again.
@@ -248,9 +281,10 @@ def main(descriptor: str, most_bytes: str, most_rows: str) -> None:
     with suppress(EOFError, OSError):
         while True:
             question: _Question = connection.recv()
-            body = connection.recv_bytes()
+            mark, body = connection.recv_bytes(), connection.recv_bytes()
             found = _read(question, body, layouts, int(most_bytes), int(most_rows))
             del body
+            connection.send_bytes(mark)
             _answer(connection, found)
             del found
             gc.collect()
