@@ -16,6 +16,8 @@ EXTRA_FOLDER = "assets.extra"
 """In a version's folder; model servers and loaders leave it alone."""
 CERTIFICATE_PLACE = f"{EXTRA_FOLDER}/{CERTIFICATE_FOLDER}"
 """In a version."""
+PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
+"""Where a version comes from, and whether it was pushed with a certificate."""
 GOLDEN_FILE = "golden.parquet"
 """Beside the certificate: the golden rows and their answers."""
 _REMEDY = "push it again, or go back by `rollback`."
@@ -86,6 +88,8 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
     folder = certificate or version / CERTIFICATE_PLACE
     found = read_certificate(folder)
     if found is None:
+        if certificate is None and _was_certified(version):
+            raise DamagedFileError.of(folder, "is gone", _REMEDY)
         return
     if not (folder / GOLDEN_FILE).is_file():
         raise DamagedFileError.of(folder / GOLDEN_FILE, "is gone", _REMEDY)
@@ -101,6 +105,13 @@ def check_certified_files(version: Path, certificate: Path | None = None) -> Non
         if not is_same:
             what = "has changed since the version was certified"
             raise DamagedFileError.of(path, what, _REMEDY)
+
+
+def _was_certified(version: Path) -> bool:
+    try:
+        return bool(json.loads((version / PROVENANCE_FILE).read_text())["certified"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
 
 
 def digest_files(folder: Path) -> dict[str, str]:

@@ -12,14 +12,19 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
-from components.infra_validator.certificate import EXTRA_FOLDER, check_certified_files
+from components.infra_validator.certificate import (
+    CERTIFICATE_PLACE,
+    EXTRA_FOLDER,
+    PROVENANCE_FILE,
+    check_certified_files,
+)
 from components.pusher.variants import VARIANTS_FOLDER, add_variants, read_manifest
 from components.stopping import deferred, pass_last_chance
 from trainer_module.errors import DamagedFileError, DataError
@@ -37,7 +42,6 @@ WAITS_PROPERTY = "waits"
 """A custom property of a ModelBlessing: 1 while its model is held back, or waits for approval."""
 BLESSES_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
-PROVENANCE_FILE = f"{EXTRA_FOLDER}/pushed.json"
 WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
 """Is in a version that was withdrawn: it is copied and deleted with it."""
 SAVED_MODEL = "saved_model.pb"
@@ -59,6 +63,8 @@ class Provenance:
     """ISO 8601."""
     copy_of: int | None = None
     """The version that a rollback put in service again."""
+    certified: bool = False
+    """Whether a certificate was pushed with it."""
 
     def is_of(self, other: Provenance) -> bool:
         """Whether both are of the same model artifact."""
@@ -263,7 +269,8 @@ def _incoming(
         if provenance is not None:
             file = incoming / PROVENANCE_FILE
             file.parent.mkdir(exist_ok=True)
-            file.write_text(json.dumps(asdict(provenance)))
+            certified = (incoming / CERTIFICATE_PLACE).is_dir()
+            file.write_text(json.dumps(asdict(replace(provenance, certified=certified))))
         for path in [*incoming.rglob("*"), incoming]:
             _flush(path)
         yield incoming

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -31,6 +32,11 @@ _MOST_TEXT = 32 << 20
 """Bytes that the compressed texts of a PNG may have unpacked, as its decoder keeps them."""
 _LARGEST_TEXT, _DEFLATE_RATIO = 8_000_000, 1032
 """What libpng unpacks of one text at most, and what zlib makes of a byte at most."""
+
+_MOST_NEEDLESS = 1 << 20
+"""Bytes that the data of a PNG may have unpacked beyond its pixels."""
+_PACKED_BYTES, _UNPACKED_BYTES = 1 << 16, 1 << 20
+"""That are unpacked at a time, and that they are unpacked to."""
 
 _PNG, _JPEG, _GIF, _BMP = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"BM"
 _BEGINS_SCAN, _ENDS_JPEG = 0xDA, 0xD9
@@ -99,19 +105,41 @@ def _read_png(data: bytes) -> PictureHeader:
     if data[12:16] != b"IHDR":
         raise DataError("its first chunk is no IHDR, which says the size")
     width, height = _SIZE.unpack_from(data, 16)
-    place, text = len(_PNG), 0
+    place, text, pieces = len(_PNG), 0, list[memoryview]()
     for _ in range(_MOST_CHUNKS):
         if place + 8 > len(data):
             break
         length, name = _CHUNK.unpack_from(data, place)
         if name == b"zTXt" or (name == b"iTXt" and _is_compressed(data, place + 8)):
             text += min(length * _DEFLATE_RATIO, _LARGEST_TEXT)
+        elif name == b"IDAT":
+            pieces.append(memoryview(data)[place + 8 : place + 8 + length])
         place += length + 12
     else:
         raise DataError(f"it has more than {_MOST_CHUNKS:,} chunks")
     if text > _MOST_TEXT:
         raise DataError("it has compressed texts of megabytes; leave them out")
+    # Of 8 bytes a pixel, the most there are, and what begins a row of each pass.
+    most = (8 * width + 8) * (height + 8) + _MOST_NEEDLESS
+    if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _unpacks_to_more(pieces, most):
+        raise DataError("its compressed data holds more than its pixels; write it anew")
     return PictureHeader("PNG", width, height, width * height)
+
+
+def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:
+    """Whether the pixels of a PNG take more bytes; its decoder unpacks them all."""
+    unpacker, size = zlib.decompressobj(), 0
+    for piece, start in ((p, n) for p in pieces for n in range(0, len(p), _PACKED_BYTES)):
+        packed: memoryview | bytes = piece[start : start + _PACKED_BYTES]
+        while packed and not unpacker.eof:
+            try:
+                size += len(unpacker.decompress(packed, _UNPACKED_BYTES))
+            except zlib.error:
+                return False  # The decoder stops there, too.
+            if size > most:
+                return True
+            packed = unpacker.unconsumed_tail
+    return False
 
 
 def _is_compressed(data: bytes, start: int) -> bool:

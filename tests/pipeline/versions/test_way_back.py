@@ -223,3 +223,16 @@ def test_rollback_without_the_secret_of_a_notification_goes_back(
         "not everybody was notified of the rollback: notify.webhook.secret_variable" in done.stdout
     )
     assert service.serving() == "second"
+
+
+def test_version_that_has_lost_its_certificate_is_damaged(
+    service: Service, three: list[int]
+) -> None:
+    first, second, third = three
+    for number in (second, third):
+        shutil.rmtree(service.folder(number) / "assets.extra" / "certificate")
+    shown = {v["version"]: v["damaged"] for v in service.models()}
+    assert shown[third] == "assets.extra/certificate is gone"
+    assert [v["version"] for v in service.models() if v["serves"]] == [first]
+    with pytest.raises(ConfigError, match=r"assets\.extra/certificate is gone"):
+        service.rollback(to=second)

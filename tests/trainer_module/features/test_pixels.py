@@ -8,6 +8,7 @@ import struct
 import threading
 import zlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
@@ -203,3 +204,36 @@ def test_pixels_that_are_decoded_at_a_time_are_bounded() -> None:
     assert most == 50_000_000  # Alone, as nothing else has room beside it.
     with budget.take(10_000_000), budget.take(1_000_000):
         pass  # Few do not wait.
+
+
+def png_of(data: bytes, side: int = 16) -> bytes:
+    """An RGB picture whose pixels are unpacked from some data."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        checked = name + content
+        return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
+
+
+def test_png_whose_data_unpacks_to_more_than_its_pixels_is_refused() -> None:
+    packer = zlib.compressobj(9)
+    zeros = b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()
+    assert len(zeros) < 300_000
+    with pytest.raises(DataError, match="more than its pixels"):
+        read_header(png_of(zeros))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16"])
+def test_png_of_noise_and_of_nothing_is_read(mode: str) -> None:
+    """One that can hardly be packed, and one that can be packed to next to nothing."""
+    size = (700, 500)
+    noise = Image.frombytes("L", size, np.random.default_rng(0).bytes(350_000))
+    for picture in (noise, Image.new("L", size)):
+        made = io.BytesIO()
+        wide = picture.convert("I") if mode == "I;16" else picture
+        wide.convert(mode).save(made, "PNG")
+        assert read_header(made.getvalue()).pixels == 350_000
