@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
+import pytest
+
 from pipeline.serving.model import RAW, Model
 from pipeline.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
 from pipeline.serving.server.errors import RequestError
@@ -229,3 +231,9 @@ def test_many_rows_of_a_model_that_is_quick_for_one_leave_the_event_loop_free() 
         assert all(here for rows, here in threads[1:] if rows == 1)
 
     with_batcher(use)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_a_lack_of_memory_is_told_as_such(error: Exception) -> None:
+    reply = refusal(error)
+    assert (reply.status, dict(reply.headers)) == (503, {b"retry-after": b"1"})

@@ -28,6 +28,10 @@ class Reply:
     status: int = 200
 
 
+_NO_THREAD = "can't start new thread"
+"""What Python says where the system gives it none."""
+
+
 def refusal(error: BaseException) -> Reply:
     """What is sent where there is no answer; what is a fault of the server's is logged.
 
@@ -35,6 +39,8 @@ def refusal(error: BaseException) -> Reply:
     came through, and so the whole request, which only a search for garbage would free where one of
     the frames holds the error.
     """
+    if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
+        error = RequestError("there is too little memory for this now: come again later.", 503)
     if isinstance(error, RequestError | DataError):
         status, headers = status_and_headers(error)
         encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
