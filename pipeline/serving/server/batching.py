@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -18,6 +19,8 @@ from pipeline.serving.server.room import Room
 _Answer = TypeVar("_Answer")
 Ask = Callable[[Sequence[Any]], list[Any]]
 """Gives an answer, or the Reply that refuses it, for each of several requests."""
+
+logger = logging.getLogger(__name__)
 
 BATCH_ROWS = 1024
 """Rows that are asked together at most."""
@@ -316,15 +319,15 @@ class Batcher:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         may_suspect, is_whole = batch.is_suspect or len(batch.parts) > 1, True
-        for one, answer in zip(batch.parts, answers, strict=True):
+        for one in batch.parts:  # All before any is told, whose transport may fail.
             self._due.pop(one.answer, None)
             self._room.give_back(one.size)
+        for one, answer in zip(batch.parts, answers, strict=True):
             if isinstance(answer, Reply) and answer.status >= _REFUSED:
                 is_whole = False
                 if may_suspect:
                     self._suspect(one.answer.client, loop.time())
-            if not one.answer.done():  # Else whoever asked has gone.
-                one.answer.set_result(answer)
+            _tell(one.answer, answer)
         if is_whole:  # Of what is refused the model may not have been asked at all.
             self._paces.setdefault(batch.ask, _Pace()).note(batch.rows, seconds)
 
@@ -338,8 +341,16 @@ class Batcher:
                 self._timer = loop.call_at(one.due, self._give_up, loop)
                 return
             self.drop(answer)
-            if not answer.done():
-                answer.set_result(refusal(late(self._seconds)))
+            _tell(answer, refusal(late(self._seconds)))
+
+
+def _tell(awaited: Awaited, answer: Any) -> None:
+    """Gives an answer to whoever asked, unless they have gone; others get theirs if that fails."""
+    try:
+        if not awaited.done():
+            awaited.set_result(answer)
+    except Exception:
+        logger.exception("an answer could not be given to a client")
 
 
 def late(seconds: float) -> RequestError:
