@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -35,10 +36,14 @@ QUICK_SECONDS = 0.005
 """For which requests may wait to be read while a batch is answered."""
 LONG_SECONDS = 0.25
 """For which others may wait while a batch is answered: larger ones are not asked of a model that
-takes longer."""
+takes longer, unless it takes less for each row then."""
+_STILL_FALLS = math.log2(1.3)
+"""The time for a row does where twice the rows take less than 1.3 times as long."""
 SUSPECT_SECONDS = 10.0
 """For which a client's requests are asked one by one after one of them made a batch fail."""
 _MOST_SUSPECTS = 1024
+_FEW = 64
+"""Requests that were given up may stay in the queues beyond as many as wait."""
 _REFUSED = 400
 """The least status of a refusal."""
 _NEWEST = 0.2
@@ -122,18 +127,34 @@ class _Pace:
     seconds: dict[int, float] = field(default_factory=dict)
     """That answers to a batch took of late, by the binary digits of its rows: what is quick for a
     row may take seconds for a thousand."""
+    rows: dict[int, float] = field(default_factory=dict)
+    """That they had of late, by the same digits."""
     most_rows: int = FIRST_ROWS
-    """Twice the largest batch of those that did not take long. The memory that a model takes for a
-    batch, which it does not tell, grows with its time."""
+    """Twice the largest batch of those that did not take long, or less for each row than smaller
+    ones. The memory that a model takes for a batch, which it does not tell, grows with its time."""
 
     def note(self, rows: int, seconds: float) -> None:
         """Learns from a batch."""
         digits = rows.bit_length()
-        before = self.seconds.get(digits, seconds)
-        self.seconds[digits] = before + _NEWEST * (seconds - before)
-        known = {_FIRST_DIGITS: 0.0} | self.seconds
-        short = [d for d, taken in known.items() if taken < LONG_SECONDS]
-        self.most_rows = min(BATCH_ROWS, 1 << max(short, default=0))
+        for newest, known in ((rows, self.rows), (seconds, self.seconds)):
+            before = known.get(digits, newest)
+            known[digits] = before + _NEWEST * (newest - before)
+        fine = [d for d in self.seconds if self._may_be_doubled(d)]
+        if _FIRST_DIGITS not in self.seconds:
+            fine.append(_FIRST_DIGITS)
+        self.most_rows = min(BATCH_ROWS, 1 << max(fine, default=0))
+
+    def _may_be_doubled(self, digits: int) -> bool:
+        """Whether batches of so many rows are short, or still save time, as far as is known."""
+        rows, seconds = self.rows[digits], self.seconds[digits]
+        if seconds < LONG_SECONDS:
+            return True
+        smaller = [d for d, others in self.rows.items() if 2 * others <= rows]
+        if not smaller:  # Then a batch twice as large is tried.
+            return all(others < 2 * rows for others in self.rows.values())
+        nearest = max(smaller)
+        times = rows / self.rows[nearest]
+        return seconds < self.seconds[nearest] * times**_STILL_FALLS
 
     def is_quick(self, rows: int) -> bool:
         return self.seconds.get(rows.bit_length(), QUICK_SECONDS) < QUICK_SECONDS
@@ -179,6 +200,8 @@ class Batcher:
         self._is_suspects_turn = False
         self._suspects: dict[Hashable, float] = {}
         """Clients whose requests made batches fail, and until when they are asked alone."""
+        self._queued = 0
+        """Requests in both queues that have not been given up."""
         self.waiting_rows = 0
         self._seconds = seconds
         self._room = room or Room()
@@ -214,6 +237,7 @@ class Batcher:
             self._timer = loop.call_later(self._seconds, self._give_up, loop)
         is_suspect = bool(self._suspects) and self._is_suspect(answer.client, loop.time())
         (self._suspect_queue if is_suspect else self._queue).append(one)
+        self._queued += 1
         self.waiting_rows += rows
         self._start(loop)
 
@@ -227,8 +251,14 @@ class Batcher:
         """Has a request that waits not asked: its place in the queue is passed over."""
         if one.is_queued:
             one.is_queued, one.request = False, None
+            self._queued -= 1
             self.waiting_rows -= one.rows
             self._room.give_back(one.size)
+            if len(self._queue) + len(self._suspect_queue) > 2 * self._queued + _FEW:
+                for queue in (self._queue, self._suspect_queue):
+                    alive = [other for other in queue if other.is_queued]
+                    queue.clear()
+                    queue.extend(alive)
 
     def _is_suspect(self, client: Hashable, now: float) -> bool:
         until = self._suspects.get(client)
@@ -280,6 +310,7 @@ class Batcher:
             queue.popleft()
         for one in parts:
             one.is_queued = False
+        self._queued -= len(parts)
         self.waiting_rows -= rows
         self._told(rows)
         return _Batch(parts, rows, is_suspect)
