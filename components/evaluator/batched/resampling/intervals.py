@@ -109,10 +109,10 @@ class Intervals:
         exact = resampler.values(grouped, number, np.ones((1, GROUPS)))
         drawn: Mapping[tuple[str, str], Values] = {}
         if with_intervals and self._confidence is not None:
-            counts = draws()
+            times = draws()
             if units is not None:  # Of few units, many resamples have drawn none.
-                counts = counts[counts[:, groups].any(axis=1)]
-            drawn = resampler.values(grouped, number, counts)
+                times = times[times[:, groups].any(axis=1)]
+            drawn = resampler.values(grouped, number, times)
         found: dict[str, MetricNoise] = {}
         counts = [float(v) for key, v in metrics.items() if key.name == "example_count"]
         for key, value in metrics.items():
