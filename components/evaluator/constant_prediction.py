@@ -118,7 +118,7 @@ def _log_loss(labels: np.ndarray, z: float) -> tuple[float, float]:
     """The entropy of the classes; twice the gain in likelihood has a chi-squared distribution."""
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     entropy = -np.sum(shares * np.log(shares))
-    return entropy, entropy - z**2 / (2 * len(labels))
+    return entropy, entropy - min(z**2 / (2 * len(labels)), entropy * (1 - _NEARLY))
 
 
 def _mse(labels: np.ndarray, z: float) -> tuple[float, float]:

@@ -32,7 +32,8 @@ class MetricNoise(BaseModel):
     difference: Interval | None = None
     """Of the metric less that of the model in service; None where it has none."""
     is_unmeasurable: bool = False
-    """Whether there is no such interval because too many resamples have no such number."""
+    """Whether there is no such interval because there are too few examples, or too many resamples
+    have no such number. Of many examples that all depend on one another the value is held."""
 
 
 class Noise(BaseModel):

@@ -191,13 +191,13 @@ def _signal_holders(lock_file: Path, number: signal.Signals) -> bool:
 
 
 def _holders(lock_file: Path) -> list[psutil.Process]:
-    """The other processes that have a locked file open, by which they hold the lock."""
+    """The other processes that hold a lock; not those that only have its file open."""
     locked = lock_file.stat()
 
     def is_locked(file: os.DirEntry[str]) -> bool:
         # By its name first: a file of another file system, which may hang, is not looked at.
         is_named_so = Path(file).readlink().name == lock_file.name
-        return is_named_so and os.path.samestat(locked, file.stat())
+        return is_named_so and os.path.samestat(locked, file.stat()) and _holds_lock(Path(file))
 
     found = []
     for process in psutil.process_iter():
@@ -207,6 +207,12 @@ def _holders(lock_file: Path) -> list[psutil.Process]:
             ):
                 found.append(process)
     return found
+
+
+def _holds_lock(descriptor: Path) -> bool:
+    """Whether /proc/<process>/fd/<descriptor> has a lock of an open file; inherited ones have."""
+    said = descriptor.parents[1].joinpath("fdinfo", descriptor.name).read_text()
+    return any(line.startswith("lock:") and "OFDLCK" in line for line in said.splitlines())
 
 
 def _group(process: psutil.Process) -> int | None:

@@ -152,7 +152,7 @@ def _read_jpeg(data: bytes) -> PictureHeader:
     """Follows the segments as libjpeg does, which refuses a second frame and so a second size."""
     place, frame, size, components, scans = 2, 0, (0, 0), 0, 0
     for _ in range(_MOST_SEGMENTS):
-        found = _MARKER.match(data, place)
+        found = _MARKER.search(data, place)  # What is before it is skipped.
         marker = data[found.end() - 1] if found else 0
         if found is None or marker not in _KNOWN_MARKERS:
             raise DataError(f"byte {place:,} is no marker of a JPEG")

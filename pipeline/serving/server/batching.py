@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -19,6 +21,8 @@ _Answer = TypeVar("_Answer")
 Ask = Callable[[Sequence[Any]], list[Any]]
 """Gives an answer, or the Reply that refuses it, for each of several requests."""
 
+logger = logging.getLogger(__name__)
+
 BATCH_ROWS = 1024
 """Rows that are asked together at most."""
 _FIRST_DIGITS = 3
@@ -32,10 +36,14 @@ QUICK_SECONDS = 0.005
 """For which requests may wait to be read while a batch is answered."""
 LONG_SECONDS = 0.25
 """For which others may wait while a batch is answered: larger ones are not asked of a model that
-takes longer."""
+takes longer, unless it takes less for each row then."""
+_STILL_FALLS = math.log2(1.3)
+"""The time for a row does where twice the rows take less than 1.3 times as long."""
 SUSPECT_SECONDS = 10.0
 """For which a client's requests are asked one by one after one of them made a batch fail."""
 _MOST_SUSPECTS = 1024
+_FEW = 64
+"""Requests that were given up may stay in the queues beyond as many as wait."""
 _REFUSED = 400
 """The least status of a refusal."""
 _NEWEST = 0.2
@@ -119,18 +127,34 @@ class _Pace:
     seconds: dict[int, float] = field(default_factory=dict)
     """That answers to a batch took of late, by the binary digits of its rows: what is quick for a
     row may take seconds for a thousand."""
+    rows: dict[int, float] = field(default_factory=dict)
+    """That they had of late, by the same digits."""
     most_rows: int = FIRST_ROWS
-    """Twice the largest batch of those that did not take long. The memory that a model takes for a
-    batch, which it does not tell, grows with its time."""
+    """Twice the largest batch of those that did not take long, or less for each row than smaller
+    ones. The memory that a model takes for a batch, which it does not tell, grows with its time."""
 
     def note(self, rows: int, seconds: float) -> None:
         """Learns from a batch."""
         digits = rows.bit_length()
-        before = self.seconds.get(digits, seconds)
-        self.seconds[digits] = before + _NEWEST * (seconds - before)
-        known = {_FIRST_DIGITS: 0.0} | self.seconds
-        short = [d for d, taken in known.items() if taken < LONG_SECONDS]
-        self.most_rows = min(BATCH_ROWS, 1 << max(short, default=0))
+        for newest, known in ((rows, self.rows), (seconds, self.seconds)):
+            before = known.get(digits, newest)
+            known[digits] = before + _NEWEST * (newest - before)
+        fine = [d for d in self.seconds if self._may_be_doubled(d)]
+        if _FIRST_DIGITS not in self.seconds:
+            fine.append(_FIRST_DIGITS)
+        self.most_rows = min(BATCH_ROWS, 1 << max(fine, default=0))
+
+    def _may_be_doubled(self, digits: int) -> bool:
+        """Whether batches of so many rows are short, or still save time, as far as is known."""
+        rows, seconds = self.rows[digits], self.seconds[digits]
+        if seconds < LONG_SECONDS:
+            return True
+        smaller = [d for d, others in self.rows.items() if 2 * others <= rows]
+        if not smaller:  # Then a batch twice as large is tried.
+            return all(others < 2 * rows for others in self.rows.values())
+        nearest = max(smaller)
+        times = rows / self.rows[nearest]
+        return seconds < self.seconds[nearest] * times**_STILL_FALLS
 
     def is_quick(self, rows: int) -> bool:
         return self.seconds.get(rows.bit_length(), QUICK_SECONDS) < QUICK_SECONDS
@@ -176,6 +200,8 @@ class Batcher:
         self._is_suspects_turn = False
         self._suspects: dict[Hashable, float] = {}
         """Clients whose requests made batches fail, and until when they are asked alone."""
+        self._queued = 0
+        """Requests in both queues that have not been given up."""
         self.waiting_rows = 0
         self._seconds = seconds
         self._room = room or Room()
@@ -211,6 +237,7 @@ class Batcher:
             self._timer = loop.call_later(self._seconds, self._give_up, loop)
         is_suspect = bool(self._suspects) and self._is_suspect(answer.client, loop.time())
         (self._suspect_queue if is_suspect else self._queue).append(one)
+        self._queued += 1
         self.waiting_rows += rows
         self._start(loop)
 
@@ -224,8 +251,14 @@ class Batcher:
         """Has a request that waits not asked: its place in the queue is passed over."""
         if one.is_queued:
             one.is_queued, one.request = False, None
+            self._queued -= 1
             self.waiting_rows -= one.rows
             self._room.give_back(one.size)
+            if len(self._queue) + len(self._suspect_queue) > 2 * self._queued + _FEW:
+                for queue in (self._queue, self._suspect_queue):
+                    alive = [other for other in queue if other.is_queued]
+                    queue.clear()
+                    queue.extend(alive)
 
     def _is_suspect(self, client: Hashable, now: float) -> bool:
         until = self._suspects.get(client)
@@ -277,6 +310,7 @@ class Batcher:
             queue.popleft()
         for one in parts:
             one.is_queued = False
+        self._queued -= len(parts)
         self.waiting_rows -= rows
         self._told(rows)
         return _Batch(parts, rows, is_suspect)
@@ -316,15 +350,15 @@ class Batcher:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         may_suspect, is_whole = batch.is_suspect or len(batch.parts) > 1, True
-        for one, answer in zip(batch.parts, answers, strict=True):
+        for one in batch.parts:  # All before any is told, whose transport may fail.
             self._due.pop(one.answer, None)
             self._room.give_back(one.size)
+        for one, answer in zip(batch.parts, answers, strict=True):
             if isinstance(answer, Reply) and answer.status >= _REFUSED:
                 is_whole = False
                 if may_suspect:
                     self._suspect(one.answer.client, loop.time())
-            if not one.answer.done():  # Else whoever asked has gone.
-                one.answer.set_result(answer)
+            _tell(one.answer, answer)
         if is_whole:  # Of what is refused the model may not have been asked at all.
             self._paces.setdefault(batch.ask, _Pace()).note(batch.rows, seconds)
 
@@ -338,8 +372,16 @@ class Batcher:
                 self._timer = loop.call_at(one.due, self._give_up, loop)
                 return
             self.drop(answer)
-            if not answer.done():
-                answer.set_result(refusal(late(self._seconds)))
+            _tell(answer, refusal(late(self._seconds)))
+
+
+def _tell(awaited: Awaited, answer: Any) -> None:
+    """Gives an answer to whoever asked, unless they have gone; others get theirs if that fails."""
+    try:
+        if not awaited.done():
+            awaited.set_result(answer)
+    except Exception:
+        logger.exception("an answer could not be given to a client")
 
 
 def late(seconds: float) -> RequestError:

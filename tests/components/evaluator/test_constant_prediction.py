@@ -48,6 +48,16 @@ def test_needed_is_near_where_there_are_many_examples_and_never_out_of_reach(met
     assert abs(few.needed - few.value) > abs(many.needed - many.value)
 
 
+@pytest.mark.parametrize("metric", FORMULAS)
+def test_needed_is_not_out_of_reach_where_there_are_two_groups(metric: str) -> None:
+    """Of one label each."""
+    patients = np.repeat([0, 1], 100)
+    best = 0.0 if metric in ("log_loss", "mse", "rmse", "mae", "poisson_deviance") else 1.0
+    constant = predict_constant(metric, patients, patients)
+    assert constant is not None
+    assert constant.is_beaten_by(best)
+
+
 def test_labels_that_are_all_the_same_have_no_opponent() -> None:
     assert predict_constant("accuracy", np.zeros(5)) is None
     assert predict_constant("mse", np.array([])) is None

@@ -292,46 +292,73 @@ def test_rows_of_one_patient_or_day_are_drawn_together(data: dict[str, str]) -> 
     assert noise.difference.low < -0.2 < 0.1 < noise.difference.high
 
 
-def test_a_slice_without_enough_positives_does_not_hold_a_model_back() -> None:
-    """AUC on a slice with one positive example, of which the new model thinks a little less."""
-    config = make_eval_config(
-        PipelineConfig.model_validate(
-            {
-                "name": "measured",
-                "data": {"format": "csv", "path": "nowhere.csv"},
-                "task": "binary",
-                "evaluate": {
-                    "metrics": ["auc"],
-                    "slices": ["x"],
-                    "thresholds": {"auc": {"min": 0.1, "slices": True}},
-                },
-            }
-        )
+def judge_slices(
+    labels: np.ndarray, scores: dict[str, np.ndarray], columns: pa.RecordBatch, **data: Any
+) -> tuple[dict[Any, bool], Noise]:
+    """Whether the AUC of each slice by `x` is blessed, and what is known of chance."""
+    pipeline = PipelineConfig.model_validate(
+        {
+            "name": "measured",
+            "data": {"format": "csv", "path": "nowhere.csv", **data},
+            "task": "binary",
+            "evaluate": {
+                "metrics": ["auc"],
+                "slices": ["x"],
+                "thresholds": {"auc": {"min": 0.1, "slices": True}},
+            },
+        }
     )
     eval_config = tfma.utils.update_eval_config_with_defaults(
-        config, has_baseline=True, rubber_stamp=True
+        make_eval_config(pipeline), has_baseline=True, rubber_stamp=True
     )
-    scores = np.random.default_rng(0).random(400).astype(np.float32)
+    none, ones = np.zeros((len(labels), 0)), np.ones(len(labels))
+    models = {
+        name: ModelRows(labels.astype(np.int64), said.astype(np.float32)[:, None], none, ones)
+        for name, said in scores.items()
+    }
+    settings = make_verdict(pipeline)
+    tally = Tally.start(eval_config, [("x",)], Grouper(0, settings.dependence))
+    tally.add(Answers(models, columns))
+    numbers = tally.reported()
+    slices = list(computations_of(eval_config).results(tally.measurement, numbers))
+    metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
+    noise = find_noise(eval_config, tally, metrics, settings, lambda key: True)
+    verdicts = {
+        dict(key).get("x"): validate((key, found), eval_config, noise, settings).validation_ok
+        for key, found in slices
+    }
+    return verdicts, noise
+
+
+def test_a_slice_without_enough_positives_does_not_hold_a_model_back() -> None:
+    """AUC on a slice with one positive example, of which the new model thinks a little less."""
+    scores = np.random.default_rng(0).random(400)
     labels = (np.arange(400) % 2 == 0) & (np.arange(400) < 200)
     labels[300] = True
     worse = scores.copy()
     scores[300], worse[300] = 0.6, 0.5
-    rows = [
-        ModelRows(labels.astype(np.int64), said[:, None], np.zeros((400, 0)), np.ones(400))
-        for said in (worse, scores)
-    ]
-    tally = Tally.start(eval_config, [("x",)], Grouper(0))
     columns = pa.RecordBatch.from_pydict({"x": [[int(n >= 200)] for n in range(400)]})
-    tally.add(Answers(dict(zip(("candidate", "baseline"), rows, strict=True)), columns))
-    numbers = tally.reported()
-    slices = list(computations_of(eval_config).results(tally.measurement, numbers))
-    metrics = {number: found for number, (_, found) in zip(numbers, slices, strict=True)}
-    settings = VerdictSettings(CONFIDENCE)
-    noise = find_noise(eval_config, tally, metrics, settings, lambda key: True)
-    verdicts = {key: validate((key, found), eval_config, noise, settings) for key, found in slices}
+    verdicts, noise = judge_slices(labels, {"candidate": worse, "baseline": scores}, columns)
     assert noise.of("auc", "x=1").is_unmeasurable
-    assert verdicts[("x", 1),].validation_ok
+    assert verdicts[1]
     assert any("to compare auc" in note and "x=1" in note for note in noise.notes)
+
+
+@pytest.mark.parametrize("patients", [1, 2])
+def test_a_slice_of_few_patients_holds_a_model_back_that_is_worse_on_all(patients: int) -> None:
+    """Unless it has few rows: of these slices each has so many patients, the last of 6 rows."""
+    x = np.repeat([0, 1, 2], [200, 200, 6])
+    patient = 2 * x + np.arange(406) % patients
+    labels = np.random.default_rng(0).random(406) < 0.5
+    labels[-6:] = [0, 0, 1, 1, 0, 1]
+    worse = labels ^ ((x > 0) & (np.arange(406) // 2 % 3 == 0))
+    columns = pa.RecordBatch.from_pydict(
+        {"x": [[int(n)] for n in x], "patient": [[int(n)] for n in patient]}
+    )
+    scores = {"candidate": worse * 0.6 + 0.2, "baseline": labels * 0.6 + 0.2}
+    verdicts, noise = judge_slices(labels, scores, columns, split_by="patient")
+    assert (verdicts[0], verdicts[1]) == (True, False)
+    assert noise.of("auc", "x=2").is_unmeasurable == (patients == 1)
 
 
 def test_settings_survive_the_execution_property() -> None:

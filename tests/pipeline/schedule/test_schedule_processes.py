@@ -305,16 +305,26 @@ run_process(["sh", "-c"], [deaf], folder / "lock", folder / "log", limit, stop, 
 def test_nothing_is_left_of_a_command_whose_scheduler_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a real clock, with a process of the command's that holds the lock as well."""
+    """By a real clock, with a process of the command's that holds the lock as well.
+
+    A process that only reads the file goes on.
+    """
     monkeypatch.setattr(run_process_module, "GRACE_SECONDS", 0.2)
     scheduler = subprocess.Popen([sys.executable, "-c", OUTLIVED, str(tmp_path)], cwd=ROOT)
     until(lambda: (tmp_path / "said").exists() and (tmp_path / "said").read_text())
     scheduler.kill()
     scheduler.wait()
     child = psutil.Process(int((tmp_path / "said").read_text().split()[0]))
-    until(lambda: end_overdue(tmp_path / "lock"), seconds=10)
-    until(lambda: not is_alive(child), seconds=10)
-    assert end_overdue(tmp_path / "lock") is None
+    with (tmp_path / "lock").open() as lock:
+        reader = subprocess.Popen(["sleep", "60"], stdin=lock, start_new_session=True)
+    try:
+        until(lambda: end_overdue(tmp_path / "lock"), seconds=10)
+        until(lambda: not is_alive(child), seconds=10)
+        assert end_overdue(tmp_path / "lock") is None
+        assert reader.poll() is None
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 def test_a_look_at_a_lock_is_in_nobodys_way(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -16,6 +17,7 @@ from pipeline.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher,
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.protocols.columns import Arrays, from_rows, to_arrays
 from pipeline.serving.server.protocols.replies import Reply, refusal
+from pipeline.serving.server.room import Room
 from pipeline.serving.server.together import RequestInputs, SignatureCall
 
 
@@ -169,22 +171,92 @@ def test_client_of_a_request_that_made_a_batch_fail_is_asked_alone() -> None:
     with_batcher(use)
 
 
+class Told:
+    """What a connection is told, whose transport may fail."""
+
+    client = "a client"
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails, self.result = fails, None
+
+    def done(self) -> bool:
+        return self.result is not None
+
+    def set_result(self, result: Any) -> None:
+        if self.fails:
+            raise RuntimeError("the transport is closed")
+        self.result = result
+
+
+@pytest.mark.parametrize("seconds", [30, 0.05])
+def test_answer_that_cannot_be_given_takes_no_others_with_it(seconds: float) -> None:
+    """Whether the model answers or the time is up."""
+    room, gate = Room(), threading.Event()
+
+    def ask(requests: Sequence[Any]) -> list[Any]:
+        gate.wait(30)
+        return list(requests)
+
+    async def use() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            batcher = Batcher(executor, lambda rows: None, threads=1, room=room, seconds=seconds)
+            told = [Told(fails=n == 1) for n in range(4)]
+            for one in told:
+                batcher.ask(ask, 7, 1, one, size=100)
+            if seconds > 1:
+                gate.set()
+            await asyncio.sleep(0.2)
+            done = [one.done() for one in told]
+            gate.set()
+            await asyncio.sleep(0.1)
+            assert done == [True, False, True, True]
+            assert (room.taken, batcher.waiting_rows) == (0, 0)
+
+    asyncio.run(use())
+
+
+def test_requests_that_are_given_up_are_not_kept_while_the_model_hangs() -> None:
+    gate, kept = threading.Event(), weakref.WeakSet[Told]()
+
+    def ask(requests: Sequence[Any]) -> list[Any]:
+        gate.wait(30)
+        return list(requests)
+
+    async def use(batcher: Batcher) -> None:
+        for _ in range(2000):
+            told = Told()
+            kept.add(told)
+            batcher.ask(ask, 7, 1, told)
+            batcher.drop(told)
+        last = FutureAnswer[Any](None)
+        batcher.ask(ask, 7, 1, last)
+        assert len(kept) < 200
+        gate.set()
+        assert await last.future == 7
+
+    with_batcher(use)
+
+
 def test_batches_grow_as_long_as_the_model_is_quick() -> None:
-    async def largest(seconds: float, requests: int) -> int:
+    async def largest(seconds: float, requests: int, fixed: float = 0.0, rows: int = 1) -> int:
         batches: list[int] = []
 
         def ask(asked: Sequence[int]) -> Sequence[int]:
-            batches.append(len(asked))
-            time.sleep(seconds * len(asked))
+            batches.append(len(asked) * rows)
+            time.sleep(fixed + seconds * batches[-1])
             return asked
 
         with ThreadPoolExecutor(1) as executor:
             batcher = Batcher(executor, lambda rows: None, threads=1)
-            await asyncio.gather(*(answer(batcher, cast(Any, ask), n) for n in range(requests)))
+            asked = (answer(batcher, cast(Any, ask), n, rows) for n in range(requests))
+            await asyncio.gather(*asked)
         return max(batches)
 
     assert asyncio.run(largest(0.0, 4000)) == BATCH_ROWS
     assert asyncio.run(largest(0.04, 17)) == 8
+    # Nor is one slow of which most of the time is the same for any rows.
+    assert asyncio.run(largest(0.0, 33, fixed=0.26)) == 16
+    assert asyncio.run(largest(0.0, 5, fixed=0.26, rows=8)) == 16
 
 
 def test_model_that_becomes_slow_is_asked_in_another_thread_and_the_other_way_round() -> None:

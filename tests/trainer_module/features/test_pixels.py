@@ -83,6 +83,16 @@ def test_first_of_two_frames_of_a_jpeg_counts() -> None:
         tf.io.decode_image(behind)
 
 
+@pytest.mark.parametrize("skipped", [b"\0\0", b"\xff\0\x33"])
+def test_bytes_before_a_marker_of_a_jpeg_are_skipped(skipped: bytes) -> None:
+    """Some cameras write them; the decoder says so in its log, and goes on."""
+    places = [2, JPEG.index(b"\xff\xdb"), JPEG.index(b"\xff\xc0")]
+    for place in places[skipped[0] != 0xFF :]:  # A JPEG is known by the marker at 2.
+        data = JPEG[:place] + skipped + JPEG[place:]
+        assert read_header(data) == read_header(JPEG)
+        assert tf.io.decode_image(data).shape == (13, 17, 3)
+
+
 def _scans() -> bytes:
     place = PROGRESSIVE.rindex(b"\xff\xda")
     return PROGRESSIVE[:-2] + PROGRESSIVE[place:-2] * 200 + PROGRESSIVE[-2:]

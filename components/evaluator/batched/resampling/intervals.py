@@ -14,7 +14,7 @@ from tensorflow_model_analysis.slicer import slicer_lib
 
 from components.evaluator.batched.measuring import Metrics
 from components.evaluator.batched.resampling.formulas import Values
-from components.evaluator.batched.resampling.groups import GROUPS
+from components.evaluator.batched.resampling.groups import GROUPS, draws
 from components.evaluator.batched.resampling.resampler import Resampler
 from components.evaluator.batched.resampling.tally import Tally, computations_of
 from components.evaluator.batched.slices import SliceKey
@@ -104,11 +104,15 @@ class Intervals:
           with_intervals: whether there is enough time for that.
         """
         grouped, resampler = self._tally.grouped, self._resampler
-        units = len(grouped.parts_of(number)[0]) if self._are_dependent else None
+        groups = grouped.parts_of(number)[1]
+        units = len(groups) if self._are_dependent else None
         exact = resampler.values(grouped, number, np.ones((1, GROUPS)))
         drawn: Mapping[tuple[str, str], Values] = {}
         if with_intervals and self._confidence is not None:
-            drawn = resampler.values(grouped, number)
+            times = draws()
+            if units is not None:  # Of few units, many resamples have drawn none.
+                times = times[times[:, groups].any(axis=1)]
+            drawn = resampler.values(grouped, number, times)
         found: dict[str, MetricNoise] = {}
         counts = [float(v) for key, v in metrics.items() if key.name == "example_count"]
         for key, value in metrics.items():
@@ -146,19 +150,22 @@ class Intervals:
         in_service = metrics[key.make_baseline_key(self._baseline)]
         moved = drawn[theirs] + (float(in_service) - exact[theirs][0])
         difference = self._interval(values - moved, units)
+        is_unmeasurable = difference is None and (
+            examples < LEAST_EXAMPLES or not _is_mostly_defined(values - moved)
+        )
         return MetricNoise(
-            interval=interval, difference=difference, is_unmeasurable=difference is None
+            interval=interval, difference=difference, is_unmeasurable=is_unmeasurable
         )
 
     def _interval(self, values: Values, units: int | None) -> Interval | None:
-        """Between percentiles; None where too many resamples have no number.
+        """Between percentiles; None where too many resamples have no number, or of one unit.
 
         Of few units the percentiles are as far out as quantiles of Student's t would be, as a
         bootstrap of few clusters is too narrow (Cameron, Gelbach and Miller, 2008).
         """
-        numbers = values[np.isfinite(values)]
-        if len(numbers) < DEFINED_SHARE * len(values):
+        if not _is_mostly_defined(values):
             return None
+        numbers = values[np.isfinite(values)]
         assert self._confidence is not None  # noqa: S101 - else nothing is drawn
         beyond = (1 - self._confidence) / 2
         if units is not None:
@@ -197,6 +204,10 @@ def _unmeasured_notes(found: Mapping[str, Mapping[str, MetricNoise]]) -> list[st
 def name_of(key: SliceKey) -> str:
     """The name of a slice."""
     return slice_name(slicer_lib.serialize_slice_key(key).single_slice_keys)
+
+
+def _is_mostly_defined(values: Values) -> bool:
+    return bool(np.isfinite(values).sum() >= DEFINED_SHARE * len(values))
 
 
 def _is_finite(value: Any) -> bool:
