@@ -143,7 +143,8 @@ def _show(plan: Plan, siege: Siege, found: Found, counts: Counter[str], console:
     console.print(
         "longest wait of a client during a hostile request: "
         + ", ".join(f"{seconds:.2f} s ({kind})" for kind, seconds in worst)
-        + f"; the server had {found.before:.0f} MB before them and {found.after:.0f} after"
+        + f"; the server had {found.before:.0f} MB before them, {found.once:.0f} after"
+        f" one of each kind and {found.after:.0f} after all"
     )
 
 
