@@ -290,11 +290,11 @@ def wide_picture(front: Front) -> list[int]:
     return [front.show(pictures.png(*sides))]
 
 
-@hostile(TAKEN)
+@hostile()
 def many_large_pictures(front: Front) -> list[int]:
-    """64 pictures of 9 megapixels in one request, which may take as long as good ones may."""
+    """64 pictures of 9 megapixels in one request."""
     body = post(instances([front.with_picture(pictures.png(3000, 3000))] * 64))
-    return exchange(front.port, body, seconds=_LONG_SECONDS)
+    return exchange(front.port, body)
 
 
 @hostile()

@@ -35,6 +35,9 @@ from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface
 from trainer_module.features.pixels import SERVED_PIXELS
 
+PICTURES_AT_ONCE = 4
+"""How many of the largest pictures a request may have; or as many pixels of smaller ones."""
+
 RequestInputs = Rows | Columns | Arrays
 """What one request asks: rows or columns of JSON, or tensors."""
 _Values = TypeVar("_Values", Rows, Columns)
@@ -160,14 +163,24 @@ class SignatureCall:
         return self.checked(_of_columns(requests, self.model.interface))
 
     def checked(self, tensors: Arrays) -> Arrays:
-        """Raises RequestError for tensors with a picture that is damaged or too large."""
+        """Raises RequestError for tensors with a picture that is damaged or too large.
+
+        So it does where all of them together would keep others waiting for long.
+        """
         are_examples = self.signature == EXAMPLES
         try:
-            measure_pictures(
+            measured = measure_pictures(
                 tensors, self.model.interface, are_examples=are_examples, most=self.max_pixels
             )
         except DataError as error:
             raise RequestError(str(error)) from None
+        pixels, most = sum(measured.pixels) if measured else 0, PICTURES_AT_ONCE * self.max_pixels
+        if pixels > most:
+            raise RequestError(
+                f"the pictures have {pixels:,} pixels together: at most {most:,} are decoded for a "
+                "request; send fewer at once.",
+                413,
+            )
         return tensors
 
     def _ask_together(
