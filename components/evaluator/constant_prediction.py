@@ -65,7 +65,8 @@ def predict_constant(
     labels = labels.astype(np.float64)
     if not len(labels) or labels.min() == labels.max():
         return None
-    value, needed = FORMULAS[metric](labels, _Z if units is None else _wider(metric, labels, units))
+    z = _Z if units is None else _dependent_quantile(metric, labels, units)
+    value, needed = FORMULAS[metric](labels, z)
     return ConstantPrediction(metric, float(value), float(needed), len(labels))
 
 
@@ -74,8 +75,8 @@ Formula = Callable[[np.ndarray, float], tuple[float, float]]
 what is needed."""
 
 
-def _wider(metric: str, labels: np.ndarray, units: np.ndarray) -> float:
-    """The quantile for dependent examples: that of t, as far as their scores vary more."""
+def _dependent_quantile(metric: str, labels: np.ndarray, units: np.ndarray) -> float:
+    """The quantile for dependent examples: Student's t, times the root of the design effect."""
     indicators = labels[:, None] == np.unique(labels) if metric in OF_CLASSES else labels
     factor, count = design_effect(indicators, units)
     return float(stats.t.ppf(_CONFIDENCE, max(count - 1, 1))) * math.sqrt(factor)

@@ -43,7 +43,7 @@ WAITS_PROPERTY = "waits"
 BLESSES_PROPERTY = "current_model_id"
 """TFX's custom property of a ModelBlessing: the id of its model."""
 WITHDRAWN_FILE = f"{EXTRA_FOLDER}/withdrawn.json"
-"""Is in a version that was withdrawn: it is copied and deleted with it."""
+"""Marks a version as withdrawn, until that is lifted; a copy that is pushed has no such mark."""
 SAVED_MODEL = "saved_model.pb"
 """What makes a folder a SavedModel."""
 

@@ -149,9 +149,10 @@ class Intervals:
             return MetricNoise(interval=interval)
         in_service = metrics[key.make_baseline_key(self._baseline)]
         moved = drawn[theirs] + (float(in_service) - exact[theirs][0])
-        difference = self._interval(values - moved, units)
+        differences = values - moved
+        difference = self._interval(differences, units)
         is_unmeasurable = difference is None and (
-            examples < LEAST_EXAMPLES or not _is_mostly_defined(values - moved)
+            examples < LEAST_EXAMPLES or not _is_mostly_defined(differences)
         )
         return MetricNoise(
             interval=interval, difference=difference, is_unmeasurable=is_unmeasurable
