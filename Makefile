@@ -15,7 +15,7 @@ CONFIRM ?=
 $(READY): uv.lock pyproject.toml setup.py tools/setup.sh tools/relax_glibc.py
 	@bash tools/setup.sh $(VENV)
 
-.PHONY: help setup run replay chaos siege test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean clean-output
+.PHONY: help setup run replay chaos siege noise test lint format docs image bench bench-workers bench-wide bench-strategies bench-nights bench-pictures bench-models bench-optimize bench-serving other-runner clean clean-output
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -33,6 +33,9 @@ chaos: $(READY)  ## the same with bad days, kills, stops and full disks; ARGS="-
 
 siege: $(READY)  ## throw hostile requests, kills and damaged versions at `serve`; ARGS="--seed 7 --only huge_picture"
 	@$(PYTHON) -m tools.siege $(ARGS)
+
+noise: $(READY)  ## the share of tables of pure noise that are pushed (an hour); ARGS="--tables 20 --kinds plain"
+	@$(PYTHON) -m tools.noise $(ARGS)
 
 test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)

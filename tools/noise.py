@@ -1,0 +1,234 @@
+"""The share of tables of pure noise whose models are pushed, from the file of data to the push.
+
+Each table has columns that say nothing of the label, whose rows are independent (`plain`, `tuned`),
+alike within groups (`grouped`) or alike in time (`ordered`). A run of `local_runner.py` with the
+defaults takes it through the whole pipeline. A model that is pushed is a false verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+from scipy.stats import binomtest
+
+import local_runner
+from pipeline.exit_codes import EXIT_NOT_BLESSED
+from trainer_module.machine import count_cores
+
+MOST_PUSHED = 0.07
+"""Of the tables of each kind: a test at 5 % with the luck of 100 tables."""
+TASKS = ("binary", "multiclass", "regression")
+PRELOADED = ["tensorflow_model_analysis", "tensorflow_transform", "tf_keras", "tfx.components"]
+"""Imported once, in the process that the processes of the runs are forked from."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of noise; none says anything of `label` that holds for other rows."""
+
+    task: str
+    columns: dict[str, np.ndarray]
+    """[rows] each, in the order of the file."""
+
+    def write(self, path: Path) -> None:
+        """Writes it as CSV with a line of names."""
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self.columns)
+            writer.writerows(zip(*self.columns.values(), strict=True))
+
+
+Draw = Callable[[], np.ndarray]
+"""Draws [rows] numbers of mean 0 and standard deviation 1, anew at each call."""
+
+
+def make_table(kind: str, seed: int) -> Table:
+    """Draws a table; the same for the same arguments.
+
+    Args:
+      kind: one of `KINDS`.
+      seed: which table of its kind.
+    """
+    random = np.random.default_rng([list(KINDS).index(kind), seed])
+    rows = int(np.exp(random.uniform(np.log(150), np.log(1500))))
+    task = TASKS[seed % len(TASKS)]
+    keys, draw = KINDS[kind].rows(rows, random)
+    features = {f"x{n}": _column(draw(), random) for n in range(random.integers(2, 11))}
+    return Table(task, keys | features | {"label": _label(task, draw(), random)})
+
+
+def _independent(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
+    return {}, lambda: random.normal(size=rows)
+
+
+def _grouped(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
+    """Rows of 20 to 100 groups; most of a value is that of its group."""
+    group = random.integers(random.integers(20, 101), size=rows)
+    share = random.uniform(0.5, 1)
+
+    def draw() -> np.ndarray:
+        of_groups = random.normal(size=group.max() + 1)[group]
+        own = random.normal(size=rows)
+        return np.asarray(np.sqrt(share) * of_groups + np.sqrt(1 - share) * own)
+
+    return {"group": np.char.add("g", group.astype(str))}, draw
+
+
+def _ordered(rows: int, random: np.random.Generator) -> tuple[dict[str, np.ndarray], Draw]:
+    """A row per day; a correlation of 0.3 to 0.8 between neighbours."""
+    correlation = random.uniform(0.3, 0.8)
+    days = np.arange(np.datetime64("2021-01-01"), np.datetime64("2021-01-01") + rows)
+
+    def draw() -> np.ndarray:
+        steps = random.normal(size=rows) * np.sqrt(1 - correlation**2)
+        steps[0] = random.normal()
+        for row in range(1, rows):
+            steps[row] += correlation * steps[row - 1]
+        return steps
+
+    return {"day": days}, draw
+
+
+def _column(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Numbers, skewed numbers, integers or categories that follow from drawn values."""
+    shape = random.integers(4)
+    if shape == 0:
+        return values.round(4)
+    if shape == 1:
+        return np.exp(values).round(4)
+    if shape == 2:
+        return np.asarray((values * 20).astype(int) + 50)
+    return _cut(values, int(random.integers(2, 9)), random)
+
+
+def _label(task: str, values: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    if task == "regression":
+        return (np.exp(values) if random.random() < 0.5 else values * 10 + 100).round(3)
+    return _cut(values, 2 if task == "binary" else int(random.integers(3, 6)), random)
+
+
+def _cut(values: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
+    """Cuts values into classes of random shares, each at least a third of an equal one."""
+    shares = 1 / 3 + 2 / 3 * random.dirichlet(np.ones(classes)) * classes
+    bounds = np.quantile(values, np.cumsum(shares / shares.sum())[:-1])
+    return np.asarray(np.array([f"c{n}" for n in range(classes)])[np.searchsorted(bounds, values)])
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the rows of a table depend on one another, and what a config says of them."""
+
+    rows: Callable[[int, np.random.Generator], tuple[dict[str, np.ndarray], Draw]]
+    data: dict[str, Any]
+    sections: dict[str, Any]
+
+
+KINDS = {
+    "plain": Kind(_independent, {}, {}),
+    "grouped": Kind(_grouped, {"split_by": "group"}, {}),
+    "ordered": Kind(_ordered, {"order_by": "day"}, {}),
+    "tuned": Kind(_independent, {}, {"tune": {"trials": 6}}),
+}
+
+
+def run_table(kind: str, seed: int, folder: Path) -> int:
+    """Runs a table through the pipeline, in this process, which has to be a fresh one.
+
+    Args:
+      kind: one of `KINDS`.
+      seed: which table of its kind.
+      folder: to be made; has the table, the config, the output and `run.txt` afterwards.
+
+    Returns:
+      The exit code of the run.
+    """
+    folder.mkdir(parents=True)
+    table, options = make_table(kind, seed), KINDS[kind]
+    table.write(folder / "table.csv")
+    data = {"format": "csv", "path": "table.csv", "label": "label"} | options.data
+    config = {"name": "noise", "data": data, "task": table.task} | options.sections
+    (folder / "noise.yaml").write_text(yaml.safe_dump(config))
+    os.chdir(folder)
+    sys.argv = ["local_runner.py", "run", "--config", "noise.yaml"]
+    text = os.open("run.txt", os.O_WRONLY | os.O_CREAT)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(text, stream.fileno())
+    try:
+        local_runner.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def run_tables(
+    kinds: list[str], tables: int, folder: Path, jobs: int
+) -> Iterator[tuple[str, int, int]]:
+    """Runs tables of each kind; gives the kind, the seed and the exit code of each as it ends."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    context = get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
+        runs = {
+            pool.submit(run_table, kind, seed, folder / f"{kind}-{seed}"): (kind, seed)
+            for seed in range(tables)
+            for kind in kinds
+        }
+        for run in as_completed(runs):
+            yield *runs[run], run.result()
+
+
+def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
+    """The line of a kind, and whether no more was pushed than may be, and nothing failed."""
+    ran = codes[0] + codes[EXIT_NOT_BLESSED]
+    failed = codes.total() - ran
+    if not ran:
+        return f"{kind:<10}{0:>8}{failed:>8}", False
+    interval = binomtest(codes[0], ran).proportion_ci()
+    line = f"{kind:<10}{ran:>8}{failed:>8}{codes[0]:>8}{codes[0] / ran:>9.1%}"
+    within = f"{interval.low:.1%} to {interval.high:.1%}"
+    return f"{line}   {within}", not failed and codes[0] <= MOST_PUSHED * ran
+
+
+def main() -> None:
+    """Runs the tables that the options ask for; exit code 1 where too many are pushed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", type=int, default=100, help="of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--jobs", type=int, default=count_cores(), help="runs at a time")
+    parser.add_argument("--folder", type=Path, default=Path("output/noise"))
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    console = Console(soft_wrap=True, highlight=False)
+    codes: dict[str, Counter[int]] = {kind: Counter() for kind in options.kinds}
+    done = run_tables(options.kinds, options.tables, folder, options.jobs)
+    for kind, seed, code in done:
+        codes[kind][code] += 1
+        if code != EXIT_NOT_BLESSED:
+            where = folder / f"{kind}-{seed}" / "run.txt"
+            console.print(
+                f"{kind} {seed}: {'pushed' if code == 0 else f'exit code {code}'}, {where}"
+            )
+    console.print("\nkind         tables  failed  pushed    share   95 % interval")
+    lines = [report(kind, codes[kind]) for kind in options.kinds]
+    console.print("\n".join(line for line, _ in lines))
+    if not all(is_good for _, is_good in lines):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
