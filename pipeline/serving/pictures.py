@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.serving.servable import Arrays
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface
-from trainer_module.features.pixels import SERVED_PIXELS, check_pixels, read_header
+from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,7 @@ def measure_pictures(
         for place, row in enumerate(rows):
             try:
                 for value in row:
-                    header = read_header(value)
-                    pixels[place] += header.pixels
-                    if most is not None:
-                        check_pixels(header, most)
+                    pixels[place] += read_header(value, most).pixels
             except DataError as error:
                 raise DataError(
                     f"{name!r} of {where(place)} holds no picture that can be decoded: {error}."

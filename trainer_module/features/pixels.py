@@ -66,15 +66,16 @@ class PictureHeader(NamedTuple):
         return f"a {self.kind} of {self.width:,} x {self.height:,} pixels{total}"
 
 
-def read_header(data: bytes) -> PictureHeader:
+def read_header(data: bytes, most: int | None = None) -> PictureHeader:
     """Reads what a picture's header promises, without decoding it.
 
     Args:
       data: the encoded picture.
+      most: pixels that it may have; None for as many as it has.
 
     Raises:
-      DataError: it is none that TensorFlow decodes, or its decoding costs more than its pixels say;
-        the message is a reason, without the file.
+      DataError: it is none that TensorFlow decodes, has more pixels, or its decoding costs more
+        than its pixels say; the message is a reason, without the file.
     """
     try:
         if data.startswith(_PNG):
@@ -92,6 +93,10 @@ def read_header(data: bytes) -> PictureHeader:
         raise DataError("it ends within its header") from None
     if header.width <= 0 or header.height <= 0:
         raise DataError(f"its header says {header.width} x {header.height} pixels")
+    if most is not None:
+        check_pixels(header, most)
+    if header.kind == "PNG":  # Its data may be unpacked for this, so that its size counts first.
+        _check_chunks(data, header)
     return header
 
 
@@ -105,6 +110,11 @@ def _read_png(data: bytes) -> PictureHeader:
     if data[12:16] != b"IHDR":
         raise DataError("its first chunk is no IHDR, which says the size")
     width, height = _SIZE.unpack_from(data, 16)
+    return PictureHeader("PNG", width, height, width * height)
+
+
+def _check_chunks(data: bytes, header: PictureHeader) -> None:
+    """Raises DataError for a PNG of chunks that cost its decoder more than the pixels do."""
     place, text, pieces = len(_PNG), 0, list[memoryview]()
     for _ in range(_MOST_CHUNKS):
         if place + 8 > len(data):
@@ -120,10 +130,9 @@ def _read_png(data: bytes) -> PictureHeader:
     if text > _MOST_TEXT:
         raise DataError("it has compressed texts of megabytes; leave them out")
     # Of 8 bytes a pixel, the most there are, and what begins a row of each pass.
-    most = (8 * width + 8) * (height + 8) + _MOST_NEEDLESS
+    most = (8 * header.width + 8) * (header.height + 8) + _MOST_NEEDLESS
     if sum(map(len, pieces)) * _DEFLATE_RATIO > most and _unpacks_to_more(pieces, most):
         raise DataError("its compressed data holds more than its pixels; write it anew")
-    return PictureHeader("PNG", width, height, width * height)
 
 
 def _unpacks_to_more(pieces: Sequence[memoryview], most: int) -> bool:

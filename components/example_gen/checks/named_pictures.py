@@ -17,7 +17,7 @@ from components.example_gen.files.images import mending_of_pictures
 from components.example_gen.formats import ExampleGenSettings, OnBadFile
 from components.example_gen.paths import is_remote
 from trainer_module.errors import DataError
-from trainer_module.features.pixels import check_pixels, read_header
+from trainer_module.features.pixels import read_header
 
 
 def picture_files(name: str, column: pa.Array, first: Cell, folder: str) -> list[str]:
@@ -108,7 +108,7 @@ def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleG
         row_of = np.repeat(np.arange(len(column)), list_lengths(column))
         for value, row in zip(values.to_pylist(), row_of, strict=True):
             try:
-                check_pixels(read_header(value), settings.max_pixels)
+                read_header(value, settings.max_pixels)
             except DataError as error:
                 raise DataError(
                     f"Column {name!r} holds no picture that can be decoded in row"

@@ -14,6 +14,7 @@ import tensorflow as tf
 from PIL import Image
 
 from trainer_module.errors import DataError
+from trainer_module.features import pixels
 from trainer_module.features.pixels import PixelBudget, check_pixels, read_header
 
 _SIZE = (17, 13)
@@ -235,6 +236,13 @@ def test_png_whose_data_unpacks_to_more_than_its_pixels_is_refused() -> None:
     assert len(zeros) < 300_000
     with pytest.raises(DataError, match="more than its pixels"):
         read_header(png_of(zeros))
+
+
+def test_data_of_a_png_that_is_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = png_of(zlib.compress(bytes(40_000_000)), side=10_000)
+    monkeypatch.setattr(pixels, "_unpacks_to_more", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(DataError, match="more than the 100 that max_pixels"):
+        read_header(data, most=100)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16"])
