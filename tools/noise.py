@@ -26,7 +26,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 import local_runner
-from pipeline.exit_codes import EXIT_NOT_BLESSED
+from pipeline.exit_codes import EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
 from trainer_module.machine import count_cores
 
 MOST_PUSHED = 0.07
@@ -192,15 +192,20 @@ def run_tables(
 
 
 def report(kind: str, codes: Counter[int]) -> tuple[str, bool]:
-    """The line of a kind, and whether no more was pushed than may be, and nothing failed."""
-    ran = codes[0] + codes[EXIT_NOT_BLESSED]
+    """The line of a kind, and whether no more was pushed than may be, and nothing failed.
+
+    Args:
+      kind: one of `KINDS`.
+      codes: how many runs ended with which exit code; data that is refused is not pushed, either.
+    """
+    ran = codes[EXIT_PUSHED] + codes[EXIT_NOT_BLESSED] + codes[EXIT_UNUSABLE]
     failed = codes.total() - ran
+    line = f"{kind:<10}{ran:>8}{codes[EXIT_UNUSABLE]:>9}{failed:>8}{codes[EXIT_PUSHED]:>8}"
     if not ran:
-        return f"{kind:<10}{0:>8}{failed:>8}", False
-    interval = binomtest(codes[0], ran).proportion_ci()
-    line = f"{kind:<10}{ran:>8}{failed:>8}{codes[0]:>8}{codes[0] / ran:>9.1%}"
-    within = f"{interval.low:.1%} to {interval.high:.1%}"
-    return f"{line}   {within}", not failed and codes[0] <= MOST_PUSHED * ran
+        return line, False
+    share, interval = codes[EXIT_PUSHED] / ran, binomtest(codes[EXIT_PUSHED], ran).proportion_ci()
+    line += f"{share:>9.1%}   {interval.low:.1%} to {interval.high:.1%}"
+    return line, not failed and share <= MOST_PUSHED
 
 
 def main() -> None:
@@ -220,10 +225,8 @@ def main() -> None:
         codes[kind][code] += 1
         if code != EXIT_NOT_BLESSED:
             where = folder / f"{kind}-{seed}" / "run.txt"
-            console.print(
-                f"{kind} {seed}: {'pushed' if code == 0 else f'exit code {code}'}, {where}"
-            )
-    console.print("\nkind         tables  failed  pushed    share   95 % interval")
+            console.print(f"{kind} {seed}: exit code {code}, {where}")
+    console.print("\nkind        tables  refused  failed  pushed    share   95 % interval")
     lines = [report(kind, codes[kind]) for kind in options.kinds]
     console.print("\n".join(line for line, _ in lines))
     if not all(is_good for _, is_good in lines):

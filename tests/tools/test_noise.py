@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pipeline.exit_codes import EXIT_FAILED, EXIT_NOT_BLESSED, EXIT_PUSHED
+from pipeline.exit_codes import EXIT_FAILED, EXIT_NOT_BLESSED, EXIT_PUSHED, EXIT_UNUSABLE
 from tools.noise import KINDS, MOST_PUSHED, make_table, report
 
 
@@ -60,3 +60,9 @@ def test_too_many_pushed_and_any_failure_are_told(pushed: int, failed: int, is_g
 
 def test_nothing_that_ran_is_no_success() -> None:
     assert not report("plain", Counter({EXIT_FAILED: 3}))[1]
+
+
+def test_data_that_is_refused_is_not_pushed() -> None:
+    line, is_good = report("plain", Counter({EXIT_UNUSABLE: 50, EXIT_PUSHED: 1}))
+    assert is_good
+    assert "2.0%" in line
