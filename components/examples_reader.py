@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.split_files import split_files
+from components.tfrecords.reading import read_in_turns
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
@@ -34,13 +34,10 @@ def read_columns(
       features: the columns, by names and types.
       most_rows: how many rows are enough, about; all by default.
     """
-    files = sorted(split_files(examples, split))
     wanted = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
     decoder = ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=wanted).SerializeToString())
     # Of several files a part of each, so that what is read is a fair sample.
-    records = tf.data.Dataset.from_tensor_slices(files).interleave(
-        lambda file: tf.data.TFRecordDataset(file, "GZIP"), cycle_length=max(len(files), 1)
-    )
+    records = read_in_turns(split_files(examples, split))
     if most_rows is not None:
         records = records.take(most_rows)
     for batch in records.batch(_BATCH_RECORDS).as_numpy_iterator():

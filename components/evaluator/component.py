@@ -66,6 +66,5 @@ class Evaluator(StockEvaluator):
                 "metric": constant_metric,
                 "label": label,
                 "task": task.value,
-                "split": split,
             }
             self.exec_properties[CONSTANT_KEY] = json.dumps(named)

@@ -48,6 +48,10 @@ class Dependence:
         """
         return rank_by_value(rows, Cell("the eval split", 1), self.order_by).keys
 
+    def blocks(self, keys: np.ndarray) -> np.ndarray:
+        """The block of time that each key is in, uint64 of shape [rows]."""
+        return np.searchsorted(self.ends, keys).astype(np.uint64)
+
     def units(self, rows: pa.RecordBatch, places: np.ndarray) -> np.ndarray:
         """The unit of each row: of a group a hash, of a block its number.
 
@@ -69,7 +73,7 @@ class Dependence:
                 f"{show_names(rows.schema.names)}."
             )
         if self.order_by:
-            return np.searchsorted(self.ends, self.keys(rows)).astype(np.uint64)
+            return self.blocks(self.keys(rows))
         column = rows.select([self.column])
         return np.where(list_lengths(column.column(0)) > 0, hash_rows(column), places)
 

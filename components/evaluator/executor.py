@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from google.protobuf import json_format
 from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
-from tfx.utils import json_utils, proto_utils
+from tfx.utils import proto_utils
 
 from components.evaluator.baseline import BaselineTolerantExecutor
-from components.evaluator.batched.executor import VERDICT_KEY
+from components.evaluator.batched.executor import VERDICT_KEY, evaluated_splits
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
@@ -47,15 +47,18 @@ class Executor(BaselineTolerantExecutor):
         """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
-        if settings.dependence.order_by:
-            splits = json_utils.loads(exec_properties[specs.EXAMPLE_SPLITS_KEY])
-            settings = _with_blocks(settings, input_dict, splits)
-            exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
         # Else it only says how far a model in service has fallen.
-        if named and (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
-            labels = _read_labels(input_dict, named["label"], named["split"], Task(named["task"]))
-            units = _read_units(input_dict, named["split"], settings.dependence)
-            constant = predict_constant(named["metric"], labels, units)
+        if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
+            named = {}
+        splits = evaluated_splits(exec_properties)
+        rows = _read_rows(input_dict, splits, named.get("label", ""), settings.dependence)
+        if settings.dependence.order_by:
+            ends = block_ends(rows.keys)
+            settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
+            exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
+        if named:
+            labels = rows.labels_for(Task(named["task"]))
+            constant = predict_constant(named["metric"], labels, rows.units(settings.dependence))
             if constant is not None and named["decides"]:
                 bound = _with_bound(exec_properties[specs.EVAL_CONFIG_KEY], constant)
                 exec_properties = {**exec_properties, specs.EVAL_CONFIG_KEY: bound}
@@ -97,48 +100,58 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
     return json_format.MessageToJson(config)
 
 
-def _read_column(
-    input_dict: dict[str, list[Artifact]], split: str, name: str
-) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True)
+class _Rows:
+    """What is read of the evaluated examples before models are asked about them."""
+
+    labels: pa.ChunkedArray
+    """Of no rows where they are not asked for."""
+    keys: np.ndarray
+    """[rows], their places in time, or the units of a column of groups; of no rows likewise."""
+
+    def labels_for(self, task: Task) -> np.ndarray:
+        """The labels, [rows]: numbers as they are, classes as indices in their order."""
+        if task is Task.REGRESSION:
+            return self.labels.to_numpy()
+        return pc.index_in(self.labels, pc.unique(self.labels).sort()).to_numpy()
+
+    def units(self, dependence: Dependence) -> np.ndarray | None:
+        """Numbers of the rows' units, [rows]; None where all are independent."""
+        if not len(self.keys):
+            return None
+        keys = dependence.blocks(self.keys) if dependence.order_by else self.keys
+        return np.unique(keys, return_inverse=True)[1]
+
+
+def _read_rows(
+    input_dict: dict[str, list[Artifact]],
+    splits: Sequence[str],
+    label: str,
+    dependence: Dependence,
+) -> _Rows:
+    """Reads the splits once, for whatever is needed of them.
+
+    Args:
+      input_dict: with `examples` and `schema`.
+      splits: those that are evaluated.
+      label: its column; empty where labels are not needed, nor units of groups.
+      dependence: which rows depend on one another.
+    """
+    column = dependence.column if label or dependence.order_by else ""
     schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[specs.SCHEMA_KEY]))
-    features = [feature for feature in schema.feature if feature.name == name]
-    return read_columns(input_dict[specs.EXAMPLES_KEY], split, features)
-
-
-def _with_blocks(
-    settings: VerdictSettings, input_dict: dict[str, list[Artifact]], splits: Sequence[str]
-) -> VerdictSettings:
-    """With the ends of the blocks of time that the evaluated examples are in."""
-    dependence = settings.dependence
-    keys = [
-        dependence.keys(batch)
-        for split in splits
-        for batch in _read_column(input_dict, split, dependence.order_by)
-    ]
-    ends = block_ends(np.concatenate(keys) if keys else np.zeros(0))
-    return replace(settings, dependence=replace(dependence, ends=ends))
-
-
-def _read_units(
-    input_dict: dict[str, list[Artifact]], split: str, dependence: Dependence
-) -> np.ndarray | None:
-    """Numbers of the units of a split's examples, [examples]; None where all are independent."""
-    if not dependence.column:
-        return None
-    units, first = [], 0
-    for batch in _read_column(input_dict, split, dependence.column):
-        places = np.arange(first, first + batch.num_rows, dtype=np.uint64)
-        units.append(dependence.units(batch, places))
-        first += batch.num_rows
-    return np.unique(np.concatenate(units), return_inverse=True)[1] if units else None
-
-
-def _read_labels(
-    input_dict: dict[str, list[Artifact]], label: str, split: str, task: Task
-) -> np.ndarray:
-    """The labels of a split: numbers as they are, classes as indices in their order."""
-    batches = _read_column(input_dict, split, label)
-    values = pa.chunked_array([batch.column(0).flatten() for batch in batches])
-    if task is Task.REGRESSION:
-        return values.to_numpy()
-    return pc.index_in(values, pc.unique(values).sort()).to_numpy()
+    features = [one for one in schema.feature if one.name in {label, column} - {""}]
+    labels, keys, first = [], [], 0
+    for split in splits if label or column else ():
+        for batch in read_columns(input_dict[specs.EXAMPLES_KEY], split, features):
+            if label:
+                labels.append(batch.column(label).flatten())
+            if dependence.order_by:
+                keys.append(dependence.keys(batch))
+            elif column:
+                places = np.arange(first, first + batch.num_rows, dtype=np.uint64)
+                keys.append(dependence.units(batch, places))
+            first += batch.num_rows
+    return _Rows(
+        pa.chunked_array(labels) if labels else pa.chunked_array([], pa.int64()),
+        np.concatenate(keys) if keys else np.zeros(0),
+    )

@@ -65,7 +65,7 @@ class _WriteChunk(beam.DoFn):
     ) -> Iterator[ChunkReport]:
         plan, report, encoder = self._plan, ChunkReport(chunks=1), RecordBatchToExamplesEncoder()
         with ShardWriter(plan.temporary_folder) as writer:
-            batches = self._source.read(chunk.files, kinds)
+            batches = _read(self._source, chunk, kinds)
             batches = cut(batches) if plan.settings.pictures else batches
             for number, batch in enumerate(batches):
                 report.files.add(batch.notes)
@@ -148,11 +148,11 @@ class Executor(BaseExampleGenExecutor):
     def _run(self, plan: Plan, source: Source, chunks: list[Chunk]) -> None:
         settings = plan.settings
         with self._make_beam_pipeline() as pipeline:
-            files = [file for chunk in chunks for file in chunk.files]
+            files = [file for chunk in chunks for group in chunk.groups for file in group]
             planned = pipeline | "Plan" >> SpreadFiles(chunks, files)
             surveys = (
                 planned
-                | "Survey" >> beam.Map(lambda chunk: source.survey(chunk.files))
+                | "Survey" >> beam.FlatMap(lambda chunk: map(source.survey, chunk.groups))
                 | "ListSurveys" >> beam.combiners.ToList()
             )
             kinds = surveys | "MergeSurveys" >> beam.Map(merge_surveys, settings)
@@ -180,10 +180,16 @@ class Executor(BaseExampleGenExecutor):
             )
 
 
+def _read(source: Source, chunk: Chunk, kinds: dict[str, ColumnKind]) -> Iterator[Batch]:
+    """Yields the rows of all of a chunk's files."""
+    for files in chunk.groups:
+        yield from source.read(files, kinds)
+
+
 def _rank_chunk(
     chunk: Chunk, kinds: dict[str, ColumnKind], source: Source, settings: ExampleGenSettings
 ) -> Iterator[Ranks]:
-    for batch in source.read(chunk.files, kinds):
+    for batch in _read(source, chunk, kinds):
         yield rank_rows(batch.rows, batch.first, settings).only(is_kept(batch.rows, settings))
 
 

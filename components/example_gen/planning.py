@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +21,20 @@ from components.example_gen.sources.base import Files, Source
 _SHARD_BYTES = 128 << 20
 # The same of a table that names pictures: about as many rows as a shard of pictures in folders has.
 _NAMING_BYTES = 32 << 10
+# Input bytes of small files that go to one shard: each step spends about as long on a shard as on
+# some thousand rows. It is less where the data is small, so that several processes can share it.
+_BUNDLE_BYTES = 8 << 20
+_BUNDLES = 8
+# Of one large file: its reader writes to all of them, of each split, at the same time.
+_MOST_SHARDS = 64
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A unit of work: files that are read together, and the shards they go to."""
+    """A unit of work: groups of files that are read one after another, and where they go."""
 
-    files: Files
+    groups: tuple[Files, ...]
+    """Of each the files that are read together."""
     input_split: int
     first_shard: int
     shards: int
@@ -94,7 +101,7 @@ def plan_chunks(
 ) -> tuple[list[Chunk], list[str]]:
     """The chunks of all input splits, and notes on files that are in none.
 
-    Shards are numbered per input split.
+    Small files share a chunk; shards are numbered per input split.
     """
     chunks, notes = [], []
     shard_bytes = _NAMING_BYTES if settings.pictures else _SHARD_BYTES
@@ -105,15 +112,34 @@ def plan_chunks(
         if not groups:
             raise no_file_error(pattern)
         notes += source.look_over(pattern, files)
-        sizes = [_count_shards(files, shard_bytes) for files in groups]
-        firsts = np.cumsum(sizes) - sizes
+        bundles = list(_bundle(groups, shard_bytes))
+        shards = [count for _, count in bundles]
+        firsts = np.cumsum(shards) - shards
         chunks += [
-            Chunk(files, index, int(first), size, sum(sizes))
-            for files, first, size in zip(groups, firsts, sizes, strict=True)
+            Chunk(bundle, index, int(first), count, sum(shards))
+            for (bundle, count), first in zip(bundles, firsts, strict=True)
         ]
     return chunks, notes
 
 
-def _count_shards(files: Sequence[str], shard_bytes: int) -> int:
-    # Groups of many files are small by design, and asking for their sizes takes long.
-    return 1 if len(files) > 1 else 1 + fileio.stat(files[0]).length // shard_bytes
+def _bundle(groups: Sequence[Files], shard_bytes: int) -> Iterator[tuple[tuple[Files, ...], int]]:
+    """Yields small groups together, large ones alone, in their order, and the number of shards."""
+    sizes = [_size(files) for files in groups]
+    most = min(_BUNDLE_BYTES, shard_bytes, sum(sizes) // _BUNDLES)
+    bundle, size = list[Files](), 0
+    for files, found in zip(groups, sizes, strict=True):
+        if bundle and size + found > most:
+            yield tuple(bundle), _count_shards(size, shard_bytes)
+            bundle, size = [], 0
+        bundle.append(files)
+        size += found
+    yield tuple(bundle), _count_shards(size, shard_bytes)
+
+
+def _size(files: Files) -> int:
+    # More than a pair are pictures, which make a shard; asking for their sizes takes long.
+    return sum(fileio.stat(file).length for file in files) if len(files) <= 2 else _BUNDLE_BYTES
+
+
+def _count_shards(size: int, shard_bytes: int) -> int:
+    return min(1 + size // shard_bytes, _MOST_SHARDS)

@@ -10,6 +10,7 @@ import tensorflow_transform as tft
 from tfx import types
 
 from components.split_files import split_files
+from components.tfrecords.reading import read_in_turns
 from trainer_module.errors import TrainingError
 from trainer_module.exported.interface import ModelInterface
 
@@ -33,13 +34,10 @@ def read_sample(
     Raises:
       TrainingError: there are no examples.
     """
-    files = sorted(split_files(examples, split))
     spec = tft.TFTransformOutput(transform_graph).transformed_feature_spec()
     wanted = {feature.name: spec[feature.name] for feature in interface.features}
     # Of several files a part of each, so that what is read is a fair sample.
-    records = tf.data.Dataset.from_tensor_slices(files).interleave(
-        lambda file: tf.data.TFRecordDataset(file, "GZIP"), cycle_length=max(len(files), 1)
-    )
+    records = read_in_turns(split_files(examples, split))
     batch = list(records.take(_rows(interface)).as_numpy_iterator())
     if not batch:
         raise TrainingError(

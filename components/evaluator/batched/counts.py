@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -84,25 +85,38 @@ class CellTwin(Twin):
 
     def __init__(self, combiner: Any) -> None:
         super().__init__(combiner)
-        self.places = np.zeros(0, np.int64)
-        """[cells used], slice times `cells` plus cell, in ascending order."""
-        self.totals = np.zeros((0, self.width))
+        self._sums: Sums = np.zeros(0, np.int64), np.zeros((0, self.width))
+        self._waiting: list[Sums] = []
 
     @property
     def sums(self) -> Sums:
         """The cells, and their totals."""
-        return self.places, self.totals
+        self._join()
+        return self._sums
 
     @sums.setter
     def sums(self, sums: Sums) -> None:
-        self.places, self.totals = sums
+        self._sums, self._waiting = sums, []
+
+    @property
+    def places(self) -> np.ndarray:
+        """[cells used], slice times `cells` plus cell, in ascending order."""
+        return self.sums[0]
+
+    @property
+    def totals(self) -> np.ndarray:
+        """[cells used, width]."""
+        return self.sums[1]
 
     def _add(self, places: np.ndarray, values: np.ndarray) -> None:
-        joined = np.concatenate([self.places, places])
-        used, where = np.unique(joined, return_inverse=True)
-        self.places, values = used, np.concatenate([self.totals, values])
-        columns = [np.bincount(where, column, len(self.places)) for column in values.T]
-        self.totals = np.stack(columns, axis=1)
+        self._waiting.append(_added_up([(places, values)]))
+        # Merged once they are as many: so each cell is sorted a few times, however many batches.
+        if sum(len(waiting[0]) for waiting in self._waiting) > len(self._sums[0]):
+            self._join()
+
+    def _join(self) -> None:
+        if self._waiting:
+            self.sums = _added_up([self._sums, *self._waiting])
 
     def merge(self, other: CellTwin, places: np.ndarray, count: int) -> None:
         """Adds the cells of the other one."""
@@ -115,6 +129,14 @@ class CellTwin(Twin):
         bounds = np.array([number, number + 1]) * self.cells
         first, end = np.searchsorted(self.places, bounds)
         return self.places[first:end] - bounds[0], self.totals[first:end]
+
+
+def _added_up(parts: Sequence[Sums]) -> Sums:
+    """Cells and their totals, each cell once and in ascending order."""
+    places, where = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
+    values = np.concatenate([part[1] for part in parts])
+    columns = [np.bincount(where, column, len(places)) for column in values.T]
+    return places, np.stack(columns, axis=1)
 
 
 @twin_for(calibration_histogram._CalibrationHistogramCombiner)

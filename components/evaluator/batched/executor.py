@@ -123,10 +123,15 @@ def make_question(
     )
 
 
-def _files(input_dict: Inputs, exec_properties: dict[str, Any]) -> list[str]:
+def evaluated_splits(exec_properties: dict[str, Any]) -> list[str]:
+    """The names of the splits that are evaluated, in order."""
     splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
-    examples = input_dict[specs.EXAMPLES_KEY]
-    return [file for split in sorted(splits) for file in split_files(examples, split)]
+    return sorted(splits)
+
+
+def _files(input_dict: Inputs, exec_properties: dict[str, Any]) -> list[str]:
+    examples, splits = input_dict[specs.EXAMPLES_KEY], evaluated_splits(exec_properties)
+    return [file for split in splits for file in split_files(examples, split)]
 
 
 def bless(

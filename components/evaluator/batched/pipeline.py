@@ -72,7 +72,7 @@ class _Measure(beam.DoFn):
         tally = Tally.start(plan.config, plan.columns, grouper, largest)
         for answers in asker.read(name):
             tally.add(answers)
-            if tally.measurement.slicer.is_crowded:
+            if tally.is_crowded:
                 break
         return tally.found()
 
@@ -116,39 +116,52 @@ def _count_slices(
 
 
 class AddUp(beam.CombineFn):
-    """Of all files together."""
+    """Of all files together.
+
+    The accumulator is totals, each of more than twice the rows of the next: so what a file comes to
+    is added a few times, however many files there are.
+    """
 
     def __init__(self, config: tfma.EvalConfig) -> None:
         super().__init__()
         self._config = config
 
-    def create_accumulator(self) -> Found | None:
+    def create_accumulator(self) -> list[Found]:
         """None so far."""
-        return None
+        return []
 
-    def add_input(self, total: Found | None, found: Found) -> Found:
+    def add_input(self, totals: list[Found], found: Found) -> list[Found]:
         """Adds one file."""
-        if total is None:
-            return found
-        if isinstance(total, Crowded):
-            return total
-        if isinstance(found, Crowded):
-            return found
+        rest = list(totals)
+        while rest and _rows(rest[-1]) <= 2 * _rows(found):
+            found = self._add(rest.pop(), found)
+        return [*rest, found]
+
+    def merge_accumulators(self, several: Iterable[list[Found]]) -> list[Found]:
+        """Adds what several processes have added up."""
+        merged = self.create_accumulator()
+        for total in (total for totals in several for total in totals):
+            merged = self.add_input(merged, total)
+        return merged
+
+    def extract_output(self, totals: list[Found]) -> Found | None:
+        """All of them together; None of no file."""
+        total: Found | None = None
+        for earlier in reversed(totals):
+            total = earlier if total is None else self._add(earlier, total)
+        return total
+
+    def _add(self, total: Found, found: Found) -> Found:
+        if isinstance(total, Crowded) or isinstance(found, Crowded):
+            return Crowded()
         tally = Tally.resume(self._config, total)
         tally.merge(Tally.resume(self._config, found))
         return tally.found()
 
-    def merge_accumulators(self, totals: Iterable[Found | None]) -> Found | None:
-        """Adds what several processes have added up."""
-        merged: Found | None = None
-        for total in totals:
-            if total is not None:
-                merged = self.add_input(merged, total)
-        return merged
 
-    def extract_output(self, total: Found | None) -> Found | None:
-        """As it is."""
-        return total
+def _rows(found: Found) -> int:
+    """How many there are; none where they are not added up."""
+    return 0 if isinstance(found, Crowded) else found.found.rows
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""The labels that a constant prediction is made for, as they lie in the examples."""
+"""What a constant prediction is made for, as it lies in the examples: labels, and units of rows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,39 @@ import pytest
 import tensorflow as tf
 from tfx.types import Artifact, artifact_utils, standard_artifacts
 
+from components.evaluator import executor
 from components.evaluator.constant_prediction import predict_constant
-from components.evaluator.executor import _read_labels
+from components.evaluator.dependence import BLOCKS, INDEPENDENT, Dependence, block_ends
+from components.evaluator.executor import _read_rows
+from components.examples_reader import read_columns
 from trainer_module.settings import Task
 
 LISTS = {"INT": "int64_list", "FLOAT": "float_list", "BYTES": "bytes_list"}
 
 
-def labels_of(folder: Path, kind: str, values: list[Any], task: Task) -> np.ndarray:
+def inputs_of(folder: Path, kind: str, values: list[Any]) -> dict[str, list[Artifact]]:
+    """A column y of some values beside a column x of the numbers 0, 0, 1, 1, ..."""
     examples, schema = standard_artifacts.Examples(), standard_artifacts.Schema()
     examples.uri, schema.uri = str(folder / "examples"), str(folder / "schema")
     examples.split_names = artifact_utils.encode_split_names(["eval"])
     path = Path(examples.uri, "Split-eval", "data.gz")
     path.parent.mkdir(parents=True)
     Path(schema.uri).mkdir()
-    Path(schema.uri, "schema.pbtxt").write_text(f'feature {{ name: "y" type: {kind} }}')
+    Path(schema.uri, "schema.pbtxt").write_text(
+        f'feature {{ name: "y" type: {kind} }} feature {{ name: "x" type: FLOAT }}'
+    )
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
-        for value in values:
+        for number, value in enumerate(values):
             example = tf.train.Example()
             getattr(example.features.feature["y"], LISTS[kind]).value.append(value)
-            example.features.feature["x"].float_list.value.append(1.5)
+            example.features.feature["x"].float_list.value.append(number // 2)
             writer.write(example.SerializeToString())
-    inputs: dict[str, list[Artifact]] = {"examples": [examples], "schema": [schema]}
-    return _read_labels(inputs, "y", "eval", task)
+    return {"examples": [examples], "schema": [schema]}
+
+
+def labels_of(folder: Path, kind: str, values: list[Any], task: Task) -> np.ndarray:
+    inputs = inputs_of(folder, kind, values)
+    return _read_rows(inputs, ["eval"], "y", INDEPENDENT).labels_for(task)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +69,31 @@ def test_classes_are_0_and_1_whatever_they_are_called(
 def test_numbers_are_what_they_are(tmp_path: Path, kind: str, values: list[Any]) -> None:
     labels = labels_of(tmp_path, kind, values, Task.REGRESSION)
     np.testing.assert_array_equal(labels, values)
+
+
+@pytest.mark.parametrize("by", ["group_by", "order_by"])
+def test_labels_and_units_are_read_together(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked, the examples are read once; what nobody asks for is not."""
+    reads = []
+
+    def counted(*arguments: Any) -> Any:
+        reads.append({feature.name for feature in arguments[2]})
+        return read_columns(*arguments)
+
+    monkeypatch.setattr(executor, "read_columns", counted)
+    inputs, dependence = inputs_of(tmp_path, "INT", [3, 5] * 24), Dependence(**{by: "x"})
+    rows = _read_rows(inputs, ["eval"], "y", dependence)
+    assert reads == [{"x", "y"}]
+    assert rows.labels_for(Task.BINARY).tolist() == [0, 1] * 24
+    ends = block_ends(rows.keys) if by == "order_by" else ()
+    units = rows.units(replace(dependence, ends=ends))
+    assert units is not None
+    values = np.arange(48) // 2
+    expected = np.searchsorted(ends, values) if ends else values
+    assert len(set(expected)) == len(set(units)) == len(set(zip(units, expected, strict=True)))
+    assert len(set(units)) == (BLOCKS if ends else 24)
+    alone = _read_rows(inputs, ["eval"], "", dependence)
+    assert reads[1:] == ([{"x"}] if by == "order_by" else [])
+    assert not len(alone.labels)

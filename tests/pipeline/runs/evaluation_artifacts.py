@@ -159,7 +159,7 @@ def measure(
 
 def _constant(config: PipelineConfig) -> str:
     metric, decides = reference_metric(config), constant_metric(config) is not None
-    named = {"metric": metric, "label": "label", "task": config.task.value, "split": "eval"}
+    named = {"metric": metric, "label": "label", "task": config.task.value}
     return json.dumps(named | {"decides": decides}) if metric else ""
 
 

@@ -14,9 +14,6 @@ from components.evaluator.batched.resampling.groups import GROUPS
 from components.evaluator.batched.rows import Members, ModelRows
 from components.evaluator.batched.twins import Sums, Twin
 
-MOST_WAITING = 1 << 22
-"""Numbers that models have said of the rows that wait to be added up together: 16 MB."""
-
 
 @dataclass(frozen=True)
 class GroupedFound:
@@ -26,13 +23,6 @@ class GroupedFound:
     """[parts] slice times GROUPS plus group, of each part that has rows."""
     sums: list[Sums]
     """Of each twin."""
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    batches: Mapping[str, ModelRows]
-    members: Members
-    groups: np.ndarray
 
 
 class Grouped:
@@ -48,8 +38,6 @@ class Grouped:
         self.twins = twins
         self._models = models
         self._parts = self._order = np.zeros(0, np.int64)
-        self._waiting: list[_Waiting] = []
-        self._size = 0
 
     def add(self, batches: Mapping[str, ModelRows], members: Members, groups: np.ndarray) -> None:
         """Adds a batch.
@@ -59,29 +47,10 @@ class Grouped:
           members: the slices that they are in.
           groups: [rows], those that they are in.
         """
-        # A twin takes as long for a small batch as for a large one, once it has many cells.
-        self._waiting.append(_Waiting(batches, members, groups))
-        self._size += sum(rows.predictions.size + len(members.rows) for rows in batches.values())
-        if self._size > MOST_WAITING:
-            self._add_waiting()
-
-    def _add_waiting(self) -> None:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if not waiting:
-            return
-        rows, parts, first = [], [], 0
-        for batch in waiting:
-            rows.append(batch.members.rows + first)
-            parts.append(batch.members.slices * GROUPS + batch.groups[batch.members.rows])
-            first += len(batch.groups)
-        numbers = self._numbers(np.concatenate(parts))
-        members = Members(np.concatenate(rows), numbers, len(self._parts))
-        joined = {
-            model: _joined([batch.batches[model] for batch in waiting])
-            for model in set(self._models)
-        }
+        numbers = self._numbers(members.slices * GROUPS + groups[members.rows])
+        of_parts = Members(members.rows, numbers, len(self._parts))
         for twin, model in zip(self.twins, self._models, strict=True):
-            twin.add(joined[model], members)
+            twin.add(batches[model], of_parts)
 
     def _numbers(self, parts: np.ndarray) -> np.ndarray:
         """The number of each part, a new one of those that have not come up yet."""
@@ -93,7 +62,6 @@ class Grouped:
 
     def found(self) -> GroupedFound:
         """What another process can go on from."""
-        self._add_waiting()
         return GroupedFound(self._parts, [twin.sums for twin in self.twins])
 
     def resume(self, found: GroupedFound) -> None:
@@ -109,8 +77,6 @@ class Grouped:
           other: of the same twins.
           places: [slices of the other], the number that each of its slices has here.
         """
-        self._add_waiting()
-        other._add_waiting()
         slices, groups = np.divmod(other._parts, GROUPS)
         numbers = self._numbers(places[slices] * GROUPS + groups)
         for twin, also in zip(self.twins, other.twins, strict=True):
@@ -118,17 +84,7 @@ class Grouped:
 
     def parts_of(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The parts of a slice: [parts] their numbers in the twins, and [parts] their groups."""
-        self._add_waiting()
         bounds = np.array([number, number + 1]) * GROUPS
         first, end = np.searchsorted(self._parts, bounds, sorter=self._order)
         mine = self._order[first:end]
         return mine, self._parts[mine] % GROUPS
-
-
-def _joined(batches: list[ModelRows]) -> ModelRows:
-    return ModelRows(
-        labels=np.concatenate([batch.labels for batch in batches]),
-        predictions=np.concatenate([batch.predictions for batch in batches]),
-        quantiles=np.concatenate([batch.quantiles for batch in batches]),
-        weights=np.concatenate([batch.weights for batch in batches]),
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +21,11 @@ from components.evaluator.batched.reading import Answers
 from components.evaluator.batched.resampling.grouped import Grouped, GroupedFound
 from components.evaluator.batched.resampling.groups import Grouper
 from components.evaluator.batched.resampling.resampler import Resampler
-from components.evaluator.batched.rows import padded
+from components.evaluator.batched.rows import Members, ModelRows, padded
 from components.evaluator.batched.slices import kind_of
+
+MOST_WAITING = 1 << 20
+"""Numbers that models have said of the rows that wait to be added up together: 4 MB."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +38,41 @@ class TallyFound:
     too_long: dict[str, tuple[int, int]]
 
 
-class Tally:
-    """Adds up answers; two of the same evaluation add up as well.
+@dataclass(frozen=True)
+class _Waiting:
+    models: Mapping[str, ModelRows]
+    members: Members
+    groups: np.ndarray
 
-    Attributes:
-      measurement: what metrics are made from.
-      grouped: what the metrics of resamples are made from.
-    """
+
+class Tally:
+    """Adds up answers; two of the same evaluation add up as well."""
 
     def __init__(self, measurement: Measurement, grouped: Grouped, grouper: Grouper | None) -> None:
         """There are no rows yet."""
-        self.measurement = measurement
-        self.grouped = grouped
+        self._measurement = measurement
+        self._grouped = grouped
         self._grouper = grouper
         self._rows = np.zeros(0)
+        self._waiting: list[_Waiting] = []
+        self._waits = 0
+
+    @property
+    def measurement(self) -> Measurement:
+        """What metrics are made from."""
+        self._add_waiting()
+        return self._measurement
+
+    @property
+    def grouped(self) -> Grouped:
+        """What the metrics of resamples are made from."""
+        self._add_waiting()
+        return self._grouped
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more slices of a kind than are added up."""
+        return self._measurement.slicer.is_crowded
 
     @classmethod
     def start(
@@ -77,24 +102,46 @@ class Tally:
         grouped = Resampler.of(config, computations).start()
         grouped.resume(found.grouped)
         tally = cls(computations.resume(found.found), grouped, None)
-        tally.measurement.slicer.too_long = dict(found.too_long)
+        tally._measurement.slicer.too_long = dict(found.too_long)
         tally._rows = found.rows
         return tally
 
     def add(self, answers: Answers) -> None:
         """Adds the next batch of the file."""
-        members = self.measurement.slicer.members(answers.rows, answers.columns)
-        self.measurement.add(answers.models, members)
+        members = self._measurement.slicer.members(answers.rows, answers.columns)
         self._rows = padded(self._rows, members.count)
         self._rows += np.bincount(members.slices, minlength=members.count)
         groups = np.zeros(answers.rows, np.int64)
         if self._grouper is not None:
             groups = self._grouper.groups(answers.rows, answers.columns)
-        self.grouped.add(answers.models, members, groups)
+        # Twins take as long for a small batch as for a large one, once they have many cells.
+        self._waiting.append(_Waiting(answers.models, members, groups))
+        self._waits += sum(
+            rows.predictions.size + len(members.rows) for rows in answers.models.values()
+        )
+        if self._waits > MOST_WAITING:
+            self._add_waiting()
+
+    def _add_waiting(self) -> None:
+        waiting, self._waiting, self._waits = self._waiting, [], 0
+        if not waiting:
+            return
+        firsts = np.cumsum([0, *(len(batch.groups) for batch in waiting)])
+        rows = [batch.members.rows + first for batch, first in zip(waiting, firsts, strict=False)]
+        members = Members(
+            np.concatenate(rows),
+            np.concatenate([batch.members.slices for batch in waiting]),
+            waiting[-1].members.count,
+        )
+        models = {
+            name: _joined([batch.models[name] for batch in waiting]) for name in waiting[0].models
+        }
+        self._measurement.add(models, members)
+        self._grouped.add(models, members, np.concatenate([batch.groups for batch in waiting]))
 
     def found(self) -> TallyFound | Crowded:
         """What another process can go on from."""
-        slicer = self.measurement.slicer
+        slicer = self._measurement.slicer
         if slicer.is_crowded:
             return Crowded()
         return TallyFound(
@@ -151,8 +198,23 @@ class Tally:
         return notes
 
 
+def _joined(batches: list[ModelRows]) -> ModelRows:
+    return ModelRows(
+        labels=np.concatenate([batch.labels for batch in batches]),
+        predictions=np.concatenate([batch.predictions for batch in batches]),
+        quantiles=np.concatenate([batch.quantiles for batch in batches]),
+        weights=np.concatenate([batch.weights for batch in batches]),
+    )
+
+
 def computations_of(config: tfma.EvalConfig) -> Computations:
     """The computations of a config of which it is known that there are some."""
-    found = Computations.of(config)
+    return _computations(config.SerializeToString(deterministic=True))
+
+
+@functools.lru_cache(maxsize=4)
+def _computations(config: bytes) -> Computations:
+    # Kept, as they are asked for with each file, and TFMA takes long to make them.
+    found = Computations.of(tfma.EvalConfig.FromString(config))
     assert found is not None  # noqa: S101 - asked before the pipeline was made
     return found
