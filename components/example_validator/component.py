@@ -36,6 +36,7 @@ from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
+from trainer_module.insides import unknown_inside
 from trainer_module.settings import Task
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
@@ -63,6 +64,7 @@ class Executor(stock.Executor):
           DataError: the data lacks a column that the config names, drift cannot be measured as the
             config says, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
             `on_drift` is, or a column gives the label away and `on_leakage` is.
+          InternalError: TFX has validated the splits in another way than by `_Validate`.
         """
         self._drift = Drift.from_json(exec_properties["drift"])
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
@@ -79,6 +81,11 @@ class Executor(stock.Executor):
         declared = json.loads(exec_properties["declared"])
         unseen = {n for n, choice in chosen.items() if choice.is_ignored} - {*(declared or ())}
         output = super().Do(input_dict, output_dict, exec_properties)
+        validated = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]).split_names
+        if not self._checked or {*artifact_utils.decode_split_names(validated)} != {*self._checked}:
+            raise unknown_inside(
+                "validation of the data", "TFX's ExampleValidator does not call _Validate by split"
+            )
         anomalies = find_anomalies(
             self._checked,
             schema,

@@ -1,43 +1,185 @@
 """What TFX's libraries compute over and over or value by value: once, or on whole arrays.
 
-The results are the libraries' own. Everything here changes them in this process alone.
+The results are the libraries' own. Everything here changes them in this process alone, and only
+where what it replaces and calls is the code that it was written for.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 
-_CHANGES = {
-    "tfx.utils.io_utils": ("schemas.remember_schemas",),
-    "apache_beam": ("beam_lookups.remember_lookups",),
-    "tfx_bsl.coders.batch_util": ("batches.batch_by_bytes",),
-    "tfx.components.util.tfxio_utils": ("examples_source.read_by_batches",),
-    "tensorflow_data_validation": (
+from trainer_module.insides import Known, find_changes
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A function here that changes a library."""
+
+    library: str
+    """Nothing is changed before it is imported."""
+    function: str
+    """The module here, and the function in it."""
+    known: Known
+    """The insides that it replaces, or whose results its own have to equal; see `insides`."""
+
+
+CHANGES = (
+    Change(
+        "tfx.utils.io_utils",
+        "schemas.remember_schemas",
+        {
+            "tfx.utils.io_utils": {
+                "SchemaReader.read": "d466e0849e13",
+            },
+        },
+    ),
+    Change(
+        "apache_beam",
+        "beam_lookups.remember_lookups",
+        {
+            "apache_beam.options.pipeline_options": {
+                "PipelineOptions.view_as": "3fd63693be9c",
+            },
+            "apache_beam.transforms.userstate": {
+                "get_dofn_specs": "eeb36145d311",
+            },
+            "apache_beam.transforms.core": {
+                "get_signature": "35bbf98cd713",
+            },
+            "apache_beam.internal.cloudpickle.cloudpickle": {
+                "_find_imported_submodules": "72a2f8605bfd",
+            },
+        },
+    ),
+    Change(
+        "tfx_bsl.coders.batch_util",
+        "batches.batch_by_bytes",
+        {
+            "tfx_bsl.coders.batch_util": {
+                "_UseByteSizeBatching": "a4fe2883dc1c",
+                "GetBatchElementsKwargs": "492e79455de9",
+            },
+        },
+    ),
+    Change(
+        "tfx.components.util.tfxio_utils",
+        "examples_source.read_by_batches",
+        {
+            "tfx.components.util.tfxio_utils": {
+                "make_tfxio": "23fc2cc75522",
+            },
+            "tfx_bsl.tfxio.tf_example_record": {
+                "TFExampleRecord": "4451a042806b",
+                "_TFExampleRecordBase": "8d8a8a68e9d1",
+                "_DecodeBatchExamplesDoFn": "bc4b28ad05ec",
+            },
+            "tfx_bsl.tfxio.record_based_tfxio": {
+                "RecordBasedTFXIO": "4c38dfd49e09",
+                "AppendRawRecordColumn": "8b7c3ee2ce8a",
+                "ReadTfRecord": "b237bfa40e78",
+            },
+        },
+    ),
+    Change(
+        "tensorflow_data_validation",
         "histograms.vectorise_histograms",
+        {
+            "tensorflow_data_validation.utils.quantiles_util": {
+                "_get_bin_weights": "ff414b2605f2",
+                "_strip_infinities": "5356e674a955",
+                "generate_equi_width_histogram": "79bbfb3ee17d",
+            },
+        },
+    ),
+    Change(
+        "tensorflow_data_validation",
         "merging.merge_many",
+        {
+            "tensorflow_data_validation.statistics.stats_impl": {
+                "GenerateSlicedStatisticsImpl": "59f120cedd01",
+                "_CombinerStatsGeneratorsCombineFn.extract_output": "975dac068824",
+                "extract_statistics_output": "4b00d0c72436",
+            },
+        },
+    ),
+    Change(
+        "tensorflow_data_validation",
         "validation.validate_by_columns",
+        {
+            "tensorflow_data_validation.api.validation_api": {
+                "validate_statistics_internal": "b1b3c33efb39",
+            },
+        },
     ),
-    "tensorflow_transform.beam": (
+    Change(
+        "tensorflow_transform.beam",
         "transform_graphs.look_up_sources",
-        "transform_graphs.share_transform_graphs",
+        {
+            "tensorflow_transform.graph_tools": {
+                "retrieve_sources": "7ec1517d4b36",
+                "_retrieve_source_keys": "bbdf80e0c0d8",
+                "_set_unique_value_in_dict": "5bb00143b247",
+                "_decompose_tensor_or_op": "d43f87b90940",
+                "InitializableGraphAnalyzer.__init__": "38a666635283",
+                "InitializableGraphAnalyzer.get_dependent_inputs": "d6e73c14fa8f",
+                "get_dependent_inputs": "5e6e681a129e",
+            },
+        },
     ),
-    "tfx.components.transform.executor": ("examples_sink.write_by_batches",),
-}
-"""By library, what changes it: the modules here and their functions."""
+    Change(
+        "tensorflow_transform.beam",
+        "transform_graphs.share_transform_graphs",
+        {
+            "tensorflow_transform.beam.impl": {
+                "_RunMetaGraphDoFn._make_graph_state": "2a4ed264c690",
+                "_RunMetaGraphDoFn._GraphStateV2": "fa8ee9b06947",
+            },
+        },
+    ),
+    Change(
+        "tfx.components.transform.executor",
+        "examples_sink.write_by_batches",
+        {
+            "tfx.components.transform.executor": {
+                "TransformProcessor._EncodeAndWrite": "72f94ad38ce2",
+                "TransformProcessor._RecordBatchToExamplesFn": "a6fa2cb55ccd",
+            },
+        },
+    ),
+)
 
 
 def speed_up() -> None:
     """Lets the components of this process be quick; calling it again changes nothing.
 
-    What no component has imported by now is neither imported nor changed.
+    What no component has imported by now is neither imported nor changed, and a library of another
+    version, whose results might differ from those here, stays as it is.
     """
-    for library in imported():
-        for change in _CHANGES[library]:
-            module, function = change.split(".")
-            getattr(import_module(f"{__name__}.{module}"), function)()
+    libraries = imported()
+    for change in CHANGES:
+        if change.library in libraries:
+            _apply(change)
 
 
 def imported() -> list[str]:
     """The libraries to be changed that this process has imported."""
-    return [library for library in _CHANGES if library in sys.modules]
+    return [library for library in {c.library: None for c in CHANGES} if library in sys.modules]
+
+
+def _apply(change: Change) -> None:
+    if differing := find_changes(change.known):
+        _tell(change.function, "; ".join(differing))
+        return
+    module, function = change.function.split(".")
+    getattr(import_module(f"{__name__}.{module}"), function)()
+
+
+@cache
+def _tell(function: str, differing: str) -> None:
+    logger.warning("slower, without %s: %s", function, differing)

@@ -41,8 +41,11 @@ def read_by_batches() -> None:
 
 
 def by_batches(tfxio: Any) -> Any:
-    """Another reader of the same examples, where there is one."""
-    return BatchedExamples.of(tfxio) if type(tfxio) is TFExampleRecord else tfxio
+    """Another reader of the same examples, where there is one that knows all that this one does."""
+    if type(tfxio) is not TFExampleRecord:
+        return tfxio
+    batched = BatchedExamples.of(tfxio)
+    return batched if vars(batched) == vars(tfxio) else tfxio
 
 
 class BatchedExamples(TFExampleRecord):

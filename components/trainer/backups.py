@@ -53,9 +53,17 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
     # Folds are trained besides.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
-    if isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule):
-        custom_config["epochs"] = settings.train.epochs  # The rate of each step depends on them.
+    if _goes_by_all_epochs(settings):
+        custom_config["epochs"] = settings.train.epochs
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})
+
+
+def _goes_by_all_epochs(settings: TrainerSettings) -> bool:
+    """Whether what a step computes depends on how many follow it."""
+    is_planned = isinstance(settings.train.learning_rate, CosineSchedule | LinearSchedule)
+    # A model and callbacks of the user's are called with the settings, and may plan by them.
+    is_own = settings.model.is_custom or bool(settings.train.callbacks)
+    return is_planned or settings.optimize.prune is not None or is_own
 
 
 def begin_with_kept(backup: str, model_run_uri: str, key: str, epochs: int) -> int:

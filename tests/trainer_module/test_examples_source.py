@@ -137,6 +137,15 @@ def test_what_tfx_makes_in_this_process(monkeypatch, shards):
     assert by_batches(raw) is raw
 
 
+@pytest.mark.parametrize(
+    "unknown", [{"_schema_for_decoding": schema_pb2.Schema()}, {"_skipped_rows": 10}]
+)
+def test_a_reader_that_knows_more_stays_as_it_is(shards, unknown):
+    stock = TFExampleRecord(str(shards / "*"), schema=SCHEMA)
+    vars(stock).update(unknown)
+    assert by_batches(stock) is stock
+
+
 def test_no_file(tmp_path):
     ours = by_batches(TFExampleRecord(str(tmp_path / "Split-eval" / "*"), schema=SCHEMA))
     with pytest.raises(Exception, match="Split-eval") as caught:

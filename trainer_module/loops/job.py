@@ -12,6 +12,7 @@ import tf_keras
 from trainer_module.data.input_pipeline import Split
 from trainer_module.loops.backup import Backup, BestEpoch, Position
 from trainer_module.loops.callbacks import CopyOnCoordinator, EpochTimes
+from trainer_module.optimizing.optimizer import strip_pruning
 
 if TYPE_CHECKING:
     from trainer_module.optimizing.masks import PruningPlan
@@ -105,7 +106,7 @@ class TrainingJob:
         """Trains the model, or goes on."""
         self.loop(self)
         if self.pruning:
-            self.model.optimizer.strip()
+            strip_pruning(self.model)
 
     @property
     def start(self) -> Position:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
+
+from trainer_module.insides import Known, find_changes
+
+logger = logging.getLogger(__name__)
+
+_KNOWN: Known = {
+    "tf_keras.src.engine.training": {
+        "Model.make_train_function": "2c98267ffc1c",
+        "Model.make_test_function": "c0d12feaac61",
+        "Model.train_step": "ba57201087c8",
+        "Model.test_step": "0835d1db23d0",
+        "Model.compute_metrics": "9450ec55cc2a",
+        "Model.get_metrics_result": "9c274348b9eb",
+    }
+}
+"""What runs the steps of an execution in Keras."""
 
 _USUAL = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
 _MAKERS = ("make_train_function", "make_test_function")
@@ -20,16 +38,25 @@ def use_several_steps(model: tf_keras.Model) -> None:
 
     Args:
       model: compiled for several steps at a time. Left as it is if a class of the user's has steps
-          of its own, or other processes or devices than this one order them.
+          of its own, other processes or devices than this one order them, or Keras's functions
+          are not those that the ones here replace.
     """
     strategy = model.distribute_strategy
     ordered_elsewhere = (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy)
     is_usual = all(
         getattr(type(model), name) is getattr(tf_keras.Model, name) for name in _USUAL + _MAKERS
     )
-    if is_usual and not isinstance(strategy, ordered_elsewhere):
+    if is_usual and not isinstance(strategy, ordered_elsewhere) and _is_known():
         model.train_function = _repeat(model, model.train_step, model._train_counter)
         model.test_function = _repeat(model, model.test_step, model._test_counter)
+
+
+@cache
+def _is_known() -> bool:
+    changes = find_changes(_KNOWN)
+    if changes:
+        logger.warning("slower, by Keras's own executions of steps: %s", "; ".join(changes))
+    return not changes
 
 
 def _repeat(

@@ -9,6 +9,7 @@ import tf_keras
 
 from trainer_module.data.augmentation.mixing import MixedLoss, of_larger_share
 from trainer_module.errors import TrainingError
+from trainer_module.insides import unknown_inside
 from trainer_module.loops.length import choose_epochs
 from trainer_module.loops.losses import make_loss
 from trainer_module.loops.optimizers.learning_rate import USUAL_EXAMPLES, build_schedule
@@ -200,8 +201,13 @@ def _fits(shape: tf.TensorShape, width: int) -> bool:
 
 
 def _is_linear(output: tf.Tensor) -> bool:
-    history = getattr(output, "_keras_history", None)
-    activation = getattr(history.layer, "activation", None) if history else None
+    if not tf_keras.backend.is_keras_tensor(output):
+        return False
+    try:
+        layer = output._keras_history.layer
+    except AttributeError as error:
+        raise unknown_inside("the model's last layer", str(error)) from error
+    activation = getattr(layer, "activation", None)
     return activation is tf_keras.activations.linear
 
 

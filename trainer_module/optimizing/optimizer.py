@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.insides import Known, require_known
+
 if TYPE_CHECKING:  # It imports TFMOT, which trainings that do not prune do without.
     from trainer_module.optimizing.masks import PruningPlan
+
+
+_KNOWN: Known = {
+    "tf_keras.src.optimizers.optimizer": {
+        "Optimizer.apply_gradients": "f2bdbc4526fc",
+        "Optimizer._internal_apply_gradients": "a498e8724c52",
+        "Optimizer._distributed_apply_gradients_fn": "986188cdff85",
+        "Optimizer._trackable_children": "d1e60f4cf033",
+    }
+}
+"""How Keras comes to the step that masks follow, and what it keeps of an optimizer."""
 
 
 class PruningOptimizer:
@@ -18,7 +31,12 @@ class PruningOptimizer:
     _plan: PruningPlan | None = None
 
     def prune(self, plan: PruningPlan) -> None:
-        """Takes what is to be pruned, before it is built."""
+        """Takes what is to be pruned, before it is built.
+
+        Raises:
+          InternalError: Keras's optimizers are not those that masks would be applied in.
+        """
+        require_known(_KNOWN, "optimize.prune")
         self._plan = plan
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -40,7 +58,7 @@ class PruningOptimizer:
             self._plan = None
             del self._masks
             # Keras remembers what it has put into a checkpoint, for what is exported as well.
-            getattr(self, "_coalesced_children", {}).pop("_masks", None)
+            vars(self).get("_coalesced_children", {}).pop("_masks", None)
 
     def _distributed_apply_gradients_fn(
         self, distribution: tf.distribute.Strategy, grads_and_vars: Any, **options: Any
@@ -76,7 +94,18 @@ class PruningOptimizer:
 
 def pruning_of(model: tf_keras.Model) -> PruningPlan | None:
     """What training makes zero in a compiled model; None if nothing."""
-    return getattr(model.optimizer, "_plan", None)
+    optimizer = _inner_optimizer(model)
+    return optimizer._plan if isinstance(optimizer, PruningOptimizer) else None
+
+
+def strip_pruning(model: tf_keras.Model) -> None:
+    """Has the optimizer of a model that was pruned forget its masks."""
+    _inner_optimizer(model).strip()
+
+
+def _inner_optimizer(model: tf_keras.Model) -> tf_keras.optimizers.Optimizer:
+    # Loss scaling wraps the optimizer, and does not hand on what it does not know.
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def with_pruning(

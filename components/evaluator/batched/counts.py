@@ -25,6 +25,18 @@ _NO_EXAMPLES: list[str] = []
 class BinaryMatrices(SumTwin):
     """Found, wrongly found, missed and rightly left, by threshold."""
 
+    known = {
+        "tensorflow_model_analysis.metrics.binary_confusion_matrices": {
+            "_BinaryConfusionMatrixCombiner": "f67b98fc2067",
+        },
+        "tensorflow_model_analysis.contrib.aggregates.binary_confusion_matrices": {
+            "BinaryConfusionMatrices": "95bc34319392",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
+
     @classmethod
     def suits(cls, combiner: Any) -> bool:
         """Without samples of examples."""
@@ -143,6 +155,19 @@ def _added_up(parts: Sequence[Sums]) -> Sums:
 class Histogram(CellTwin):
     """Labels, predictions and examples by the bucket of the prediction."""
 
+    known = {
+        "tensorflow_model_analysis.metrics.calibration_histogram": {
+            "_CalibrationHistogramCombiner": "616305c35424",
+        },
+        "tensorflow_model_analysis.metrics.binary_confusion_matrices": {
+            "_interpolated_thresholds": "d604d692e6ee",
+            "_histogram_to_binary_confusion_matrices": "25e887ebf5aa",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
+
     width = 3
 
     def __init__(self, combiner: Any) -> None:
@@ -182,6 +207,15 @@ class Histogram(CellTwin):
 @twin_for(multi_class_confusion_matrix_metrics._MultiClassConfusionMatrixCombiner)
 class ClassMatrix(CellTwin):
     """How often each class is taken for each."""
+
+    known = {
+        "tensorflow_model_analysis.metrics.multi_class_confusion_matrix_metrics": {
+            "_MultiClassConfusionMatrixCombiner": "f41805ea02c6",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
 
     width = 1
     cells = 1 << 40

@@ -25,6 +25,22 @@ class KerasMeans(SumTwin):
     Others, which may keep whatever state they like, are TFMA's to compute.
     """
 
+    known = {
+        "tensorflow_model_analysis.metrics.tf_metric_wrapper": {
+            "_CompilableMetricsCombiner": "416cf2d6f77f",
+        },
+        "tf_keras.src.metrics.base_metric": {
+            "MeanMetricWrapper": "757de06333ca",
+            "Reduce": "3b79958b69a0",
+        },
+        "tf_keras.src.metrics.regression_metrics": {
+            "RootMeanSquaredError": "47d9d2bb86b2",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
+
     def __init__(self, combiner: Any) -> None:
         metrics = metrics_of(combiner)
         self._per_row = [found for metric in metrics if (found := _per_row(metric))]

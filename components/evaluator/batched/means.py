@@ -27,6 +27,12 @@ def weighed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 class ExampleCount(SumTwin):
     """How many examples there are, or what they weigh."""
 
+    known = {
+        "tensorflow_model_analysis.metrics.example_count": {
+            "_ExampleCountCombiner": "59dbc106555a",
+        },
+    }
+
     width = 1
 
     def values(self, batch: ModelRows) -> np.ndarray:
@@ -54,6 +60,18 @@ _ERRORS = {
 class RegressionError(SumTwin):
     """The mean of an error of numbers; rows where it is NaN count for nothing, as TFMA has it."""
 
+    known = {
+        "tensorflow_model_analysis.metrics.mean_regression_error": {
+            "_MeanRegressionErrorCombiner": "97c249118a3a",
+            "_MeanAbsoluteErrorCombiner": "16d9e3adda7b",
+            "_MeanSquaredErrorCombiner": "64c8a3d48c77",
+            "_MeanAbsolutePercentageErrorCombiner": "f4b4d3935900",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
+
     width = 2
 
     def values(self, batch: ModelRows) -> np.ndarray:
@@ -73,6 +91,16 @@ class RegressionError(SumTwin):
 @twin_for(cross_entropy_metrics._BinaryCrossEntropyCombiner)
 class BinaryCrossEntropy(SumTwin):
     """The mean of what the probability of the true class lacks."""
+
+    known = {
+        "tensorflow_model_analysis.metrics.cross_entropy_metrics": {
+            "_CrossEntropyCombiner": "701bfe3d7318",
+            "_BinaryCrossEntropyCombiner": "f1b1e70553b7",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
 
     width = 2
 
@@ -115,6 +143,15 @@ class OwnMean(SumTwin):
 @twin_for(squared_pearson_correlation._SquaredPearsonCorrelationCombiner)
 class SquaredCorrelation(SumTwin):
     """Sums of labels, of numbers, of their squares and of their products."""
+
+    known = {
+        "tensorflow_model_analysis.metrics.squared_pearson_correlation": {
+            "_SquaredPearsonCorrelationCombiner": "6b3c5ce95cd2",
+        },
+        "tensorflow_model_analysis.metrics.metric_util": {
+            "to_label_prediction_example_weight": "0e08ed6218fe",
+        },
+    }
 
     width = 6
 

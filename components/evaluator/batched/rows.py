@@ -70,8 +70,17 @@ def padded(state: np.ndarray, slices: int) -> np.ndarray:
 
 
 def weights_of(combiner: Any, batch: ModelRows) -> np.ndarray:
-    """What each row counts for a combiner of TFMA's: 1, unless it is for weighed examples."""
-    # Some combiners of TFMA's know it by themselves, others by the key of their metric.
-    key = getattr(combiner, "_key", None)
-    told = getattr(combiner, "_example_weighted", getattr(key, "example_weighted", False))
-    return batch.weights if told else np.ones(len(batch.weights))
+    """What each row counts for a combiner of TFMA's: 1, unless it is for weighed examples.
+
+    Raises:
+      NotByBatches: the combiner does not say which of both.
+    """
+    held = vars(combiner)
+    # Some combiners of TFMA's know it by themselves, ours by the key of their metric.
+    if "_example_weighted" in held:
+        is_weighed = held["_example_weighted"]
+    elif "_key" in held:
+        is_weighed = held["_key"].example_weighted
+    else:
+        raise NotByBatches(f"whether a {type(combiner).__name__} weighs examples is not known")
+    return batch.weights if is_weighed else np.ones(len(batch.weights))

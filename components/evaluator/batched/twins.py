@@ -7,14 +7,19 @@ computations that follow from it stay TFMA's: values and formats are the same.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, ClassVar, TypeVar
 
 import apache_beam as beam
 import numpy as np
 
 from components.evaluator.batched.rows import Members, ModelRows, padded
+from trainer_module.insides import Known, find_changes
+
+logger = logging.getLogger(__name__)
 
 Sums = tuple[np.ndarray, ...]
 """What a twin has added up."""
@@ -27,6 +32,9 @@ SomeTwin = TypeVar("SomeTwin", bound="type[Twin]")
 
 class Twin(ABC):
     """Adds up for many slices at once what a combiner of TFMA's adds up for one."""
+
+    known: ClassVar[Known] = {}
+    """The code whose sums and options a twin reproduces: with other code TFMA measures itself."""
 
     def __init__(self, combiner: Any) -> None:
         self.combiner = combiner
@@ -83,7 +91,17 @@ def twin_for(*combiners: type[beam.CombineFn]) -> Callable[[SomeTwin], SomeTwin]
 def find_twin(combiner: Any) -> Twin | None:
     """The twin of a combiner; None where no twin does what the combiner does."""
     twin = TWINS.get(type(combiner))
-    return twin(combiner) if twin is not None and twin.suits(combiner) else None
+    if twin is None or not (_is_known(twin) and twin.suits(combiner)):
+        return None
+    return twin(combiner)
+
+
+@cache
+def _is_known(twin: type[Twin]) -> bool:
+    changes = find_changes(twin.known)
+    if changes:
+        logger.warning("slower, measured by TFMA itself: %s", "; ".join(changes))
+    return not changes
 
 
 class SumTwin(Twin):
@@ -120,8 +138,11 @@ class SumTwin(Twin):
 
 def is_plain(combiner: Any) -> bool:
     """Whether it is of a metric of the whole output: none of one class, or averaged by classes."""
-    key = getattr(combiner, "_key", getattr(combiner, "_metric_key", None))
-    names = ("_aggregation_type", "_class_weights", "_sub_key")
-    options = [getattr(combiner, name, None) for name in names]
-    options += [getattr(key, name, None) for name in ("sub_key", "output_name")]
-    return not any(options)
+    held = vars(combiner)
+    keys = [held[name] for name in ("_key", "_metric_key") if name in held]
+    keys += held.get("_keys", [])
+    if not keys and "_sub_key" not in held:
+        return False  # Nothing says what it is of.
+    names = ("_aggregation_type", "_class_weights", "_sub_key", "_output_name")
+    options = [held.get(name) for name in names]
+    return not any(options) and not any(key.sub_key or key.output_name for key in keys)

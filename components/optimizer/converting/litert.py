@@ -14,9 +14,21 @@ from tensorflow.lite.python.convert import mlir_quantize
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
-from trainer_module.errors import TrainingError, enumerate_names
+from trainer_module.errors import InternalError, TrainingError, enumerate_names
+from trainer_module.insides import Known, require_known
 
 FILE = "model.tflite"
+
+_CALIBRATION: Known = {
+    "tensorflow.lite.python.lite": {
+        "TFLiteConverterBase._quantize": "708c2d3fb6df",
+        "TFLiteConverterBase._optimize_tflite_model": "6137b7941caa",
+    },
+    "tensorflow.lite.python.convert": {
+        "mlir_quantize": "988eae383bab",
+    },
+}
+"""What looks at numbers without quantising, and what quantises."""
 
 _KINDS = {
     number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
@@ -34,11 +46,14 @@ def convert(model: NumericModel, precision: str, sample: Arrays, folder: Path) -
       folder: for the file.
 
     Raises:
-      TrainingError: LiteRT lacks an operation of the model's: names it.
+      TrainingError: LiteRT lacks an operation of the model's: names it; or int8 is made in another
+        way by the installed converter.
     """
     try:
         converter = _converter(model, precision, sample)
         content = converter.convert() if precision != "int8" else _in_int8(converter, model)
+    except InternalError as error:
+        raise TrainingError(str(error)) from error
     except Exception as error:  # MLIR's errors have no class of their own.
         raise _refusal(error, precision) from error
     (folder / FILE).write_bytes(content)
@@ -74,6 +89,7 @@ def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
     The converter's public interface leaves operations out in its debugger alone, which converts
     and quantises everything once more.
     """
+    require_known(_CALIBRATION, "LiteRT's int8")
     converter._experimental_calibrate_only = True
     calibrated = converter.convert()
     operations, outputs = _read_graph(calibrated)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -16,8 +19,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from as_tfma import check_metrics, check_plots
 
 from components.beam_workers.options import IN_PROCESS_ARGS
+from components.evaluator.batched import twins
 from components.evaluator.batched.measuring import Computations, Found, Measurement, is_plot
-from components.evaluator.batched.rows import ModelRows
+from components.evaluator.batched.rows import ModelRows, NotByBatches, weights_of
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.tasks import TASKS, task_class
@@ -179,3 +183,59 @@ def test_two_measurements_add_up(task: str) -> None:
                 assert str(found[key][name]) == str(value)
                 continue
             assert float(found[key][name]) == pytest.approx(float(value), rel=1e-9, nan_ok=True)
+
+
+PATCHED = [
+    (twin, module, path)
+    for twin in dict.fromkeys(twins.TWINS.values())
+    for module, prints in twin.known.items()
+    for path in prints
+]
+
+
+@pytest.mark.parametrize(
+    ("twin", "module", "path"), PATCHED, ids=[f"{t.__name__}-{path}" for t, _, path in PATCHED]
+)
+def test_what_tfma_computes_otherwise_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    twin: type[twins.Twin],
+    module: str,
+    path: str,
+) -> None:
+    combiner = next(kind for kind, found in twins.TWINS.items() if found is twin)
+    monkeypatch.setattr(twin, "suits", lambda _: True)
+    monkeypatch.setattr(twin, "__init__", lambda *_: None)
+    plain = object.__new__(combiner)
+    twins._is_known.cache_clear()
+    assert isinstance(twins.find_twin(plain), twin)
+    twins._is_known.cache_clear()
+    owner = import_module(module)
+    stock = getattr(owner, path)
+    if isinstance(stock, type):
+        name = next(name for name, value in vars(stock).items() if callable(value))
+        monkeypatch.setattr(stock, name, lambda *given: given)
+    else:
+        monkeypatch.setattr(owner, path, lambda *given, **named: stock(*given, **named))
+    with caplog.at_level(logging.WARNING):
+        assert twins.find_twin(plain) is twins.find_twin(plain) is None
+    twins._is_known.cache_clear()
+    (line,) = caplog.messages
+    assert f"{module}:{path}" in line
+
+
+def test_every_twin_of_tfmas_says_what_it_knows() -> None:
+    for combiner, twin in twins.TWINS.items():
+        is_ours = combiner.__module__.startswith("components.")
+        assert bool(twin.known) is not is_ours, twin
+
+
+def test_options_and_weights_that_cannot_be_told_are_not_taken_for_none() -> None:
+    rows = ModelRows(np.zeros(2), np.zeros((2, 1)), np.zeros((2, 0)), np.array([2.0, 3.0]))
+    key = SimpleNamespace(sub_key=None, output_name="", example_weighted=True)
+    assert twins.is_plain(SimpleNamespace(_key=key, _aggregation_type=None))
+    assert not twins.is_plain(SimpleNamespace(_renamed_key=key))
+    assert weights_of(SimpleNamespace(_key=key), rows).tolist() == [2, 3]
+    assert weights_of(SimpleNamespace(_key=key, _example_weighted=False), rows).tolist() == [1, 1]
+    with pytest.raises(NotByBatches, match="whether a SimpleNamespace weighs examples"):
+        weights_of(SimpleNamespace(_renamed_key=key, _weighted=True), rows)

@@ -16,7 +16,7 @@ from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 from components.example_validator.anomalies import Anomaly, read_anomalies
 from components.example_validator.component import ExampleValidator, Executor
 from pipeline.config.sections.schedule import DriftSettings
-from trainer_module.errors import DataError, DriftError
+from trainer_module.errors import DataError, DriftError, InternalError
 from trainer_module.settings import Task
 
 Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatisticsList
@@ -271,3 +271,12 @@ def test_the_component_takes_older_statistics_or_none() -> None:
     component = construct(previous_statistics=previous, drift=drift)
     assert component.inputs["previous_statistics"] is previous
     assert json.loads(component.exec_properties["drift"])["on_drift"] == "warn"
+
+
+def test_splits_that_tfx_validates_in_another_way_are_not_taken_for_sound(
+    validation: Validation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Executor, "_Validate_renamed", Executor._Validate, raising=False)
+    monkeypatch.delattr(Executor, "_Validate")
+    with pytest.raises(InternalError, match="validation of the data cannot be relied on"):
+        validation.run(count(odd=9))

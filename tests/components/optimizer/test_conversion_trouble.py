@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from exported_models import build, export, make_problem, make_sample
+from tensorflow.lite.python.lite import TFLiteConverterBase
 
 from components.optimizer.converting import parent
 from components.optimizer.converting.conversion import convert
@@ -146,3 +147,15 @@ def test_folder_of_before_is_replaced(price: Path, tmp_path: Path) -> None:
     convert_in_child("float", price, make_sample(PRICE), folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["float"]
     assert sorted(path.name for path in folder.iterdir()) == ["model.tflite", VARIANT_FILE]
+
+
+def test_int8_of_another_converter_is_refused(
+    price: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that does not look at numbers alone would quantise what is quantised."""
+    quantize = TFLiteConverterBase._quantize
+    monkeypatch.setattr(
+        TFLiteConverterBase, "_quantize", lambda *given, **named: quantize(*given, **named)
+    )
+    with pytest.raises(TrainingError, match=r"LiteRT's int8 cannot be relied on .*_quantize has"):
+        convert("int8", price, make_sample(PRICE), tmp_path)

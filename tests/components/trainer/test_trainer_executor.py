@@ -52,8 +52,12 @@ class Execution:
             "model_run": artifact(standard_artifacts.ModelRun, self.model_run),
         }
 
-    def properties(self, run_fn: str, **train: Any) -> dict[str, Any]:
-        settings = TrainerSettings.model_validate({"label": "y", "task": "binary", "train": train})
+    def properties(
+        self, run_fn: str, others: dict[str, Any] | None = None, **train: Any
+    ) -> dict[str, Any]:
+        settings = TrainerSettings.model_validate(
+            {"label": "y", "task": "binary", "train": train, **(others or {})}
+        )
         return {
             "run_fn": f"own_run_fns.{run_fn}",
             "train_args": json.dumps({"splits": ["train"]}),
@@ -265,6 +269,51 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
     (new / "checkpoint").write_text("epoch 6")
     assert begin_with_kept(str(new), run, same, 9) == 5
     assert (new / "checkpoint").read_text() == "epoch 6", "an interrupted training goes on itself"
+
+
+@pytest.mark.parametrize(
+    ("others", "train"),
+    [
+        ({}, {"learning_rate": {"schedule": "cosine", "initial": 0.1}}),
+        ({}, {"learning_rate": {"schedule": "linear", "initial": 0.1}}),
+        ({"optimize": {"prune": {"sparsity": 0.5}}}, {}),
+        ({"model": {"kind": "my_module.build"}}, {}),
+        ({}, {"callbacks": ["my_module.Decay"]}),
+    ],
+    ids=["cosine", "linear", "pruning", "own model", "own callbacks"],
+)
+def test_what_is_planned_over_all_epochs_begins_anew_with_more(
+    execution: Execution, others: dict[str, Any], train: dict[str, Any]
+) -> None:
+    def key(epochs: int, **options: Any) -> str:
+        constant = {"optimizer": "adam", "learning_rate": 0.001, "epochs": epochs}
+        properties = execution.properties("train", others, **constant | train | options)
+        return steps_key(execution.inputs, properties)
+
+    assert key(3) == key(3, checkpoints={"keep": 2})
+    assert key(3) != key(9)
+
+
+@pytest.mark.parametrize(
+    ("others", "train"),
+    [
+        ({"optimize": {"quantize": "qat"}}, {}),
+        ({}, {"optimizer": {"kind": "adam", "ema": 0.9}}),
+        ({}, {"learning_rate": {"schedule": "exponential", "initial": 0.1, "decay": 0.9}}),
+        ({}, {"learning_rate": {"schedule": "steps", "boundaries": [2], "values": [0.1, 0.01]}}),
+    ],
+    ids=["qat", "ema", "exponential", "steps"],
+)
+def test_what_each_epoch_does_alike_goes_on_for_more(
+    execution: Execution, others: dict[str, Any], train: dict[str, Any]
+) -> None:
+    def key(epochs: int) -> str:
+        constant = {"optimizer": "adam", "learning_rate": 0.001, "epochs": epochs}
+        return steps_key(
+            execution.inputs, execution.properties("train", others, **constant | train)
+        )
+
+    assert key(3) == key(9)
 
 
 def test_backup_may_be_remote(execution: Execution) -> None:

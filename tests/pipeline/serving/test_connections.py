@@ -17,8 +17,11 @@ import requests
 import trustme
 from running_server import running
 from served_trips import Pushed
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from pipeline.serving.server.connections.config import make_config
 from pipeline.serving.server.options import ServeOptions
+from trainer_module.errors import InternalError
 
 Rows = list[dict[str, Any]]
 
@@ -231,3 +234,14 @@ def test_a_client_that_is_idle_over_tls_does_not_hold_up_the_end(
             began = time.monotonic()
         # uvloop waits half a minute for a client to say that it has seen the end, too.
         assert time.monotonic() - began < 10
+
+
+def test_a_server_whose_limits_may_not_hold_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    application: Any = None
+    options: Any = None
+    start = HttpToolsProtocol._start_asgi_task
+    monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", lambda *given: start(*given))
+    with pytest.raises(InternalError, match=r"limits of connections cannot be relied on .*_start"):
+        make_config(application, options)

@@ -15,6 +15,18 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.insides import Known, require_known
+
+_KNOWN: Known = {
+    "tf_keras.src.optimizers.optimizer": {
+        "Optimizer.apply_gradients": "f2bdbc4526fc",
+        "Optimizer._apply_weight_decay": "b2843b5a5dc0",
+        "_BaseOptimizer._update_step": "4c0770e33d85",
+        "_BaseOptimizer._update_step_xla": "54562363a4c3",
+    }
+}
+"""Where Keras reads the rate of a variable."""
+
 BLOCK = re.compile(r"(?:^|/)bert_layer_(\d+)_")
 """The number of the block that a variable belongs to, as names in the zoo have it."""
 BOTTOM = re.compile(r"(?:^|/)bert_(words|positions|types|embeddings)")
@@ -32,7 +44,12 @@ class LayerDecay:
     """Makes the rate of an optimizer, and so its weight decay, smaller layer by layer downwards."""
 
     def decay_by_layer(self, decay: float) -> None:
-        """Multiplies the rate by `decay` for each layer that a variable is away from the top."""
+        """Multiplies the rate by `decay` for each layer that a variable is away from the top.
+
+        Raises:
+          InternalError: Keras's optimizers are not those in which the rate is multiplied.
+        """
+        require_known(_KNOWN, "train.optimizer.layer_decay")
         self._layer_decay, self._factor, self._top = decay, 1.0, 0
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:

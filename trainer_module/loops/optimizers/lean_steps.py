@@ -6,12 +6,30 @@ graph what it takes to trace them. Keras's Adam makes some 40 of them for each v
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
+
+from trainer_module.insides import Known, find_changes
+
+logger = logging.getLogger(__name__)
+
+_KNOWN: Known = {
+    "tf_keras.src.optimizers.optimizer": {
+        "Optimizer.apply_gradients": "f2bdbc4526fc",
+        "Optimizer._distributed_apply_gradients_fn": "986188cdff85",
+        "_BaseOptimizer._deduplicate_sparse_grad": "db99677e74f4",
+        "_BaseOptimizer._var_key": "d8061d80b610",
+    },
+    "tf_keras.src.optimizers.adam": {"Adam": "68ebf5935253"},
+    "tf_keras.src.optimizers.adamw": {"AdamW": "3c2168283f07"},
+}
+"""The steps that those here come to the same as."""
 
 MOST_DENSE = 1 << 18
 """Numbers of an embedding whose gradient is added up over all of its rows, at most: 1 MiB."""
@@ -97,12 +115,24 @@ def with_lean_steps(
 ) -> type[tf_keras.optimizers.Optimizer]:
     """The same optimizer; it keeps its name, by which Keras knows a saved one.
 
+    Where Keras's steps are not those that the ones here replace, Keras's are taken.
+
     Args:
       optimizer: of Keras.
       shares_factors: whether it is Adam or AdamW with one learning rate for all variables.
     """
+    if not _is_known():
+        return optimizer
     parts = (DenseGradients, *((SharedFactors,) if shares_factors else ()))
     return type(optimizer.__name__, (*parts, optimizer), {})
+
+
+@cache
+def _is_known() -> bool:
+    changes = find_changes(_KNOWN)
+    if changes:
+        logger.warning("slower, by the steps of Keras's own optimizers: %s", "; ".join(changes))
+    return not changes
 
 
 def _dense(gradient: Any) -> Any:

@@ -10,6 +10,16 @@ import uvicorn
 from pipeline.serving.server.connections.connection import ClientConnection, OpenConnections
 from pipeline.serving.server.connections.quick import Application
 from pipeline.serving.server.options import ServeOptions
+from trainer_module.insides import Known, require_known
+
+_KNOWN: Known = {
+    "uvicorn.protocols.http.httptools_impl": {
+        "HttpToolsProtocol.on_headers_complete": "1ea8589acfad",
+        "HttpToolsProtocol.on_response_complete": "64e254f28e38",
+        "HttpToolsProtocol._start_asgi_task": "9c08c2571ae9",
+    }
+}
+"""Where uvicorn begins to answer, which the limits of a connection depend on."""
 
 
 def make_config(application: Application, options: ServeOptions, **settings: Any) -> uvicorn.Config:
@@ -19,7 +29,11 @@ def make_config(application: Application, options: ServeOptions, **settings: Any
       application: answers.
       options: have the files of TLS, and the limits of connections.
       settings: others than those that all servers of ours share.
+
+    Raises:
+      InternalError: uvicorn begins to answer in another way.
     """
+    require_known(_KNOWN, "the limits of connections")
     others = OpenConnections(options.connections)
     return uvicorn.Config(
         application.asgi,

@@ -1,0 +1,24 @@
+"""One worker of a cluster, told by TF_CONFIG, that asks whether all have the same values.
+
+`python agreement_worker.py FILE VALUE...` writes the answers to the file, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from trainer_module.strategies.agreement import agree
+
+
+def main(file: Path, values: list[int]) -> None:
+    """Asks for one value after the other, as the other workers do."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    file.write_text(json.dumps([agree(strategy, value) for value in values]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [int(value) for value in sys.argv[2:]])
