@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx import types
 
+from components.examples_reader import read_spread
 from components.split_files import split_files
 from trainer_module.errors import TrainingError
 from trainer_module.exported.interface import ModelInterface
@@ -36,11 +37,7 @@ def read_sample(
     files = sorted(split_files(examples, split))
     spec = tft.TFTransformOutput(transform_graph).transformed_feature_spec()
     wanted = {feature.name: spec[feature.name] for feature in interface.features}
-    # Of several files a part of each, so that what is read is a fair sample.
-    records = tf.data.Dataset.from_tensor_slices(files).interleave(
-        lambda file: tf.data.TFRecordDataset(file, "GZIP"), cycle_length=max(len(files), 1)
-    )
-    batch = list(records.take(_rows(interface)).as_numpy_iterator())
+    batch = [record for part in read_spread(files, _rows(interface)) for record in part]
     if not batch:
         raise TrainingError(
             f"the split {split!r} has no example, by which variants are calibrated and checked."
