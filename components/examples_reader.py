@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from components.row_counts import read_row_counts
 from components.split_files import split_files
-from components.tfrecords.reading import read_in_turns
+from components.tfrecords.reading import read_batches, rows_for_columns
+from trainer_module.spread import spread_rows
 
 # Few enough that records of some megabytes, such as photographs, fit into memory.
 _BATCH_RECORDS = 256
@@ -21,38 +24,76 @@ _MOST_BYTES = 256 << 20
 
 
 def read_columns(
-    examples: Sequence[types.Artifact],
-    split: str,
-    features: Sequence[schema_pb2.Feature],
-    most_rows: int | None = None,
+    examples: Sequence[types.Artifact], split: str, features: Sequence[schema_pb2.Feature]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields batches of list columns; what is not asked for is not decoded.
+    """Yields batches of list columns of all rows; what is not asked for is not decoded.
 
     Args:
       examples: of one or several spans.
       split: whose examples are read.
       features: the columns, by names and types.
-      most_rows: how many rows are enough, about; all by default.
     """
-    wanted = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
-    decoder = ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=wanted).SerializeToString())
-    # Of several files a part of each, so that what is read is a fair sample.
-    records = read_in_turns(split_files(examples, split))
-    if most_rows is not None:
-        records = records.take(most_rows)
-    for batch in records.batch(_BATCH_RECORDS).as_numpy_iterator():
-        yield decoder.DecodeBatch(batch.tolist())
+    decoder = _decoder(features)
+    # One file after the other: there may be more of them than a process may have open.
+    for file in sorted(split_files(examples, split)):
+        for records in read_batches(file, lambda _: _BATCH_RECORDS):
+            yield decoder.DecodeBatch(records.tolist())
 
 
 def read_sample(
     examples: types.Artifact, split: str, features: Sequence[schema_pb2.Feature]
 ) -> list[pa.RecordBatch]:
-    """Columns of as many examples as are enough to say what they hold."""
+    """Columns of as many examples, from all over a split, as are enough to say what they hold."""
     rows = min(_MOST_ROWS, max(_MOST_CELLS // max(len(features), 1), 1))
-    batches, size = [], 0
-    for batch in read_columns([examples], split, features, rows):
-        batches.append(batch)
-        size += batch.nbytes
+    decoder, places = _decoder(features), 1
+    batches, size = list[pa.RecordBatch](), 0
+    for records in read_spread(sorted(split_files([examples], split)), rows):
+        batches.append(decoder.DecodeBatch(records[::places].tolist()))
+        size += batches[-1].nbytes
         if size > _MOST_BYTES:
-            break
+            # What memory does not hold is thinned out everywhere, and not left out at the end.
+            batches, places = [_every_second(batch) for batch in batches], places * 2
+            size = sum(batch.nbytes for batch in batches)
     return batches
+
+
+def read_spread(files: Sequence[str], most_rows: int) -> Iterator[np.ndarray]:
+    """Yields examples from all over some files, [rows] object of bytes, none of them empty.
+
+    All files are read, as a compressed file has no way to a row but past those before it.
+
+    Args:
+      files: gzipped TFRecords.
+      most_rows: how many examples are enough.
+
+    Raises:
+      DataError: a file is damaged.
+    """
+    known = read_row_counts(files)
+    counts = [known[file] if file in known else _count(file) for file in files]
+    wanted, begin = spread_rows(sum(counts), most_rows), 0
+    waiting = list[np.ndarray]()
+    for file in files:
+        for records in read_batches(file, rows_for_columns):
+            end = begin + len(records)
+            here = wanted[slice(*np.searchsorted(wanted, [begin, end]))]
+            waiting.append(records[here - begin])
+            begin = end
+            if sum(map(len, waiting)) >= _BATCH_RECORDS:
+                yield np.concatenate(waiting)
+                waiting.clear()
+    if any(map(len, waiting)):
+        yield np.concatenate(waiting)
+
+
+def _count(file: str) -> int:
+    return sum(map(len, read_batches(file, rows_for_columns)))
+
+
+def _decoder(features: Sequence[schema_pb2.Feature]) -> ExamplesToRecordBatchDecoder:
+    wanted = (schema_pb2.Feature(name=feature.name, type=feature.type) for feature in features)
+    return ExamplesToRecordBatchDecoder(schema_pb2.Schema(feature=wanted).SerializeToString())
+
+
+def _every_second(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.take(pa.array(np.arange(0, batch.num_rows, 2)))

@@ -1,7 +1,12 @@
-"""What a look at a column's values tells of it; free of TensorFlow."""
+"""What a column's values tell of it; free of TensorFlow.
+
+What is the same, missing, or different in the rows is told by the statistics, which have seen each
+row; the rest by a sample from all over the data. None of it depends on the order of the rows.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -21,19 +26,45 @@ _EXACT = {pa.float32(): 2**24, pa.float64(): 2**53}
 
 
 @dataclass(frozen=True)
+class Counts:
+    """What the statistics of a split, in which every row counts, tell of a column."""
+
+    rows: int
+    known: int
+    """Rows with a value."""
+    longest: int
+    """Values in the row that has the most of them."""
+    distinct: int | None = None
+    """Different values of text; None where the statistics cannot tell."""
+    frequent: tuple[str, ...] = ()
+    """Values of text, the most frequent ones first: all, or as many as the statistics keep."""
+    low: float = math.nan
+    """Of numbers; NaN of text."""
+    high: float = math.nan
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values are the same, and no row is without."""
+        is_same = self.low == self.high if self.distinct is None else self.distinct == 1
+        return is_same and 0 < self.rows == self.known
+
+
+@dataclass(frozen=True)
 class Facts:
-    """A column as it is in the rows that were looked at."""
+    """A column as it is in the rows of the train split, or in a sample of them."""
 
     name: str
     is_text: bool
     rows: int
-    """Those that were looked at."""
+    """Those of the split; of the sample where nothing is known of the others."""
     total_rows: int
-    """Those that there are, as far as that is known."""
+    """Those of all splits, as far as that is known."""
     known: int
-    """Rows with a value."""
+    """Rows with a value, of `rows`."""
     distinct: int
-    """Different values."""
+    """Different values in `known` rows; of numbers, in `seen` rows."""
+    seen: int = 0
+    """Rows of the sample with a value."""
     examples: tuple[str, ...] = ()
     """Different values of text, the most frequent ones first."""
     mean_length: float = 0.0
@@ -52,8 +83,6 @@ class Facts:
     """Whether numbers are small enough for different ones to stay different."""
     low: float = 0.0
     high: float = 0.0
-    rises: bool = False
-    """Whether each number is larger than that of the row before."""
     are_days: bool = False
     """Whether all numbers are days in digits, such as 20260131."""
     negative: int = 0
@@ -75,7 +104,10 @@ class Facts:
 
 
 def look_at(
-    columns: Mapping[str, pa.Array], dates: Mapping[str, Dates], total_rows: int = 0
+    columns: Mapping[str, pa.Array],
+    dates: Mapping[str, Dates],
+    total_rows: int = 0,
+    counts: Mapping[str, Counts] | None = None,
 ) -> list[Facts]:
     """The facts about columns, but for those that hold other bytes than text.
 
@@ -83,19 +115,65 @@ def look_at(
       columns: of numbers or bytes, by name: [rows] each, null where a value is missing.
       dates: what is known of columns of dates.
       total_rows: of all the data, where `columns` are a part of it.
+      counts: what is known of all rows of the split that `columns` are a sample of.
     """
+    counts = counts or {}
     facts = (_look(name, values, total_rows) for name, values in columns.items())
-    return [replace(one, dates=dates.get(one.name)) for one in facts if one is not None]
+    return [
+        replace(_in_all_rows(one, counts.get(one.name)), dates=dates.get(one.name))
+        for one in facts
+        if one is not None
+    ]
 
 
-def look_at_lists(columns: Mapping[str, tuple[np.ndarray, pa.Array]]) -> list[Facts]:
+def look_at_lists(
+    columns: Mapping[str, tuple[np.ndarray, pa.Array]],
+    counts: Mapping[str, Counts] | None = None,
+) -> list[Facts]:
     """The facts about columns of lists, which count values instead of rows.
 
     Args:
       columns: how many values each row has, and all of them, by name.
+      counts: what is known of all rows of the split that `columns` are a sample of.
     """
-    facts = ((_look(name, values, 0), lengths) for name, (lengths, values) in columns.items())
-    return [replace(one, longest=int(lengths.max())) for one, lengths in facts if one is not None]
+    found = []
+    for name, (lengths, values) in columns.items():
+        facts, whole = _look(name, values, 0), (counts or {}).get(name)
+        if facts is not None:
+            longest = max(int(lengths.max(initial=0)), whole.longest if whole else 0)
+            distinct = max(facts.distinct, (whole.distinct or 0) if whole else 0)
+            found.append(replace(facts, longest=longest, distinct=distinct))
+    return found
+
+
+def _in_all_rows(facts: Facts, counts: Counts | None) -> Facts:
+    """The facts with what the statistics know better than a sample."""
+    if counts is None:
+        return facts
+    if facts.is_text:
+        if counts.distinct is None:
+            return facts
+        others = [value for value in facts.examples if value not in {*counts.frequent}]
+        has_all = len(counts.frequent) >= counts.distinct
+        return replace(
+            facts,
+            rows=counts.rows,
+            known=counts.known,
+            distinct=counts.distinct,
+            examples=(*counts.frequent, *([] if has_all else others))[:_MOST_EXAMPLES],
+        )
+    low, high = counts.low, counts.high
+    is_exact = facts.is_integer or max(-low, high) <= _EXACT[pa.float32()]
+    return replace(
+        facts,
+        rows=counts.rows,
+        known=counts.known,
+        distinct=facts.distinct if facts.distinct > 1 else (low < high) + min(counts.known, 1),
+        is_exact=facts.is_exact and is_exact,
+        low=low,
+        high=high,
+        are_days=facts.are_days and low >= DAYS.start and high < DAYS.stop,
+    )
 
 
 def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
@@ -119,13 +197,13 @@ def _look(name: str, values: pa.Array, total_rows: int) -> Facts | None:
         total_rows,
         len(known),
         pc.count_distinct(known).as_py(),
+        len(known),
         is_integer=pa.types.is_integer(known.type),
         is_whole=bool(np.all(numbers == np.floor(numbers))),
         is_exact=max(-low, high) <= _EXACT.get(known.type, np.inf),
         low=low,
         high=high,
         are_days=_are_days(known, low, high),
-        rises=bool(np.all(np.diff(numbers) > 0)),
         negative=len(np.unique(numbers[numbers < 0])) if low < 0 else 0,
     )
 
@@ -145,9 +223,9 @@ def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) 
     known = known.filter(pc.not_equal(pc.utf8_trim_whitespace(known), ""))
     if not len(known):
         return Facts(name, True, rows, total_rows, 0, 0)
-    counts = pc.value_counts(known)
+    counts = pa.Table.from_struct_array(pc.value_counts(known))
     spaces = pc.count_substring_regex(known, r"\s+")
-    order = pc.sort_indices(counts.field("counts"), [("", "descending")])
+    counts = counts.sort_by([("counts", "descending"), ("values", "ascending")])
     return Facts(
         name,
         True,
@@ -155,7 +233,8 @@ def _look_at_text(name: str, known: pa.StringArray, rows: int, total_rows: int) 
         total_rows,
         len(known),
         len(counts),
-        examples=tuple(counts.field("values").take(order[:_MOST_EXAMPLES]).to_pylist()),
+        len(known),
+        examples=tuple(counts["values"].slice(0, _MOST_EXAMPLES).to_pylist()),
         mean_length=pc.mean(pc.utf8_length(known)).as_py(),
         mean_spaces=pc.mean(spaces).as_py(),
         usual_length=_usual(pc.utf8_length(known)),

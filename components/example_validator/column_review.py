@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.column_types.facts import Counts
 from components.example_validator.leakage import Strength, Target, value_codes
 from trainer_module.settings import Task
 
@@ -74,6 +75,7 @@ def review_columns(
     numbers: Mapping[str, np.ndarray] | None = None,
     typed: Collection[str] = (),
     groups: pa.Array | None = None,
+    counts: Mapping[str, Counts] | None = None,
 ) -> Review:
     """Looks at each column by itself and beside those before it; says one thing of each at most.
 
@@ -87,7 +89,9 @@ def review_columns(
       typed: columns that are taken for more than numbers or categories, which may therefore be
         the same, or another, in each row.
       groups: [rows], equal where rows are kept together in one split; None where none are.
+      counts: what is known of all rows of the split that `columns` are a sample of.
     """
+    counts = counts or {}
     if len(columns[label]) < _FEWEST_ROWS:
         return Review()
     as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
@@ -98,7 +102,7 @@ def review_columns(
     for name, values in columns.items():
         if name == label:
             continue
-        found = next(_is_no_use(values, is_typed=name in typed), None)
+        found = next(_is_no_use(values, counts.get(name), is_typed=name in typed), None)
         if values.null_count < len(values) and value_codes(values).any():
             strength = target.strength_of(name, values, as_numbers.get(name))
             strengths += [strength] if strength is not None else []
@@ -115,16 +119,22 @@ def review_columns(
     return Review(tuple(findings), strongest)
 
 
-def _is_no_use(values: pa.Array, *, is_typed: bool) -> Iterator[str]:
+def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> Iterator[str]:
     known = values.drop_null()
     if not len(known):
-        yield "has no value in any row"
+        if counts is None or not counts.known:
+            yield "has no value in any row"
     elif not is_typed:
-        distinct = pc.count_distinct(known).as_py()
-        if distinct == 1 and not values.null_count:
+        distinct, rows = pc.count_distinct(known).as_py(), len(known)
+        is_constant = distinct == 1 and not values.null_count
+        if counts is not None:
+            is_constant = is_constant and counts.is_constant
+            if counts.distinct is not None:
+                distinct, rows = counts.distinct, counts.known
+        if is_constant:
             yield f"is {_show(known[0])} in every row"
         else:
-            yield from _identifies(known, distinct)
+            yield from _identifies(known, distinct, rows)
 
 
 def _repeats(
@@ -170,10 +180,10 @@ def _repeats(
             )
 
 
-def _identifies(known: pa.Array, distinct: int) -> Iterator[str]:
+def _identifies(known: pa.Array, distinct: int, rows: int) -> Iterator[str]:
     """Whether a column is another in nearly each row, as numbers that are measured may be."""
-    share = distinct / len(known)
-    counted = f"{distinct:,} different values in {len(known):,} rows"
+    share = distinct / rows
+    counted = f"{distinct:,} different values in {rows:,} rows"
     if _is_text(known):
         text = known.cast(pa.binary()).cast(pa.string(), safe=False)
         spaces = pc.mean(pc.count_substring(text, " ")).as_py()

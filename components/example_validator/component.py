@@ -28,10 +28,16 @@ from tfx.types.standard_component_specs import (
 from tfx.utils import writer_utils
 
 from components.column_types.choice import read_choices
+from components.column_types.counted import count_columns
 from components.example_validator.anomalies import Checked, find_anomalies, write_anomalies
 from components.example_validator.column_review import Review
 from components.example_validator.drift import Drift, Older
-from components.example_validator.review import check_leakage, review_examples, write_review
+from components.example_validator.review import (
+    REVIEWED_SPLIT,
+    check_leakage,
+    review_examples,
+    write_review,
+)
 from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
@@ -110,6 +116,7 @@ class Executor(stock.Executor):
                     Task(exec_properties["task"]),
                     {*declared, *unseen, *broken},
                     exec_properties["group"],
+                    count_columns(self._checked[REVIEWED_SPLIT].statistics),
                 )
             write_review(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), review)
             if exec_properties["on_leakage"] == "fail":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tfx.dsl.io import fileio
 
 from components.column_types.choice import read_choices
 from components.column_types.dates import may_be_dates
+from components.column_types.facts import Counts
 from components.example_gen.columns.encoded import flat_columns
 from components.example_validator.column_review import ColumnFinding, Review, review_columns
 from components.examples_reader import read_sample
@@ -45,6 +46,7 @@ def review_examples(
     task: Task,
     exempt: Collection[str],
     group: str = "",
+    counts: Mapping[str, Counts] | None = None,
 ) -> Review:
     """Reads a sample, and looks for columns that a model should not be given.
 
@@ -55,6 +57,7 @@ def review_examples(
       task: what is predicted.
       exempt: columns that are not looked at, as the config says what they are.
       group: the column whose equal values keep rows together in one split; empty if none does.
+      counts: what is known of all rows of the split.
     """
     features = [f for f in schema.feature if f.name in (label, group) or f.name not in exempt]
     if {feature.name for feature in features} <= {label, group}:
@@ -74,7 +77,7 @@ def review_examples(
     }
     known = {name: values for name, values in numbers.items() if values is not None}
     typed = {name for name, choice in choices.items() if not choice.is_by_dtype}
-    return review_columns(columns, label, task, known, typed, groups)
+    return review_columns(columns, label, task, known, typed, groups, counts)
 
 
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:

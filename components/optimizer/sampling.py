@@ -9,8 +9,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx import types
 
+from components.examples_reader import read_spread
 from components.split_files import split_files
-from components.tfrecords.reading import read_in_turns
 from trainer_module.errors import TrainingError
 from trainer_module.exported.interface import ModelInterface
 
@@ -34,11 +34,10 @@ def read_sample(
     Raises:
       TrainingError: there are no examples.
     """
+    files = sorted(split_files(examples, split))
     spec = tft.TFTransformOutput(transform_graph).transformed_feature_spec()
     wanted = {feature.name: spec[feature.name] for feature in interface.features}
-    # Of several files a part of each, so that what is read is a fair sample.
-    records = read_in_turns(split_files(examples, split))
-    batch = list(records.take(_rows(interface)).as_numpy_iterator())
+    batch = [record for part in read_spread(files, _rows(interface)) for record in part]
     if not batch:
         raise TrainingError(
             f"the split {split!r} has no example, by which variants are calibrated and checked."

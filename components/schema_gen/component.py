@@ -22,6 +22,7 @@ from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.types.standard_component_specs import EXAMPLES_KEY, SCHEMA_KEY, STATISTICS_KEY
 
 from components.column_types.choice import annotate, read_choices, strip_choices
+from components.column_types.counted import count_columns
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
 from components.example_gen.columns.encoded import flat_columns, list_columns
@@ -33,7 +34,8 @@ from components.schema_gen.inference import infer_schema
 from components.schema_gen.names import check_is_inferred, floats_among, make_whole
 from trainer_module.settings import Task
 
-Statistics: TypeAlias = list[statistics_pb2.DatasetFeatureStatisticsList]
+Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
+"""By split."""
 _LOOKED_AT_SPLIT = "train"
 """The split whose examples tell what columns are."""
 
@@ -59,13 +61,15 @@ class Executor(base_executor.BaseExecutor):
         if exec_properties["curated"] or fileio.exists(given):
             schema = read_schema(given, label)
             names = floats_among(schema, json.loads(exec_properties["names"]))
-            if whole := names and make_whole(schema, names, _load_statistics(input_dict)):
+            if whole := names and make_whole(
+                schema, names, [*_load_statistics(input_dict).values()]
+            ):
                 check_is_inferred(given, exec_properties["curated"], whole)
                 keep_schema(kept, schema)
         else:
             statistics = _load_statistics(input_dict)
             task, images = Task(exec_properties["task"]), json.loads(exec_properties["images"])
-            schema = infer_schema(statistics, label, task, images)
+            schema = infer_schema([*statistics.values()], label, task, images)
             if exec_properties["aside"]:
                 _choose_types(schema, statistics, input_dict, exec_properties)
             keep_schema(kept, schema)
@@ -79,10 +83,10 @@ class Executor(base_executor.BaseExecutor):
 
 
 def _load_statistics(input_dict: Mapping[str, list[types.Artifact]]) -> Statistics:
-    """Those of each split."""
     artifact = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
     splits = artifact_utils.decode_split_names(artifact.split_names)
-    return [stats_artifact_utils.load_statistics(artifact, split).proto() for split in splits]
+    load = stats_artifact_utils.load_statistics
+    return {split: load(artifact, split).proto() for split in splits}
 
 
 def _choose_types(
@@ -96,12 +100,15 @@ def _choose_types(
     features = [feature for feature in schema.feature if feature.name not in no_features]
     examples = artifact_utils.get_single_instance(input_dict[EXAMPLES_KEY])
     sample = read_sample(examples, _LOOKED_AT_SPLIT, features) if features else []
-    total = sum(split.datasets[0].num_examples for split in statistics)
-    facts = look_at(flat_columns(sample), read_notes(examples).dates, total)
+    total = sum(split.datasets[0].num_examples for split in statistics.values())
+    counts = count_columns(statistics[_LOOKED_AT_SPLIT])
+    several = {name for name, column in counts.items() if column.longest > 1}
+    flat = {n: values for n, values in flat_columns(sample).items() if n not in several}
+    facts = look_at(flat, read_notes(examples).dates, total, counts)
     # Lists that are all as long are the places of a vector.
     vectors = {feature.name for feature in features if feature.HasField("shape")}
-    lists = {n: values for n, values in list_columns(sample).items() if n not in vectors}
-    annotate(schema, choose_types([*facts, *look_at_lists(lists)]))
+    lists = {n: v for n, v in list_columns(sample, several).items() if n not in vectors}
+    annotate(schema, choose_types([*facts, *look_at_lists(lists, counts)]))
 
 
 class SchemaGenSpec(component_spec.ComponentSpec):

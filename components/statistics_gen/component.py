@@ -1,24 +1,28 @@
-"""StatisticsGen as TFX has it, which does not take statistics of a part for those of the whole."""
+"""StatisticsGen as TFX has it, with counts of all rows, and of all of the label's classes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import pyarrow.compute as pc
 import tensorflow_data_validation as tfdv
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx import types
-from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components.statistics_gen.executor import DEFAULT_FILE_NAME
 from tfx.components.statistics_gen.executor import Executor as StockExecutor
-from tfx.dsl.components.base import executor_spec
-from tfx.types import artifact_utils
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.types import standard_component_specs as specs
 
+from components.examples_reader import read_columns
 from components.row_counts import check_total
 from components.split_files import split_files
 
 
 class Executor(StockExecutor):
-    """Counts the rows once more: they were added up over several processes."""
+    """Counts the rows once more, and the classes that TFDV's histogram has no room for."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -29,19 +33,99 @@ class Executor(StockExecutor):
         """Takes and gives what TFX's StatisticsGen does.
 
         Raises:
-          InternalError: rows were lost.
+          InternalError: rows were lost between the processes that have counted them.
         """
-        super().Do(input_dict, output_dict, exec_properties)
+        classes = exec_properties["classes"]
+        stock = {name: value for name, value in exec_properties.items() if name != "classes"}
+        super().Do(input_dict, output_dict, stock)
         statistics = artifact_utils.get_single_instance(output_dict[specs.STATISTICS_KEY])
+        examples = input_dict[specs.EXAMPLES_KEY]
         for split in artifact_utils.decode_split_names(statistics.split_names):
-            found = tfdv.load_stats_binary(
-                f"{artifact_utils.get_split_uri([statistics], split)}/{DEFAULT_FILE_NAME}"
-            )
-            files = split_files(input_dict[specs.EXAMPLES_KEY], split)
+            path = f"{artifact_utils.get_split_uri([statistics], split)}/{DEFAULT_FILE_NAME}"
+            found = tfdv.load_stats_binary(path)
+            files = split_files(examples, split)
             check_total(f"split {split}", found.datasets[0].num_examples, files)
+            if add_values(found, examples, split, classes):
+                with fileio.open(path, "wb") as file:
+                    file.write(found.SerializeToString())
 
 
-class StatisticsGen(StockStatisticsGen):
-    """The component, under that executor."""
+def add_values(
+    statistics: statistics_pb2.DatasetFeatureStatisticsList,
+    examples: list[types.Artifact],
+    split: str,
+    column: str,
+) -> bool:
+    """Puts all values of a column of text into its histogram, which TFDV ends at a thousand.
 
+    Args:
+      statistics: of the split; changed where the histogram lacks values.
+      examples: that they are of.
+      split: its name.
+      column: its name; there may be none of that name, or one of numbers.
+
+    Returns:
+      Whether the statistics were changed.
+    """
+    found = next((f for f in statistics.datasets[0].features if _name(f) == column), None)
+    strings = found.string_stats if found is not None else statistics_pb2.StringStatistics()
+    buckets = strings.rank_histogram.buckets
+    if len(buckets) >= strings.unique:
+        return False
+    del buckets[:]
+    counts = _count_values(examples, split, column).items()
+    ranked = sorted(counts, key=lambda item: (-item[1], item[0]))
+    for rank, (value, count) in enumerate(ranked):
+        buckets.add(low_rank=rank, high_rank=rank, label=value, sample_count=count)
+    return True
+
+
+def _count_values(examples: list[types.Artifact], split: str, column: str) -> Counter[str]:
+    counts = Counter[str]()
+    feature = schema_pb2.Feature(name=column, type=schema_pb2.BYTES)
+    for batch in read_columns(examples, split, [feature]):
+        for value in pc.value_counts(batch.column(column).flatten()).to_pylist():
+            counts[value["values"].decode(errors="backslashreplace")] += value["counts"]
+    return counts
+
+
+def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
+    return str(feature.path.step[-1] if feature.path.step else feature.name)
+
+
+class StatisticsGenSpec(component_spec.ComponentSpec):
+    """What StatisticsGen takes and gives; the parameters are explained at the component."""
+
+    PARAMETERS = {
+        specs.EXCLUDE_SPLITS_KEY: component_spec.ExecutionParameter(type=str),
+        "classes": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {specs.EXAMPLES_KEY: component_spec.ChannelParameter(type=standard_artifacts.Examples)}
+    OUTPUTS = {
+        specs.STATISTICS_KEY: component_spec.ChannelParameter(
+            type=standard_artifacts.ExampleStatistics
+        )
+    }
+
+
+class StatisticsGen(base_beam_component.BaseBeamComponent):
+    """Counts what is in every column of every split."""
+
+    SPEC_CLASS = StatisticsGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+
+    def __init__(self, examples: types.BaseChannel, classes: str = "") -> None:
+        """Constructs the component.
+
+        Args:
+          examples: a channel of Examples.
+          classes: the column whose values are all counted, if they are text: the label of a
+            classification. Of others the histogram has the most frequent thousand.
+        """
+        spec = StatisticsGenSpec(
+            examples=examples,
+            exclude_splits="[]",
+            classes=classes,
+            statistics=types.Channel(type=standard_artifacts.ExampleStatistics),
+        )
+        super().__init__(spec=spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -22,8 +21,6 @@ _LOOKED_AT = 64
 """Examples by which the size of all is judged."""
 _SHRUNK = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")
 """How pictures begin that take much more memory once they are decoded."""
-_MOST_OPEN = 64
-"""Files that take turns: a process may often open 1,024 at a time, and has other needs, too."""
 COMPRESSION = "GZIP"
 
 
@@ -44,24 +41,6 @@ def rows_for_columns(examples: Sequence[bytes]) -> int:
 def _fitting(examples: Sequence[bytes], most_rows: int, most_bytes: int) -> int:
     size = max(sum(map(len, examples)), 1)
     return min(max(most_bytes * len(examples) // size, 1), most_rows)
-
-
-def read_in_turns(files: Sequence[str]) -> tf.data.Dataset:
-    """The examples of several files, one of each in turn, always in the same order.
-
-    So the first ones are of many files. Of more than can be open at a time they are of some that
-    are chosen at random.
-
-    Args:
-      files: gzipped TFRecords.
-    """
-    files = sorted(files)
-    if len(files) > _MOST_OPEN:
-        random.Random(0).shuffle(files)  # noqa: S311 - no secret
-    return tf.data.Dataset.from_tensor_slices(files).interleave(
-        lambda file: tf.data.TFRecordDataset(file, COMPRESSION),
-        cycle_length=max(min(len(files), _MOST_OPEN), 1),
-    )
 
 
 def read_batches(

@@ -60,7 +60,8 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
     examples = example_gen.outputs["examples"]
 
     # Counts what is in every column of every split.
-    statistics_gen = StatisticsGen(examples=examples).with_id(ComponentId.STATISTICS_GEN.value)
+    classes = config.data.label if config.task.is_classification else ""
+    statistics_gen = StatisticsGen(examples, classes).with_id(ComponentId.STATISTICS_GEN.value)
     add_code(statistics_gen)
     statistics = statistics_gen.outputs["statistics"]
 

@@ -12,6 +12,7 @@ import tf_keras
 from trainer_data import Transformed
 from warm_data import export, layer, load, prepare, using
 
+from trainer_module.data import distributions
 from trainer_module.data.distributions import measure_quartiles
 from trainer_module.loops.losses import make_loss
 from trainer_module.models import load_builder
@@ -76,6 +77,28 @@ def test_quartiles_are_those_of_the_train_split(houses: Transformed, tmp_path: P
     np.testing.assert_allclose(in_memory["size"].ravel(), found, rtol=1e-6)
     from_files = measure_quartiles(train.reader, replace(train.content, tensors=None))
     np.testing.assert_array_equal(from_files["size"], in_memory["size"])
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_quartiles_of_many_rows_are_those_of_rows_from_all_over(
+    is_in_memory: bool, houses: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = prepare(houses, tmp_path, None).train
+    size = np.sort(train.content.tensors["size"].numpy().ravel())
+    files = [str(tmp_path / "sorted.gz")]
+    with tf.io.TFRecordWriter(files[0], "GZIP") as writer:
+        for value in size:
+            example = tf.train.Example()
+            example.features.feature["size"].float_list.value.append(value)
+            example.features.feature["price"].float_list.value.append(1.0)
+            writer.write(example.SerializeToString())
+    monkeypatch.setattr(distributions, "MOST", len(size) // 4)
+    content = replace(train.content, tensors={"size": tf.constant(size[:, None])})
+    if not is_in_memory:
+        content = replace(content, tensors=None)
+    found = measure_quartiles(replace(train.reader, patterns=files), content)["size"].ravel()
+    expected = np.quantile(size, [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(found, expected, atol=0.1 * np.ptp(size))
 
 
 def test_what_was_learnt_follows_its_column(

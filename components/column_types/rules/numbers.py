@@ -9,7 +9,6 @@ from components.column_types.names import counts_time, identifies, measures, nam
 from components.column_types.rules.common import (
     ENOUGH_ROWS,
     FEW_ROWS,
-    GAPLESS_ROWS,
     ROWS_PER_NAME,
     Rule,
     find_constant,
@@ -18,8 +17,6 @@ from components.column_types.rules.common import (
 
 _GAPLESS = 1.05
 """How much more numbers a range may have than there are rows."""
-_NEAR_START = 10
-"""Of a sample, so many numbers in the range of one row may be missing before the first."""
 _MOST_NAMES = 1_000
 _MOST_SENTINELS = 2
 """Different negative numbers among names: what stands for a missing one, such as -1 or -999."""
@@ -41,32 +38,28 @@ def _number_identifier(facts: Facts) -> Choice | None:
             if identifies(facts.name)
             else None
         )
-    if facts.distinct < facts.known:
+    if facts.distinct < facts.seen:
         return None
     if identifies(facts.name):
-        return ignore(f"another whole number in each of {facts.known:,} rows, and a name of ids")
+        return ignore(f"another whole number in each of {facts.seen:,} rows, and a name of ids")
     if not _counts_rows(facts) or counts_time(facts.name) or measures(facts.name):
         return None
     return ignore(f"counts the rows ({facts.low:,.0f} to {facts.high:,.0f}), as an identifier does")
 
 
 def _counts_rows(facts: Facts) -> bool:
-    """Whether numbers are those of the rows: with no gap, in their order or from the start on.
+    """Whether numbers are those of the rows: a range with no gap, wherever it begins.
 
     A quantity seldom takes each number of a range once, but a few rows of one may.
     """
     rows = facts.total_rows * facts.known / facts.rows
-    is_gapless = facts.high - facts.low + 1 <= _GAPLESS * rows
-    unseen = rows / facts.known - 1
-    from_start = 0 <= facts.low <= 1 + _NEAR_START * unseen
-    in_order = facts.rises and (from_start or facts.known >= GAPLESS_ROWS)
-    return is_gapless and (in_order or (from_start and facts.known >= ENOUGH_ROWS))
+    return facts.known >= ENOUGH_ROWS and facts.high - facts.low + 1 <= _GAPLESS * rows
 
 
 def _number_names(facts: Facts) -> Choice | None:
     """Numbers that stand for places or for what else comes up again."""
     are_names = identifies(facts.name) or names_places(facts.name)
-    comes_again = facts.distinct * ROWS_PER_NAME <= facts.known and facts.distinct <= _MOST_NAMES
+    comes_again = facts.distinct * ROWS_PER_NAME <= facts.seen and facts.distinct <= _MOST_NAMES
     if not are_names or not facts.is_whole or not facts.is_exact or not comes_again:
         return None
     if facts.known < ENOUGH_ROWS or facts.negative > _MOST_SENTINELS:

@@ -93,7 +93,7 @@ def _odd_text(facts: Facts) -> Choice | None:
 
 
 def _sentences(facts: Facts) -> Choice | None:
-    if facts.known < FEW_ROWS or facts.own_values <= _MOSTLY:
+    if facts.known < FEW_ROWS or not _is_varied(facts):
         return None
     if not facts.has_words and facts.mean_length >= _SENTENCE_LENGTH:
         settings: dict[str, Any] = {"type": "text", "tokens": "characters", "ngrams": 3}
@@ -123,6 +123,11 @@ def _many_values(facts: Facts) -> Choice | None:
     return Choice(settings, f"text of very many values ({counted(facts)})")
 
 
+def _is_varied(facts: Facts) -> bool:
+    """Whether most rows have a text of their own, or there are too many texts for categories."""
+    return facts.own_values > _MOSTLY or facts.distinct > MANY_VALUES
+
+
 def _is_own(facts: Facts) -> bool:
     """Whether nearly each row has a text of its own, and not because there are few rows."""
     is_clear = identifies(facts.name) or are_codes(facts.examples)
@@ -136,7 +141,7 @@ def spelling(facts: Facts) -> Choice | None:
     What they have in common is how they are spelt.
     """
     is_named = facts.is_text and not facts.longest and facts.known >= ENOUGH_ROWS
-    if not is_named or facts.own_values <= _MOSTLY or are_codes(facts.examples):
+    if not is_named or not _is_varied(facts) or are_codes(facts.examples):
         return None
     length = min(_LONGEST_TEXT, max(_SHORTEST_TEXT, math.ceil(_ROOM * facts.usual_length)))
     settings = {"type": "text", "tokens": "characters", "ngrams": 3, "max_tokens": length}

@@ -8,7 +8,7 @@ without values, of which TensorFlow makes an error where it expects one.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -81,13 +81,20 @@ def flat_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
     return columns
 
 
-def list_columns(batches: Sequence[pa.RecordBatch]) -> dict[str, tuple[np.ndarray, pa.Array]]:
-    """Columns of which some rows have several values: how many each row has, and all of them."""
+def list_columns(
+    batches: Sequence[pa.RecordBatch], several: Collection[str] = ()
+) -> dict[str, tuple[np.ndarray, pa.Array]]:
+    """Columns of which some rows have several values: how many each row has, and all of them.
+
+    Args:
+      batches: of encoded columns.
+      several: columns of which other rows have several values.
+    """
     columns = {}
     for name in batches[0].schema.names if batches else []:
         parts = [batch.column(name) for batch in batches]
         lengths = np.concatenate([list_lengths(part) for part in parts])
-        if lengths.max(initial=0) > 1:
+        if name in several or lengths.max(initial=0) > 1:
             columns[name] = lengths, _joined([_values(part) for part in parts])
     return columns
 

@@ -69,7 +69,7 @@ class SeenColumn:
     widths: tuple[int, int] | None = None
     """Characters of the shortest and the longest whole number."""
     amounts: int = 0
-    """Texts that are numbers as people write them, such as $1,234.50."""
+    """Texts that are numbers as people write them, such as $1,234.50; counted where all are."""
     days: int = 0
     """Whole numbers that are days, such as 20260131."""
 
@@ -274,9 +274,11 @@ def _count_comma_numbers(texts: pa.StringArray) -> int:
 
 
 def _count_amounts(texts: pa.StringArray) -> int:
-    """Of texts of which the first few may show that there are none."""
-    if len(texts) > _GLANCE and not _count_amounts(texts.slice(0, _GLANCE)):
-        return 0
+    """Of texts that are all amounts or placeholders; 0 where the first few show that others are."""
+    if len(texts) > _GLANCE:
+        first = texts.slice(0, _GLANCE)
+        if _count_amounts(first) + _count_placeholders(first).total() < len(first):
+            return 0
     return pc.sum(pc.match_substring_regex(texts, rf"\A(?:{AMOUNT})\z")).as_py() or 0
 
 
