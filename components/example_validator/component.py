@@ -62,7 +62,7 @@ class Executor(stock.Executor):
         Raises:
           DataError: the data lacks a column that the config names, drift cannot be measured as the
             config says, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
-            `on_drift` is, or a column gives the label away and `on_leakage` is.
+            `on_drift` is, or a column or the split gives the label away and `on_leakage` is.
         """
         self._drift = Drift.from_json(exec_properties["drift"])
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
@@ -103,6 +103,7 @@ class Executor(stock.Executor):
                     Task(exec_properties["task"]),
                     {*declared, *unseen, *broken},
                     exec_properties["group"],
+                    json.loads(exec_properties["dates"]),
                 )
             write_review(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), review)
             if exec_properties["on_leakage"] == "fail":
@@ -135,7 +136,7 @@ class ExampleValidatorSpec(component_spec.ComponentSpec):
         name: component_spec.ExecutionParameter(type=str)
         for name in (
             *("label", "task", "declared", "ignored", "on_anomaly", "named", "drift"),
-            *("compared_with", "group", "on_leakage"),
+            *("compared_with", "group", "dates", "on_leakage"),
         )
     }
     INPUTS = {
@@ -174,6 +175,7 @@ class ExampleValidator(base_component.BaseComponent):
         compared_with: str = "",
         examples: types.BaseChannel | None = None,
         group: str = "",
+        dates: Mapping[str, str | None] | None = None,
         on_leakage: str = "warn",
     ) -> None:
         """Constructs the component.
@@ -194,7 +196,10 @@ class ExampleValidator(base_component.BaseComponent):
           compared_with: what people call the data of those, such as `span 2026-01-05`.
           examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
           group: the column whose equal values keep rows together in one split; empty if none does.
-          on_leakage: `fail` or `warn`, what a column that gives the label away does.
+          dates: declared columns that may date the rows, with the format that the config gives;
+            None where the config says whether rows are split by time.
+          on_leakage: `fail` or `warn`, what a column that gives the label away does, and a random
+            split of dated rows.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
@@ -210,6 +215,7 @@ class ExampleValidator(base_component.BaseComponent):
             compared_with=compared_with,
             examples=examples,
             group=group,
+            dates=json.dumps(dates if dates is None else dict(dates), sort_keys=True),
             on_leakage=on_leakage,
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
         )
