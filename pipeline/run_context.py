@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -118,5 +119,24 @@ def _find_window(config: PipelineConfig, location: DataLocation, request: RunReq
                 f"{span_kind(config.data).value}"
             ) from None
     spans = list_spans(config.data, location)
-    now = system_clock()
-    return choose_window(spans, config.data, config.schedule_or_default, now, through)
+    settings = config.schedule_or_default
+    window = choose_window(spans, config.data, settings, system_clock(), through)
+    if "window" in settings.model_fields_set:
+        return window
+    unused = [span for span in spans if span.number < window.spans[0].number]
+    return replace(window, notes=(*window.notes, *_note_unused(unused)))
+
+
+def _note_unused(spans: Sequence[Span]) -> list[str]:
+    """Notes which spans, oldest first, are not trained on without the config saying so."""
+    if not spans:
+        return []
+    extent = (
+        f"span {spans[0]} is"
+        if len(spans) == 1
+        else (f"{len(spans):,} spans, {spans[0]} to {spans[-1]}, are")
+    )
+    return [
+        f"{extent} not trained on, as the newest alone is by default; to train on all: schedule: "
+        "{window: {all: true}}; if the newest is meant: schedule: {window: {last: 1}}"
+    ]

@@ -21,6 +21,8 @@ _QUANTITIES = {
     *("speed", "percentile", "percent", "income", "salary", "temperature", "dose", "seats"),
 }
 """What a number may be the only one of its size of, as in a ranking."""
+_MOMENTS = {"time", "timestamp", "date", "datetime", "epoch", "ts", "at", "on"}
+_BIRTHS = {"birth", "birthday", "birthdate", "born", "dob"}
 
 
 def identifies(name: str) -> bool:
@@ -37,6 +39,16 @@ def names_places(name: str) -> bool:
 def counts_time(name: str) -> bool:
     """Whether a column is called as what counts time."""
     return not _TIMES.isdisjoint(_words(name))
+
+
+def names_moments(name: str) -> bool:
+    """Whether a column is called as moments are, such as `created_at`."""
+    return not _MOMENTS.isdisjoint(_words(name))
+
+
+def names_births(name: str) -> bool:
+    """Whether a column is called as dates of birth are, which say nothing of when a row is from."""
+    return not _BIRTHS.isdisjoint(_words(name))
 
 
 def measures(name: str) -> bool:

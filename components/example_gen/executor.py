@@ -45,7 +45,7 @@ from components.example_gen.sources.base import (
     note_unseen_values,
 )
 from components.example_gen.sources.pictures.named import cut, read_pictures
-from components.example_gen.splits.hashed import assign_splits
+from components.example_gen.splits.hashed import assign_splits, split_hashes
 from components.example_gen.splits.ranked import Cuts, Ranks, cut_groups, rank_rows
 from components.row_counts import lost_rows, write_row_counts
 from components.spreading import SpreadFiles
@@ -73,7 +73,7 @@ class _WriteChunk(beam.DoFn):
                     continue
                 check_encoded_pictures(batch.rows, batch.first, plan.settings)
                 rows, whole = read_pictures(batch.rows, batch.first, plan.settings, report.files)
-                splits = np.where(whole, self._assign(chunk, batch, cuts), -1)
+                splits = np.where(whole, self._assign(chunk, batch, cuts, report), -1)
                 report.add_rows(batch.rows, splits, plan.split_names, batch.first, plan.settings)
                 examples = np.array(batch.examples or encoder.encode(rows), object)
                 shard = chunk.first_shard + number % chunk.shards
@@ -84,8 +84,13 @@ class _WriteChunk(beam.DoFn):
         report.shards.update(writer.rows)
         yield report
 
-    def _assign(self, chunk: Chunk, batch: Batch, cuts: Cuts | None) -> np.ndarray:
-        """The index of each row's split, [rows]; -1 for one that is left out."""
+    def _assign(
+        self, chunk: Chunk, batch: Batch, cuts: Cuts | None, report: ChunkReport
+    ) -> np.ndarray:
+        """The index of each row's split, [rows]; -1 for one that is left out.
+
+        Counts in the report which rows are split by the same value.
+        """
         plan = self._plan
         kept = is_kept(batch.rows, plan.settings)
         splits = np.full(batch.rows.num_rows, chunk.input_split)
@@ -93,7 +98,9 @@ class _WriteChunk(beam.DoFn):
             ranks = rank_rows(batch.rows, batch.first, plan.settings)
             splits[kept] = cuts.assign(ranks.only(kept))
         elif plan.hash_buckets:
-            splits = assign_splits(batch.rows, plan.hash_buckets, plan.partition_feature)
+            hashes = split_hashes(batch.rows, plan.partition_feature)
+            report.equal.add(hashes[kept])
+            splits = assign_splits(hashes, plan.hash_buckets)
         return np.where(kept, splits, -1)
 
 
@@ -171,7 +178,7 @@ class Executor(BaseExampleGenExecutor):
                 >> beam.Map(
                     check_report,
                     plan.split_names,
-                    bool(plan.hash_buckets),
+                    plan.hash_buckets,
                     settings,
                     plan.could_stratify,
                 )

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.column_types.facts import Counts
+from components.example_validator.dated_rows import SplitFinding
 from components.example_validator.leakage import Strength, Target, value_codes
 from trainer_module.settings import Task
 
@@ -50,12 +51,13 @@ class ColumnFinding:
 
 @dataclass(frozen=True)
 class Review:
-    """What speaks against columns, and which one says most of the label."""
+    """What speaks against columns and the split, and which column says most of the label."""
 
     findings: tuple[ColumnFinding, ...] = ()
     """Those of columns that give the label away come first."""
     strongest: Strength | None = None
     """Of all columns that were looked at; None where there are too few rows to tell."""
+    split: SplitFinding | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` takes it."""
@@ -65,7 +67,12 @@ class Review:
     def from_json(cls, values: Mapping[str, Any]) -> Review:
         """Takes what `to_json` gives."""
         findings = tuple(ColumnFinding(**finding) for finding in values["findings"])
-        return cls(findings, Strength(**values["strongest"]) if values["strongest"] else None)
+        strongest, split = values["strongest"], values["split"]
+        return cls(
+            findings,
+            Strength(**strongest) if strongest else None,
+            SplitFinding(**split) if split else None,
+        )
 
 
 def review_columns(
@@ -96,7 +103,7 @@ def review_columns(
         return Review()
     as_numbers = {n: _numbers(values) for n, values in columns.items() if not _is_text(values)}
     as_numbers |= numbers or {}
-    target = Target(_label_numbers(columns[label], as_numbers.get(label), task), task, groups)
+    target = Target(label_numbers(columns[label], as_numbers.get(label), task), task, groups)
     twins: dict[tuple[str, bytes], str] = {}
     findings, strengths = [], []
     for name, values in columns.items():
@@ -195,7 +202,7 @@ def _identifies(known: pa.Array, distinct: int, rows: int) -> Iterator[str]:
         yield f"has another whole number in each of {len(known):,} rows, as an identifier has"
 
 
-def _label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
+def label_numbers(labels: pa.Array, numbers: np.ndarray | None, task: Task) -> np.ndarray:
     """The label as numbers, or as numbers of its classes in order, NaN where it is missing.
 
     In order, so that of two classes the second is the positive one.

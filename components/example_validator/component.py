@@ -69,7 +69,7 @@ class Executor(stock.Executor):
         Raises:
           DataError: the data lacks a column that the config names, drift cannot be measured as the
             config says, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
-            `on_drift` is, or a column gives the label away and `on_leakage` is.
+            `on_drift` is, or a column or the split gives the label away and `on_leakage` is.
           InternalError: TFX has validated the splits in another way than by `_Validate`.
         """
         self._drift = Drift.from_json(exec_properties["drift"])
@@ -117,6 +117,7 @@ class Executor(stock.Executor):
                     {*declared, *unseen, *broken},
                     exec_properties["group"],
                     count_columns(self._checked[REVIEWED_SPLIT].statistics),
+                    json.loads(exec_properties["dates"]),
                 )
             write_review(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), review)
             if exec_properties["on_leakage"] == "fail":
@@ -149,7 +150,7 @@ class ExampleValidatorSpec(component_spec.ComponentSpec):
         name: component_spec.ExecutionParameter(type=str)
         for name in (
             *("label", "task", "declared", "ignored", "on_anomaly", "named", "drift"),
-            *("compared_with", "group", "on_leakage"),
+            *("compared_with", "group", "dates", "on_leakage"),
         )
     }
     INPUTS = {
@@ -188,6 +189,7 @@ class ExampleValidator(base_component.BaseComponent):
         compared_with: str = "",
         examples: types.BaseChannel | None = None,
         group: str = "",
+        dates: Mapping[str, str | None] | None = None,
         on_leakage: str = "warn",
     ) -> None:
         """Constructs the component.
@@ -208,7 +210,10 @@ class ExampleValidator(base_component.BaseComponent):
           compared_with: what people call the data of those, such as `span 2026-01-05`.
           examples: a channel of Examples: the files, where in them an anomaly is, and the columns.
           group: the column whose equal values keep rows together in one split; empty if none does.
-          on_leakage: `fail` or `warn`, what a column that gives the label away does.
+          dates: declared columns that may date the rows, with the format that the config gives;
+            None where the config says whether rows are split by time.
+          on_leakage: `fail` or `warn`, what a column that gives the label away does, and a random
+            split of dated rows.
         """
         spec = ExampleValidatorSpec(
             statistics=statistics,
@@ -224,6 +229,7 @@ class ExampleValidator(base_component.BaseComponent):
             compared_with=compared_with,
             examples=examples,
             group=group,
+            dates=json.dumps(dates if dates is None else dict(dates), sort_keys=True),
             on_leakage=on_leakage,
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
         )

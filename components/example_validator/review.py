@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,12 @@ from tfx import types
 from tfx.dsl.io import fileio
 
 from components.column_types.choice import read_choices
-from components.column_types.dates import may_be_dates
 from components.column_types.facts import Counts
 from components.example_gen.columns.encoded import flat_columns
-from components.example_validator.column_review import ColumnFinding, Review, review_columns
+from components.example_validator.column_review import Review, label_numbers, review_columns
+from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.examples_reader import read_sample
 from trainer_module.errors import DataError
-from trainer_module.features.dates.formats import find_format
 from trainer_module.features.numbers.written import find_writing
 from trainer_module.features.raw_columns import written_numbers
 from trainer_module.progress import report_notice
@@ -36,7 +35,6 @@ _SHOWN = 5
 """Of findings; the others are in the artifact."""
 _LOOKED_AT = 2_000
 """Of the different texts of a column, to find out how they are written."""
-_TRIED_AS_DATES = 20
 
 
 def review_examples(
@@ -47,8 +45,11 @@ def review_examples(
     exempt: Collection[str],
     group: str = "",
     counts: Mapping[str, Counts] | None = None,
+    dates: Mapping[str, str | None] | None = None,
 ) -> Review:
     """Reads a sample, and looks for columns that a model should not be given.
+
+    It also says where the rows are dated, and a random split misleads.
 
     Args:
       examples: the artifact.
@@ -58,17 +59,24 @@ def review_examples(
       exempt: columns that are not looked at, as the config says what they are.
       group: the column whose equal values keep rows together in one split; empty if none does.
       counts: what is known of all rows of the split.
+      dates: exempt columns that may date the rows, with the format that the config gives; None
+        where the config says whether rows are split by time.
     """
-    features = [f for f in schema.feature if f.name in (label, group) or f.name not in exempt]
-    if {feature.name for feature in features} <= {label, group}:
+    wanted = {label, group, *(dates or ())}
+    features = [f for f in schema.feature if f.name in wanted or f.name not in exempt]
+    if {feature.name for feature in features} <= {label}:
         return Review()
     columns = flat_columns(read_sample(examples, REVIEWED_SPLIT, features))
     if label not in columns:
         return Review()
-    groups = columns.get(group)
-    if group in exempt:
-        columns.pop(group, None)
     choices = read_choices(schema)
+    split = None
+    if dates is not None:
+        chosen = {n: c.settings.get("format") for n, c in choices.items() if c.type == "date"}
+        known = chosen | {name: dates[name] or chosen.get(name) for name in dates}
+        split = find_in_split(columns, label, task, known, group)
+    groups = columns.get(group)
+    columns = {n: values for n, values in columns.items() if n == label or n not in exempt}
     texts = {feature.name for feature in features if feature.type == schema_pb2.BYTES}
     numbers = {
         name: read_as_numbers(values)
@@ -77,7 +85,24 @@ def review_examples(
     }
     known = {name: values for name, values in numbers.items() if values is not None}
     typed = {name for name, choice in choices.items() if not choice.is_by_dtype}
-    return review_columns(columns, label, task, known, typed, groups, counts)
+    return replace(review_columns(columns, label, task, known, typed, groups, counts), split=split)
+
+
+def find_in_split(
+    columns: Mapping[str, pa.Array],
+    label: str,
+    task: Task,
+    formats: Mapping[str, str | None],
+    group: str = "",
+) -> SplitFinding | None:
+    """What speaks against the split of some columns, the label among them; as `review_split`."""
+    labels, numbers = columns[label], None
+    if task is Task.REGRESSION:
+        is_text = pa.types.is_binary(labels.type) or pa.types.is_large_binary(labels.type)
+        numbers = read_as_numbers(labels) if is_text else labels.to_numpy(zero_copy_only=False)
+    targets = label_numbers(labels, numbers, task)
+    features = {name: values for name, values in columns.items() if name != label}
+    return review_split(features, targets, task, formats, group)
 
 
 def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
@@ -93,16 +118,9 @@ def read_as_numbers(texts: pa.Array) -> np.ndarray | None:
     values = encoded.dictionary.cast(pa.binary()).to_pylist()
     words = [value.decode(errors="replace") for value in values[:_LOOKED_AT]]
     writing = find_writing(words)
-    read: Any
-    if writing is not None:
-        read = written_numbers(tf.constant(values), writing)
-    elif words and may_be_dates(words[:_TRIED_AS_DATES]) and (found := find_format(words)):
-        # It imports TensorFlow Transform, which takes seconds.
-        from trainer_module.features.dates.calendar import read_texts
-
-        read = read_texts({"": tf.constant(values)[:, None]}, {"": found})[""][:, 0]
-    else:
-        return None
+    if writing is None:
+        return read_days(texts)
+    read = written_numbers(tf.constant(values), writing)
     known = np.append(read.numpy().astype(np.float64), np.nan)
     return known[pc.fill_null(encoded.indices, len(values)).to_numpy()]
 
@@ -111,7 +129,7 @@ def write_review(anomalies: types.Artifact, review: Review) -> None:
     """Keeps a review in an artifact, and reports the first findings to whoever watches."""
     with fileio.open(posixpath.join(anomalies.uri, FILE), "w") as file:
         file.write(json.dumps(review.to_json(), indent=1))
-    for sentence in show_findings(review.findings):
+    for sentence in show_findings(review):
         report_notice(sentence)
 
 
@@ -125,7 +143,9 @@ def read_review(anomalies: types.Artifact) -> Review:
 
 
 def check_leakage(review: Review) -> None:
-    """Raises DataError for columns that give the label away."""
+    """Raises DataError for a split by which dates give labels away, and for columns that do."""
+    if review.split is not None and review.split.misleads:
+        raise DataError(f"{review.split.found}; or set evaluate.leakage: warn")
     leaks = [finding for finding in review.findings if finding.gives_away]
     if leaks:
         raise DataError(
@@ -134,9 +154,10 @@ def check_leakage(review: Review) -> None:
         )
 
 
-def show_findings(findings: Sequence[ColumnFinding]) -> list[str]:
-    """Sentences about the first findings, and about how many more there are."""
+def show_findings(review: Review) -> list[str]:
+    """Sentences about the split and the first findings, and about how many more there are."""
+    findings, split = review.findings, [review.split.found] if review.split else []
     more = len(findings) - _SHOWN
     columns = ", ".join(finding.column for finding in findings[_SHOWN : 2 * _SHOWN])
     rest = f"{more} more columns are of no use to a model, such as {columns}"
-    return [*map(str, findings[:_SHOWN]), *([rest] if more > 0 else [])]
+    return [*split, *map(str, findings[:_SHOWN]), *([rest] if more > 0 else [])]

@@ -44,6 +44,8 @@ def show_plan(config: PipelineConfig, output: Path, verbose: bool) -> None:
         columns = plan_columns(context)
         for line in columns.lines() if columns else ():
             console.print(line, markup=False)
+        notes += context.window.notes if context.window else ()
+        notes += columns.notes if columns else ()
         if trains:
             types = columns.choices if columns else {}
             notes += [*model_note(config, types), *training_notes(config.train)]

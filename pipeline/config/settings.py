@@ -24,7 +24,9 @@ from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
 from trainer_module.settings import (
     CrossValidation,
+    DateFeature,
     Feature,
+    IgnoredFeature,
     ModelSettings,
     Settings,
     Task,
@@ -65,7 +67,8 @@ class DataSettings(Settings):
     """Whether each class of the label is split in proportion, one of a single row into train."""
     order_by: str | None = None
     """A column of numbers, or of dates and times (ISO 8601), by whose order the rows are split: the
-    oldest into train, the newest into the last split; equal values stay together."""
+    oldest into train, the newest into the last split; equal values stay together. `null` says that
+    a random split of dated rows is meant."""
     on_bad_file: OnBadFile = OnBadFile.FAIL
     """Whether a broken picture ends the run, or is left out and named: one in a folder of a class,
     or one that a row names by path, with that row."""
@@ -181,6 +184,21 @@ class PipelineConfig(Settings):
     def columns_of(self, *kinds: type[Settings]) -> list[str]:
         """The columns that `features` declares to be of one of the kinds, in its order."""
         return [name for name, feature in self.features.items() if isinstance(feature, kinds)]
+
+    @property
+    def dates_to_split_by(self) -> dict[str, str | None] | None:
+        """Declared columns that may date the rows, with their format, where a split may be by time.
+
+        None where the config says what it is by, `order_by: null` included.
+        """
+        has_globs = any(isinstance(share, str) for share in self.data.splits.values())
+        if has_globs or "order_by" in self.data.model_fields_set:
+            return None
+        return {
+            name: feature.format if isinstance(feature, DateFeature) else None
+            for name, feature in self.features.items()
+            if isinstance(feature, (DateFeature, IgnoredFeature))
+        }
 
     @property
     def own_code(self) -> dict[str, str]:

@@ -184,16 +184,14 @@ def choose_window(
       DataError: there is no span, one of the window is missing and `missing_span` is `fail`, or
         one of them is still being written.
     """
-    notes: list[str] = []
+    unsure: list[Span] = []
     waiting: list[Span] = []
     spans = [span for span in spans if through is None or span.number <= through]
     while spans and (
         (why := unsettled(spans[-1], settings, now)) or are_empty(spans[-1].files, data)
     ):
-        span = spans.pop()
-        if why is None:
-            waiting.insert(0, span)
-        notes.append(f"{why or f'span {span} is empty'}, and waits")
+        (waiting if why is None else unsure).insert(0, spans.pop())
+    notes = _note_waiting(unsure, waiting, settings, now)
     if not spans or (through is not None and spans[-1].number != through):
         wanted = "no span" if through is None else f"no span {through}"
         raise DataError(
@@ -214,6 +212,21 @@ def choose_window(
     usable = [span for span in chosen if span not in empty]
     notes += _note_gaps(usable, max(first, spans[0].number), settings)
     return Window(tuple(usable), tuple(notes), (*empty, *waiting))
+
+
+def _note_waiting(
+    unsure: list[Span], empty: list[Span], settings: ScheduleSettings, now: datetime
+) -> list[str]:
+    """Notes why spans are not read yet: of one by itself, of several those of a reason together."""
+    ahead = [span for span in unsure if is_dated_ahead(span, now)]
+    written = [span for span in unsure if span not in ahead]
+    notes = []
+    for spans in filter(None, (ahead, written, empty)):
+        newest, others = spans[-1], len(spans) - 1
+        why = unsettled(newest, settings, now) or f"span {newest} is empty"
+        more = f"; so do {others} before it, the first {spans[0]}" if others else ""
+        notes.append(f"{why}, and waits{more}")
+    return notes
 
 
 def _note_gaps(usable: list[Span], first: int, settings: ScheduleSettings) -> list[str]:

@@ -106,6 +106,7 @@ def create_data(context: RunContext, spans: Spans | None) -> Data:
         compared_with=compared_with,
         examples=examples,
         group=config.data.split_by or "",
+        dates=config.dates_to_split_by,
         on_leakage=config.evaluate.leakage.value,
     ).with_id(ComponentId.EXAMPLE_VALIDATOR.value)
     add_code(example_validator)

@@ -13,7 +13,9 @@ from tfx.dsl.io import fileio
 from components.column_types.choice import Choice, read_choices
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
+from components.example_gen.first_look.tables import FirstRows
 from components.example_gen.formats import FORMATS
+from components.example_validator.review import find_in_split
 from components.schema_gen.files import read_schema
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.first_look import read_first_rows
@@ -37,6 +39,8 @@ class ColumnTypes:
     """By column; without those that are no features."""
     texts: Collection[str] = ()
     """The columns that hold text."""
+    notes: Collection[str] = ()
+    """What people should know of the rows that were looked at."""
 
     def lines(self) -> Iterator[str]:
         """As a plan shows them: what may surprise first, of many no more than fit on a screen."""
@@ -96,7 +100,20 @@ def plan_columns(context: RunContext) -> ColumnTypes | None:
         f"columns, by {extent} {look.rows:,} rows; the first run decides, and keeps it",
         effective_types(config, {**choose_types(facts), **vectors}),
         {one.name for one in facts if one.is_text},
+        _split_notes(config, look),
     )
+
+
+def _split_notes(config: PipelineConfig, look: FirstRows) -> list[str]:
+    """Where rows are dated, and a random split misleads."""
+    dates, label = config.dates_to_split_by, config.data.label
+    if dates is None or label not in look.columns:
+        return []
+    undeclared = look.columns.keys() - config.features.keys()
+    columns = {n: v for n, v in look.columns.items() if n in {label, *undeclared, *dates}}
+    formats = {name: found.format for name, found in look.dates.items()} | dates
+    found = find_in_split(columns, label, config.task, formats, config.data.split_by or "")
+    return [found.found] if found else []
 
 
 def _unseen(config: PipelineConfig) -> ColumnTypes | None:

@@ -20,6 +20,38 @@ from components.example_gen.formats import ExampleGenSettings, Unlabelled
 from components.example_gen.notes import FileNotes
 from trainer_module.errors import DataError
 
+_COUNTED = 16_384
+"""Hashes of rows, of the most frequent."""
+
+
+@dataclass
+class EqualRows:
+    """How many rows have the same hash, of the hashes that most rows have; addable.
+
+    Counts are exact of up to 16,384 hashes; of more, too small by rows / 16,384 at most (Misra and
+    Gries, 1982; added as by Agarwal et al., 2012: Mergeable summaries).
+    """
+
+    hashes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def most(self) -> int:
+        """Of one hash."""
+        return int(self.counts.max(initial=0))
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Counts rows by their hashes, uint64 of shape [rows]."""
+        self.merge(EqualRows(*np.unique(hashes, return_counts=True)))
+
+    def merge(self, other: EqualRows) -> None:
+        """Counts what another part of the data holds."""
+        both, places = np.unique(np.append(self.hashes, other.hashes), return_inverse=True)
+        counts = np.bincount(places, np.append(self.counts, other.counts)).astype(np.int64)
+        if len(counts) > _COUNTED:
+            counts = counts - np.partition(counts, -_COUNTED - 1)[-_COUNTED - 1]
+        self.hashes, self.counts = both[counts > 0], counts[counts > 0]
+
 
 @dataclass
 class ChunkReport:
@@ -41,6 +73,8 @@ class ChunkReport:
     unlabelled: list[Cell] = field(default_factory=list)
     """The first row without a label."""
     unlabelled_rows: int = 0
+    equal: EqualRows = field(default_factory=EqualRows)
+    """Rows that stay together as their hashes are equal; none where no hash decides."""
     files: FileNotes = field(default_factory=FileNotes)
     written: dict[str, Written] = field(default_factory=dict)
     """How the values of columns are written whose type reads some forms alone."""
@@ -137,6 +171,7 @@ class ChunkReport:
             total.weighed |= report.weighed
             total.unlabelled = total.unlabelled or report.unlabelled
             total.unlabelled_rows += report.unlabelled_rows
+            total.equal.merge(report.equal)
             total.files.add(report.files)
             total.written = merge_written(total.written, report.written)
             total.dates = merge_tallies(total.dates, report.dates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +17,16 @@ from trainer_module.settings import Task
 
 # The split that a model is trained on, by TFX's convention.
 TRAIN_SPLIT = "train"
+_CHANCE = 4
+"""Standard errors that a split is off its share by chance, at the most."""
+_MUCH = 0.25
+"""Of its share that a split may be off without a word."""
 
 
 def check_report(
     report: ChunkReport,
     split_names: Sequence[str],
-    hash_splits: bool,
+    shares: Sequence[int],
     settings: ExampleGenSettings,
     could_stratify: bool = False,
 ) -> DataNotes:
@@ -30,7 +35,7 @@ def check_report(
     Args:
       report: the sum over all chunks.
       split_names: the splits that are to be.
-      hash_splits: whether the splits are shares of one input rather than inputs of their own.
+      shares: of each split; empty where the splits are inputs of their own.
       settings: label and task.
       could_stratify: whether data.stratify is a way out.
 
@@ -51,7 +56,8 @@ def check_report(
         raise DataError(f"No picture can be read: {notes[0]}; replace them with complete ones.")
     if report.unlabelled_rows:
         notes += _check_unlabelled(report, settings)
-    _check_splits(report.rows, split_names, hash_splits, settings.order_by)
+    _check_splits(report.rows, split_names, bool(shares), settings.order_by)
+    notes += _note_shares(report, split_names, shares, settings)
     if settings.weight:
         _check_weighed(report, split_names, settings.weight)
     if settings.task.is_classification:
@@ -106,6 +112,36 @@ def _check_splits(
     elif order_by:
         change = f"{order_by!r} (data.order_by) has too few different values to be split by"
     raise DataError(f"Split {empty[0]!r} got no rows (rows per split: {counts}): {change}.")
+
+
+def _note_shares(
+    report: ChunkReport,
+    split_names: Sequence[str],
+    shares: Sequence[int],
+    settings: ExampleGenSettings,
+) -> list[str]:
+    """Notes the split that is furthest from its share, where chance does not explain it."""
+    rows, notes = report.rows.total(), []
+    for name, share in zip(split_names, shares, strict=bool(shares)):
+        asked, got = share / sum(shares), report.rows[name] / rows
+        by_chance = _CHANCE * math.sqrt(asked * (1 - asked) / rows)
+        if abs(got - asked) > max(by_chance, _MUCH * asked):
+            notes.append((abs(got - asked) / asked, name, got, asked))
+    if not notes:
+        return []
+    _, name, got, asked = max(notes)
+    most = f"as many as {report.equal.most:,} rows"
+    if settings.order_by:
+        why = f"rows with one value of {settings.order_by!r} (data.order_by) stay together"
+    elif settings.split_by:
+        why = f"{most} have one value of {settings.split_by!r} (data.split_by), and stay together"
+    elif settings.stratify:
+        why = "equal rows stay together"
+    else:
+        why = f"{most} are equal, and stay together"
+    return [
+        f"split {name!r} has {got:.1%} of the rows, where data.splits asks for {asked:.0%}: {why}"
+    ]
 
 
 def _check_classes(

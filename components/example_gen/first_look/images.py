@@ -32,7 +32,7 @@ def look_at_images(settings: ExampleGenSettings, files: Sequence[str]) -> frozen
     report = ChunkReport({IMAGE_FEATURE, settings.label}, Counter({ALL: len(images)}))
     names = (posixpath.basename(posixpath.dirname(image)).encode() for image in images)
     report.classes[ALL] = Counter(names)
-    check_report(report, [ALL], False, settings)
+    check_report(report, [ALL], [], settings)
     return frozenset(report.columns)
 
 

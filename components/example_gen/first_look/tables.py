@@ -61,7 +61,7 @@ def look_at_table(settings: ExampleGenSettings, files: Sequence[str]) -> frozens
                 column, folder = batch.rows.column(name), settings.pictures[name]
                 named = picture_files(name, column, batch.first, folder)
                 check_files_exist(name, named, batch.first)
-    check_report(report, [ALL], False, settings)
+    check_report(report, [ALL], [], settings)
     return frozenset(kinds)
 
 

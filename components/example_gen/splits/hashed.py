@@ -21,14 +21,22 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BUCKETS = 2**63 - 1
 
 
-def assign_splits(
-    rows: pa.RecordBatch, hash_buckets: list[int], partition_feature: str | None = None
-) -> np.ndarray:
+def assign_splits(hashes: np.ndarray, hash_buckets: list[int]) -> np.ndarray:
     """The index of each row's split, int64 of shape [rows].
 
     Args:
-      rows: list columns of int64, float32 or binary.
+      hashes: uint64 of shape [rows], as `split_hashes` gives them.
       hash_buckets: each split's share.
+    """
+    ends = np.cumsum(hash_buckets).astype(np.uint64)
+    return np.searchsorted(ends, hashes % ends[-1], side="right")
+
+
+def split_hashes(rows: pa.RecordBatch, partition_feature: str | None = None) -> np.ndarray:
+    """What each row is split by, uint64 of shape [rows].
+
+    Args:
+      rows: list columns of int64, float32 or binary.
       partition_feature: hash this column alone, so that its equal values stay together.
 
     Raises:
@@ -41,8 +49,7 @@ def assign_splits(
                 f" it has {show_names(rows.schema.names)}."
             )
         rows = rows.select([partition_feature])
-    ends = np.cumsum(hash_buckets).astype(np.uint64)
-    return np.searchsorted(ends, hash_rows(rows) % ends[-1], side="right")
+    return hash_rows(rows)
 
 
 def hash_rows(rows: pa.RecordBatch) -> np.ndarray:

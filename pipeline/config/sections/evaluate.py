@@ -90,7 +90,8 @@ class EvaluateSettings(CrossValidation):
     that are `confident`; null: values are compared as they are."""
     leakage: OnLeakage = OnLeakage.WARN
     """Whether a column that predicts the label nearly without error by itself is a note, or ends
-    the run before training. Columns that `features` declares are not looked at."""
+    the run before training; so is a random split of dated rows whose neighbours are alike. Columns
+    that `features` declares are not looked at."""
 
     @property
     def named(self) -> list[str]:

@@ -89,7 +89,7 @@ class ScheduleSettings(Settings):
     timezone: str = "UTC"
     """Of `cron`: a name such as Europe/Paris."""
     window: WindowSettings = WindowSettings(last=1)
-    """Spans to train on."""
+    """Spans to train on; where this is left out, a note says how many are not."""
     missing_span: MissingSpan = MissingSpan.FAIL
     """What a gap in the window does."""
     warm_start: bool = False

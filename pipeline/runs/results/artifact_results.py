@@ -156,7 +156,7 @@ class SummaryBuilder:
         anomalies = self._reader.anomalies()
         self._summary.anomalies = [str(anomaly) for anomaly in anomalies if not anomaly.is_drift]
         self._summary.drift = [str(anomaly) for anomaly in anomalies if anomaly.is_drift]
-        self._summary.notes += show_findings(self._reader.column_review().findings)
+        self._summary.notes += show_findings(self._reader.column_review())
         return gist([str(anomaly) for anomaly in anomalies])
 
     def _read_tuning(self) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.example_gen.splits.hashed import assign_splits, hash_rows
+from components.example_gen.checks.rows import EqualRows
+from components.example_gen.notes import read_notes
+from components.example_gen.splits.hashed import assign_splits, hash_rows, split_hashes
 from trainer_module.errors import DataError
 
 INTS = [[1], [], [2, 3], [-1], None]
@@ -84,7 +87,7 @@ def test_equal_floats_hash_equally():
 def test_shares_are_kept(buckets):
     count = 50_000
     numbers = pa.array(np.arange(count)[:, None].tolist(), pa.list_(pa.int64()))
-    found = np.bincount(assign_splits(batch(x=numbers), buckets)) / count
+    found = np.bincount(assign_splits(split_hashes(batch(x=numbers)), buckets)) / count
     np.testing.assert_allclose(found, np.array(buckets) / sum(buckets), atol=0.01)
 
 
@@ -94,12 +97,12 @@ def test_a_partition_feature_keeps_equal_values_together():
         user=pa.array(users, pa.list_(pa.int64())),
         row=pa.array([[i] for i in range(200)], pa.list_(pa.int64())),
     )
-    splits = assign_splits(table, [1, 1], "user")
+    splits = assign_splits(split_hashes(table, "user"), [1, 1])
     assert set(splits) == {0, 1}
     for user in range(10):
         assert len(set(splits[user::10])) == 1
     with pytest.raises(DataError, match=r"by 'person', but .* no such column; it has user, row\."):
-        assign_splits(table, [1, 1], "person")
+        split_hashes(table, "person")
 
 
 def test_the_order_of_files_and_rows_is_no_matter(tmp_path, generate):
@@ -134,3 +137,42 @@ def test_a_partition_feature_holds_in_the_executor(tmp_path, generate):
     ]
     assert users[0] | users[1] == set(range(10))
     assert not users[0] & users[1]
+
+
+@pytest.mark.parametrize(
+    ("equal", "by", "note"),
+    [
+        (
+            900,
+            None,
+            r"split 'eval' has \d+\.\d% of the rows, where data\.splits asks for 33%: as many as"
+            " 900 rows are equal, and stay together",
+        ),
+        (0, None, None),
+        (
+            0,
+            "name",
+            r"as many as 300 rows have one value of 'name' \(data\.split_by\), and stay together",
+        ),
+    ],
+)
+def test_equal_rows_that_make_a_split_small_are_counted(tmp_path, execute, equal, by, note):
+    rows = [f"{i % 2},{i},name {i % 5}" for i in range(1500)] + ["1,7.5,name 8"] * equal
+    random.Random(1).shuffle(rows)  # noqa: S311 - no secret
+    (tmp_path / "a.csv").write_text("\n".join(["label,x,name", *rows]))
+    found = execute(tmp_path, by=by, split_by=by or "", task="regression")
+    sentences = read_notes(found).sentences
+    assert not sentences if note is None else re.search(note, "; ".join(sentences)), sentences
+
+
+def test_the_most_frequent_hash_is_counted_over_many_batches_in_little_memory():
+    random, equal = np.random.default_rng(0), EqualRows()
+    for _ in range(20):
+        hashes = random.integers(0, 2**63, 5_000, np.uint64)
+        hashes[:250] = 7
+        part = EqualRows()
+        part.add(hashes)
+        equal.merge(part)
+    assert len(equal.counts) <= 16_384
+    assert 5_000 - 100_000 / 16_384 <= equal.most <= 5_000
+    assert int(equal.hashes[equal.counts.argmax()]) == 7

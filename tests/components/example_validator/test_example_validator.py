@@ -81,6 +81,7 @@ class Validation:
                 "label": "tipped",
                 "task": "binary",
                 "group": "",
+                "dates": "null",
                 "on_leakage": "warn",
                 "declared": "[]",
                 "ignored": "[]",

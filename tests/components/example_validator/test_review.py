@@ -15,6 +15,7 @@ from tfx.types import artifact_utils, standard_artifacts
 
 from components.column_types.choice import Choice, annotate
 from components.example_validator import review
+from components.example_validator.column_review import Review
 from components.example_validator.review import (
     check_leakage,
     read_as_numbers,
@@ -47,16 +48,22 @@ def row(number: int) -> dict[str, tuple[str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory: pytest.TempPathFactory) -> standard_artifacts.Examples:
+    return write_examples(tmp_path_factory.mktemp("examples"), [row(n) for n in range(ROWS)])
+
+
+def write_examples(
+    root: Path, rows: list[dict[str, tuple[str, list[Any]]]]
+) -> standard_artifacts.Examples:
     artifact = standard_artifacts.Examples()
-    artifact.uri = str(tmp_path_factory.mktemp("examples"))
+    artifact.uri = str(root)
     artifact.split_names = artifact_utils.encode_split_names(["train"])
     folder = Path(artifact.uri, "Split-train")
     folder.mkdir()
     for shard in range(2):
         with tf.io.TFRecordWriter(str(folder / f"data-{shard}.gz"), "GZIP") as writer:
-            for number in range(shard, ROWS, 2):
+            for values_of in rows[shard::2]:
                 example = tf.train.Example()
-                for name, (kind, values) in row(number).items():
+                for name, (kind, values) in values_of.items():
                     getattr(example.features.feature[name], kind).value.extend(values)
                 writer.write(example.SerializeToString())
     return artifact
@@ -91,7 +98,7 @@ def test_findings_are_kept_and_the_first_are_shown(
     assert read_review(anomalies) == found
     check_leakage(found)
     monkeypatch.setattr(review, "_SHOWN", 1)
-    assert show_findings(found.findings) == [
+    assert show_findings(found) == [
         'column "always" is 1.5 in every row; to leave it out: features: {always: {type: ignore}}',
         "2 more columns are of no use to a model, such as id",
     ]
@@ -124,3 +131,46 @@ def test_columns_of_inferred_types_are_reviewed_and_a_leak_ends_the_run(
 def test_numbers_and_days_in_text_are_read(texts: list[Any], numbers: list[float]) -> None:
     np.testing.assert_array_equal(read_as_numbers(pa.array(texts)), numbers)
     assert read_as_numbers(pa.array([b"red", b"blue"])) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "exempt", "dates", "is_found"),
+    [
+        ({"type": "date", "format": "%d/%m/%Y"}, [], {}, True),
+        (None, ["day"], {"day": None}, True),
+        (None, ["day"], {"day": "%d/%m/%Y"}, True),
+        (None, ["day"], {}, False),
+        (None, [], None, False),
+    ],
+)
+def test_a_random_split_of_dated_rows_is_said_and_ends_a_run_that_may_not_leak(
+    chosen: dict[str, str] | None,
+    exempt: list[str],
+    dates: dict[str, str | None] | None,
+    is_found: bool,
+    tmp_path: Path,
+) -> None:
+    steps = np.random.default_rng(0).normal(size=ROWS)
+    days = np.datetime64("2020-01-01") + np.arange(ROWS)
+    rows: list[dict[str, tuple[str, list[Any]]]] = [
+        {
+            "day": ("bytes_list", [day.item().strftime("%d/%m/%Y").encode()]),
+            "size": ("float_list", [float(number % 7)]),
+            "label": ("float_list", [height]),
+        }
+        for number, (day, height) in enumerate(zip(days, np.cumsum(steps), strict=True))
+    ]
+    types = {"day": BYTES, "size": FLOAT, "label": FLOAT}
+    schema = schema_pb2.Schema(
+        feature=[schema_pb2.Feature(name=n, type=kind) for n, kind in types.items()]
+    )
+    annotate(schema, {"day": Choice(chosen, "")} if chosen else {})
+    examples = write_examples(tmp_path, rows)
+    found = review_examples(examples, schema, "label", Task.REGRESSION, exempt, "", dates)
+    assert (found.split is not None) == is_found
+    if found.split is None:
+        return
+    assert show_findings(found)[0] == found.split.found
+    assert Review.from_json(found.to_json()) == found
+    with pytest.raises(DataError, match=r"order_by: null}; or set evaluate\.leakage: warn$"):
+        check_leakage(found)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from pipeline.config.sections.schedule import ScheduleSettings
-from pipeline.config.settings import DataSettings
+from pipeline.config.settings import DataSettings, PipelineConfig
 from pipeline.config.span_patterns import SpanKind, has_spans
 from pipeline.data.location import locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
+from pipeline.run_context import RunRequest, resolve_run
 from trainer_module.errors import DataError
 
 NOW = datetime(2026, 1, 20, 12, tzinfo=UTC)
@@ -200,6 +201,55 @@ def test_span_that_is_being_written_waits(tmp_path: Path) -> None:
     write(tmp_path / "2026-01-01" / "more.csv", age=timedelta(seconds=30))
     with pytest.raises(DataError, match="in the window, span 2026-01-01 is still being written"):
         window(days(tmp_path), window={"all": True})
+
+
+def test_several_spans_that_wait_are_one_note(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        write(tmp_path / f"2026-01-0{day}" / "t.csv", age=timedelta(seconds=30))
+    with pytest.raises(DataError) as caught:
+        window(days(tmp_path))
+    assert str(caught.value) == (
+        "data.path: there is no span to train on; span 2026-01-03 is still being written "
+        "(schedule.settle: files changed less than 1m ago), and waits; so do 2 before it, the "
+        "first 2026-01-01"
+    )
+    for day in (2, 3):
+        write(tmp_path / f"2026-01-0{day}" / "t.csv", "")
+    days(tmp_path, 1)
+    chosen = window(days(tmp_path))
+    assert (offsets(chosen), [str(span) for span in chosen.empty]) == (
+        [1],
+        ["2026-01-02", "2026-01-03"],
+    )
+    assert chosen.notes == (
+        "span 2026-01-03 is empty, and waits; so do 1 before it, the first 2026-01-02",
+    )
+
+
+def test_spans_that_nobody_chose_to_leave_out_are_said(tmp_path: Path) -> None:
+    days(tmp_path, *range(1, 6))
+    layout = Layout(tmp_path / "out", "x")
+
+    def notes(schedule: dict[str, Any] | None, through: str | None = None) -> tuple[str, ...]:
+        text = {
+            "name": "x",
+            "data": {"format": "csv", "path": f"{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}/*.csv"},
+            "task": "binary",
+        }
+        config = PipelineConfig.model_validate(text | ({"schedule": schedule} if schedule else {}))
+        found = resolve_run(config, layout, RunRequest(through=through)).window
+        assert found is not None
+        return found.notes
+
+    ways = (
+        "not trained on, as the newest alone is by default; to train on all: schedule: {window: "
+        "{all: true}}; if the newest is meant: schedule: {window: {last: 1}}"
+    )
+    assert notes(None) == (f"4 spans, 2026-01-01 to 2026-01-04, are {ways}",)
+    assert notes({"on_new_data": True}, "2026-01-02") == (f"span 2026-01-01 is {ways}",)
+    assert notes(None, "2026-01-01") == ()
+    for window in ({"last": 1}, {"last": 2}, {"all": True}):
+        assert notes({"window": window}) == ()
 
 
 def test_a_window_that_begins_after_the_newest_span(tmp_path: Path) -> None:

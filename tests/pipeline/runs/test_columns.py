@@ -50,6 +50,22 @@ def test_before_the_first_run_its_first_rows_tell(pipeline: TinyPipeline) -> Non
     ]
 
 
+def test_a_first_look_asks_how_dated_rows_are_split(pipeline: TinyPipeline) -> None:
+    days = [f"2025-{1 + i // 28:02}-{1 + i % 28:02}" for i in range(120)]
+    rows = (f"{day},{row % 7},{row // 60}\n" for row, day in enumerate(days))
+    pipeline.write("when,size,label\n" + "".join(rows))
+
+    def notes(**data: object) -> list[str]:
+        config = pipeline.config(data=pipeline.data | data)
+        columns = plan_columns(resolve_run(config, pipeline.layout))
+        return [] if columns is None else list(columns.notes)
+
+    assert ["data: {order_by: when}; if" in note for note in notes()] == [True]
+    assert ["when} in place of split_by; if" in note for note in notes(split_by="when")] == [True]
+    assert notes(order_by=None) == []
+    assert notes(order_by="when") == []
+
+
 def test_the_first_rows_are_known_to_be_a_part_of_all(pipeline: TinyPipeline) -> None:
     shuffled = (i * 7919 % 25_000 for i in range(25_000))
     pipeline.write("sample,size,label\n" + "".join(f"{n},{n % 7}.5,{n % 2}\n" for n in shuffled))

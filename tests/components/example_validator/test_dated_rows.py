@@ -1,0 +1,156 @@
+"""Where rows are dated, and a random split misleads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from components.example_validator.dated_rows import (
+    SplitFinding,
+    class_labels,
+    find_likeness,
+    rank_labels,
+    review_split,
+)
+from trainer_module.settings import Task
+
+DAYS = 430
+WEEK = np.array([0, 0.3, 0.2, 0.1, 0.4, -1.2, -1.5])
+
+
+def days(count: int = DAYS, text: str = "%Y-%m-%d") -> pa.Array:
+    moments = np.datetime64("2020-01-01") + np.arange(count)
+    return pa.array([moment.item().strftime(text).encode() for moment in moments])
+
+
+def review(
+    values: pa.Array, labels: Any, name: str = "date", **options: Any
+) -> SplitFinding | None:
+    columns = {"x": pa.array(np.arange(len(values)) % 7), name: values}
+    formats = options.pop("formats", {})
+    return review_split(columns, np.asarray(labels, float), Task.REGRESSION, formats, **options)
+
+
+def walk(count: int = DAYS) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(0).normal(size=count))
+
+
+def counts(random: np.random.Generator) -> np.ndarray:
+    """Of each day: a weekly season, a yearly one, and growth."""
+    day = np.arange(DAYS)
+    season = 800 * np.sin(2 * np.pi * day / 365) + 900 * WEEK[day % 7]
+    return random.poisson(10_000 + season + day)
+
+
+def drifting(random: np.random.Generator) -> np.ndarray:
+    """A class that is one tenth of the first rows and six tenths of the last."""
+    return random.random(5_000) < np.linspace(0.1, 0.6, 5_000)
+
+
+def test_a_slight_drift_of_very_many_rows_is_not_told() -> None:
+    random = np.random.default_rng(0)
+    labels = class_labels(random.random(20_000) < np.linspace(0.25, 0.35, 20_000))
+    assert find_likeness({"date": np.arange(20_000.0)}, labels) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "encode", "most"),
+    [
+        (counts, rank_labels, 1),
+        (lambda random: np.cumsum(random.normal(size=60)), rank_labels, 1),
+        (lambda random: np.linspace(0, 3, 200) + random.normal(size=200), rank_labels, 4),
+        (drifting, class_labels, 256),
+    ],
+)
+def test_labels_that_move_with_time_are_found(
+    make: Callable[[np.random.Generator], np.ndarray],
+    encode: Callable[[np.ndarray], np.ndarray],
+    most: int,
+) -> None:
+    random = np.random.default_rng(1)
+    labels = make(random)
+    # Those of train: four days of five.
+    rows = np.flatnonzero(random.random(len(labels)) < 0.8)
+    found = find_likeness({"date": rows.astype(float)}, encode(labels[rows]))
+    assert found is not None
+    assert (found.column, 1 <= found.dates <= most, found.correlation > 0.1) == ("date", True, True)
+
+
+def independent(random: np.random.Generator, shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Dates and labels of rows whose labels have nothing to do with their dates."""
+    if shape == 0:  # A few huge ones.
+        return np.arange(200.0), rank_labels(random.standard_cauchy(200))
+    if shape == 1:  # A rare class, ties in dates.
+        return random.integers(0, 60, 400).astype(float), class_labels(random.random(400) < 0.03)
+    if shape == 2:  # More rows each day, of five classes.
+        dates = np.floor(np.sqrt(random.random(500)) * 100)
+        return dates, class_labels(random.choice(5, 500, p=[0.6, 0.2, 0.1, 0.06, 0.04]))
+    # A row for each shop and day, four of five of them, of shops that are far apart.
+    shops = np.tile(random.normal(size=10) * 3, 60)
+    kept = random.random(600) < 0.8
+    labels = shops + random.normal(size=600)
+    return np.repeat(np.arange(60.0), 10)[kept], rank_labels(labels[kept])
+
+
+def test_labels_that_are_independent_are_found_in_one_table_of_two_hundred_at_most() -> None:
+    tables = [independent(np.random.default_rng(seed), seed % 4) for seed in range(400)]
+    found = [find_likeness({"date": dates}, labels) for dates, labels in tables]
+    assert sum(likeness is not None for likeness in found) <= 2
+
+
+def test_a_random_split_of_dated_rows_is_said_with_the_lines_that_decide() -> None:
+    found = review(days(), walk())
+    assert found is not None
+    assert found.misleads
+    assert found.found.startswith(
+        'column "date" dates the rows, and labels of neighbouring dates are more alike than chance '
+        "explains (correlation 0.9"
+    )
+    assert found.found.endswith(
+        "to evaluate on the newest rows: data: {order_by: date}; if a random split is meant: data: "
+        "{order_by: null}"
+    )
+    noise = np.random.default_rng(0).normal(size=DAYS)
+    assert review(days(), noise) is None
+    assert review(days(), walk(), "birth_date") is None
+    assert review(days(19), walk(19)) is None, "too few to split by"
+
+
+def test_split_by_a_date_asks_which_is_meant() -> None:
+    noise = np.random.default_rng(0).normal(size=DAYS)
+    asked = review(days(), noise, group="date")
+    assert asked == SplitFinding(
+        'data.split_by deals whole dates of column "date" to the splits at random; to evaluate on '
+        "the newest rows: data: {order_by: date} in place of split_by; if a random split is meant: "
+        "data: {order_by: null}",
+        misleads=False,
+    )
+    found = review(days(), walk(), group="date")
+    assert found is not None
+    assert found.misleads
+    assert review(days(), walk(), group="x") is None, "groups are kept together for a reason"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "formats", "hint"),
+    [
+        ("date", days(text="%d.%m.%Y"), {}, ", with dates written as 2026-01-31"),
+        ("d", days(text="%d|%m|%Y"), {"d": "%d|%m|%Y"}, ", with dates written as 2026-01-31"),
+        ("created_at", pa.array(1.6e9 + 86_400 * np.arange(DAYS)), {}, ""),
+        ("created_at", pa.array(1_600_000_000_000 + np.arange(DAYS)), {}, ""),
+        ("when", pa.array(20_000_000 + np.arange(DAYS)), {"when": None}, ""),
+        ("size", pa.array(1.6e9 + np.arange(DAYS)), {}, None),
+        ("time", pa.array(np.arange(DAYS)), {}, None),
+        ("word", pa.array([b"red", b"blue"] * (DAYS // 2)), {}, None),
+    ],
+)
+def test_what_dates_rows(
+    name: str, values: pa.Array, formats: dict[str, str | None], hint: str | None
+) -> None:
+    found = review(values, walk(), name, formats=formats)
+    assert (found is None) == (hint is None)
+    assert found is None or f"{{order_by: {name}}}{hint};" in found.found
