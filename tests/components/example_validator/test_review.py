@@ -166,7 +166,7 @@ def test_a_random_split_of_dated_rows_is_said_and_ends_a_run_that_may_not_leak(
     )
     annotate(schema, {"day": Choice(chosen, "")} if chosen else {})
     examples = write_examples(tmp_path, rows)
-    found = review_examples(examples, schema, "label", Task.REGRESSION, exempt, "", dates)
+    found = review_examples(examples, schema, "label", Task.REGRESSION, exempt, "", dates=dates)
     assert (found.split is not None) == is_found
     if found.split is None:
         return
