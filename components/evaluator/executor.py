@@ -19,18 +19,24 @@ from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import json_utils, proto_utils
 
-from components.evaluator.baseline import BaselineTolerantExecutor
+from components.evaluator.baseline import BaselineTolerantExecutor, without_baseline
 from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
+from components.evaluator.seen import MOST_SHARE, share_seen
 from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
+from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
 """The execution property that names the metric, the label and the split; JSON."""
+BASELINE_EXAMPLES_KEY = "baseline_examples"
+"""The input that is what the model in service has learnt from, as it was read."""
+LEARNT_EXAMPLES_KEY = "learnt_examples"
+"""The input that is what the new model has learnt from, as it was read."""
 CONSTANT_FILE = "constant_prediction.json"
 """Beside TFMA's files, where the constant prediction was looked at."""
 
@@ -44,13 +50,20 @@ class Executor(BaselineTolerantExecutor):
         output_dict: dict[str, list[Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
+        """Evaluates, and gives or withholds the blessing, as stock's `Do` does.
+
+        Besides stock's inputs it takes `baseline_examples` and `learnt_examples`: a model in
+        service that has learnt from the rows of the evaluation is not compared with.
+        """
+        input_dict, exec_properties = _without_seen(input_dict, exec_properties)
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
         if settings.dependence.order_by:
             splits = json_utils.loads(exec_properties[specs.EXAMPLE_SPLITS_KEY])
             settings = _with_blocks(settings, input_dict, splits)
-            exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
+        if settings.keeps_ties is None:
+            settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
+        exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
         # Else it only says how far a model in service has fallen.
         if named and (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             labels = _read_labels(input_dict, named["label"], named["split"], Task(named["task"]))
@@ -78,6 +91,40 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
         return None
     with fileio.open(path, "r") as opened:
         return ConstantPrediction(**json.loads(opened.read()))
+
+
+def _without_seen(
+    input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
+) -> tuple[dict[str, list[Artifact]], dict[str, Any]]:
+    """The inputs and properties, without a model in service that has learnt from what is judged."""
+    if not input_dict.get(specs.BASELINE_MODEL_KEY):
+        return input_dict, exec_properties
+    splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
+    share = share_seen(
+        input_dict[specs.EXAMPLES_KEY],
+        splits[0],
+        input_dict.get(BASELINE_EXAMPLES_KEY) or [],
+        input_dict.get(LEARNT_EXAMPLES_KEY) or [],
+    )
+    if share <= MOST_SHARE:
+        return input_dict, exec_properties
+    report_notice(
+        f"the model in service has learnt from {share:.0%} of the eval split's rows, which another "
+        "split of the data had in train: a comparison with it would be void. The new one is held "
+        "by evaluate.thresholds and the constant prediction alone; once it is pushed, the next "
+        "ones are compared with it"
+    )
+    why = f"has learnt from {share:.0%} of the eval split's rows"
+    return without_baseline(input_dict, exec_properties, why)
+
+
+def _are_of_the_same_data(input_dict: dict[str, list[Artifact]]) -> bool:
+    """Whether the model in service has learnt from what the new one has; False if nobody knows."""
+    theirs, ours = (
+        {artifact.id for artifact in input_dict.get(key) or []}
+        for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
+    )
+    return bool(ours) and theirs == ours
 
 
 def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
