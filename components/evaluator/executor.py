@@ -24,7 +24,7 @@ from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
-from components.evaluator.seen import MOST_SHARE, share_seen
+from components.evaluator.seen import find_seen
 from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
@@ -100,21 +100,21 @@ def _without_seen(
     if not input_dict.get(specs.BASELINE_MODEL_KEY):
         return input_dict, exec_properties
     splits = json_utils.loads(exec_properties.get(specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
-    share = share_seen(
+    seen = find_seen(
         input_dict[specs.EXAMPLES_KEY],
         splits[0],
         input_dict.get(BASELINE_EXAMPLES_KEY) or [],
         input_dict.get(LEARNT_EXAMPLES_KEY) or [],
     )
-    if share <= MOST_SHARE:
+    if not seen.is_too_much:
         return input_dict, exec_properties
     report_notice(
-        f"the model in service has learnt from {share:.0%} of the eval split's rows, which another "
-        "split of the data had in train: a comparison with it would be void. The new one is held "
-        "by evaluate.thresholds and the constant prediction alone; once it is pushed, the next "
-        "ones are compared with it"
+        f"the model in service has learnt from {seen.share:.0%} of the eval split's rows, which "
+        "another split of the data had in train: a comparison with it would be void. The new one "
+        "is held by evaluate.thresholds and the constant prediction alone; once it is pushed, the "
+        "next ones are compared with it"
     )
-    why = f"has learnt from {share:.0%} of the eval split's rows"
+    why = f"has learnt from {seen.share:.0%} of the eval split's rows"
     return without_baseline(input_dict, exec_properties, why)
 
 

@@ -7,7 +7,9 @@ with: it knows their labels by heart, and the new model does not.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,20 +25,36 @@ from components.tfrecords.reading import read_batches, rows_for_columns
 logger = logging.getLogger(__name__)
 
 MOST_SHARE = 0.05
-"""Of the rows of an evaluation that the model in service may have learnt from. Stratified splits
-of data that has grown move about a hundredth of the rows, and of a model that is right on all of
-these and wrong on a tenth of others, as many flatter it by 0.005."""
+"""Of the rows of an evaluation that the model in service may have learnt from. A share flatters it,
+beyond noise the more often the more rows there are: of more than `FEW_ROWS` it falls with their
+root, as does what moves between stratified splits when data grows."""
+FEW_ROWS = 1_000
 MOST_BYTES = 512 << 20
 """Of examples that were learnt from that are read, compressed; of more, some of the files."""
 
 
-def share_seen(
+@dataclass(frozen=True)
+class Seen:
+    """What the model in service knows of the rows of an evaluation."""
+
+    share: float = 0.0
+    """Of the rows that it has learnt from and the new model has not; 0 where it is not known."""
+    rows: int = 0
+    """That were looked at."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether a comparison is void."""
+        return self.share > MOST_SHARE * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
+
+
+def find_seen(
     evaluated: Sequence[Artifact],
     split: str,
     learnt: Sequence[Artifact],
     now: Sequence[Artifact],
-) -> float:
-    """The share of rows that the model in service has learnt from and the new one has not.
+) -> Seen:
+    """Finds the rows that the model in service has learnt from and the new one has not.
 
     Rows are the same that have equal values in all columns that both have. So equal rows of
     different splits, of which a table of a few categories is full, count for both models.
@@ -46,18 +64,15 @@ def share_seen(
       split: the one that is evaluated.
       learnt: the examples that the model in service has learnt from, as far as they are there.
       now: those that the new one has; what is in both was split once, and is not read.
-
-    Returns:
-      From 0 to 1; 0 where it is not known.
     """
     read = {artifact.id for artifact in now}
     files, part = _some(split_files((a for a in learnt if a.id not in read), TRAIN_SPLIT))
     if not files:
-        return 0.0
+        return Seen()
     judged = split_files(evaluated, split)
     known = _columns(judged) & _columns(files)
     if not known:
-        return 0.0
+        return Seen()
     rows = [_hashes(batch, known) for file in judged for batch in _read(file)]
     hashes, counts = np.unique(np.concatenate(rows), return_counts=True)
 
@@ -67,10 +82,11 @@ def share_seen(
             met |= np.isin(hashes, _hashes(batch, known))
         return min(float(counts[met].sum() / counts.sum()) / part, 1.0)
 
-    seen = share(files, part)
-    if seen <= MOST_SHARE:
+    seen = Seen(share(files, part), int(counts.sum()))
+    if not seen.is_too_much:
         return seen
-    return max(seen - share(*_some(split_files(evaluated, TRAIN_SPLIT))), 0.0)
+    own = share(*_some(split_files(evaluated, TRAIN_SPLIT)))
+    return replace(seen, share=max(seen.share - own, 0.0))
 
 
 def _some(files: list[str]) -> tuple[list[str], float]:
