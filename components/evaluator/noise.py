@@ -48,6 +48,8 @@ class Noise(BaseModel):
     """Metrics that there cannot be intervals of."""
     slices: dict[str, dict[str, MetricNoise]] = {}
     """By the name of the slice, empty for the whole split, and that of the metric."""
+    keeps_ties: bool = False
+    """Whether the model in service stays where the new one is worse within noise."""
     not_compared: str = ""
     """Why the model in service was left out, after `which`; empty if it was not."""
     notes: list[str] = []

@@ -60,6 +60,7 @@ def describe_needs(
     if has_baseline and find_metric(config.target, config.evaluate, name).is_compared:
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         is_known = noise.confidence is not None and name not in noise.without
+        is_known &= not (noise.keeps_ties and name == deciding_metric(config).name)
         beyond = " beyond noise" if is_known else ""
         needs.append(f"not worse than in service{slack}{beyond}")
     return ", ".join(needs) + (", on each slice" if threshold.slices and needs else "")

@@ -240,6 +240,8 @@ def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
     config = config_of({"metrics": ["auc"]})
     report = report_of(measure(tmp_path / "measured", config, examples, *models, **learnt))
     assert report.blessed != is_same
+    beyond = "" if is_same else " beyond noise"
+    assert report.metrics[0].needs.endswith(f"not worse than in service{beyond}")
     if is_same:
         assert re.fullmatch(
             r"auc is 0\.99\d*, worse than 1 of the model in service within noise \(.*\)\. That "

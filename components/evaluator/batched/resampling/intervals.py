@@ -65,6 +65,7 @@ def find_noise(
         confidence=settings.confidence,
         without=without if settings.confidence is not None else [],
         slices=found,
+        keeps_ties=bool(settings.keeps_ties),
         not_compared=settings.not_compared,
         notes=tally.notes() + _unmeasured_notes(found),
     )
