@@ -91,6 +91,8 @@ class Problem:
     largest; none where they were not measured."""
     loss: str = ""
     """What training makes small, by its name; empty is the task's usual loss."""
+    class_weights: tuple[float, ...] = ()
+    """How much each class counts in the loss, by index; none where all count alike."""
     measures: tuple[str, ...] = ()
     """Evaluator's metrics that training measures besides the task's usual ones."""
 
@@ -102,6 +104,19 @@ class Problem:
     def task(self) -> Task:
         """What the label is."""
         return self.target.family
+
+    @property
+    def class_shift(self) -> tuple[float, ...]:
+        """What the weights of classes add to logits: those of a class that counts twice grow by
+        log 2.
+
+        Of a binary task one number, of the second class against the first; otherwise one for each
+        class, 0 where nothing is learnt of it. Empty where all classes count alike.
+        """
+        shift = [math.log(weight or 1.0) for weight in self.class_weights]
+        if self.task is Task.BINARY and shift:
+            shift = [shift[1] - shift[0]]
+        return tuple(shift) if any(shift) else ()
 
     @classmethod
     def from_transform(

@@ -7,17 +7,34 @@ import json
 import tensorflow_model_analysis as tfma
 from tfx.components.evaluator.component import Evaluator as StockEvaluator
 from tfx.dsl.components.base import executor_spec
-from tfx.types import BaseChannel
+from tfx.types import BaseChannel, Channel, standard_artifacts, standard_component_specs
+from tfx.types.component_spec import ChannelParameter
+from tfx.utils import json_utils
 
 from components.evaluator.batched.executor import VERDICT_KEY
-from components.evaluator.executor import CONSTANT_KEY, Executor
+from components.evaluator.executor import (
+    BASELINE_EXAMPLES_KEY,
+    CONSTANT_KEY,
+    LEARNT_EXAMPLES_KEY,
+    Executor,
+)
 from components.evaluator.verdict_settings import VerdictSettings
 from trainer_module.settings import Task
+
+
+class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
+    """Stock's, with what both models have learnt from."""
+
+    INPUTS = standard_component_specs.EvaluatorSpec.INPUTS | {
+        key: ChannelParameter(type=standard_artifacts.Examples, optional=True)
+        for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
+    }
 
 
 class Evaluator(StockEvaluator):
     """Measures a model, beside the one in service, and decides whether it is good enough."""
 
+    SPEC_CLASS = EvaluatorSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
     def __init__(
@@ -25,6 +42,8 @@ class Evaluator(StockEvaluator):
         examples: BaseChannel,
         model: BaseChannel,
         baseline_model: BaseChannel,
+        baseline_examples: BaseChannel | None,
+        learnt_examples: BaseChannel,
         eval_config: tfma.EvalConfig,
         schema: BaseChannel,
         label: str,
@@ -40,6 +59,9 @@ class Evaluator(StockEvaluator):
           examples: a channel of Examples.
           model: a channel of Model: the one to measure.
           baseline_model: a channel of Model: the one to beat, if there is one.
+          baseline_examples: a channel of Examples: those that the latter has learnt from, as they
+            were read; None where nobody knows.
+          learnt_examples: a channel of Examples: those that the former has learnt from, likewise.
           eval_config: what TFMA is told.
           schema: a channel of Schema.
           label: the label's raw column.
@@ -50,14 +72,21 @@ class Evaluator(StockEvaluator):
           constant_decides: whether the model must be better than that.
           verdict: what the verdict makes of chance.
         """
-        super().__init__(
+        spec = EvaluatorSpec(
             examples=examples,
             model=model,
             baseline_model=baseline_model,
+            baseline_examples=baseline_examples,
+            learnt_examples=learnt_examples,
             eval_config=eval_config,
             schema=schema,
-            example_splits=[split],
+            example_splits=json_utils.dumps([split]),
+            fairness_indicator_thresholds=json_utils.dumps(None),
+            evaluation=Channel(type=standard_artifacts.ModelEvaluation),
+            blessing=Channel(type=standard_artifacts.ModelBlessing),
         )
+        # Stock's makes a spec that has no place for what models have learnt from.
+        super(StockEvaluator, self).__init__(spec=spec)
         # Beside the spec's parameters, which are stock's.
         self.exec_properties[VERDICT_KEY] = verdict.to_json()
         if constant_metric is not None:

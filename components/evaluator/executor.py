@@ -19,18 +19,24 @@ from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import proto_utils
 
-from components.evaluator.baseline import BaselineTolerantExecutor
+from components.evaluator.baseline import BaselineTolerantExecutor, without_baseline
 from components.evaluator.batched.executor import VERDICT_KEY, evaluated_splits
 from components.evaluator.constant_prediction import ConstantPrediction, predict_constant
 from components.evaluator.dependence import Dependence, block_ends
 from components.evaluator.eval_config import metric_name
+from components.evaluator.seen import find_seen
 from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
+from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
 """The execution property that names the metric, the label and the split; JSON."""
+BASELINE_EXAMPLES_KEY = "baseline_examples"
+"""The input that is what the model in service has learnt from, as it was read."""
+LEARNT_EXAMPLES_KEY = "learnt_examples"
+"""The input that is what the new model has learnt from, as it was read."""
 CONSTANT_FILE = "constant_prediction.json"
 """Beside TFMA's files, where the constant prediction was looked at."""
 
@@ -44,9 +50,16 @@ class Executor(BaselineTolerantExecutor):
         output_dict: dict[str, list[Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Evaluates, and gives or withholds the blessing, as stock's `Do` does."""
+        """Evaluates, and gives or withholds the blessing, as stock's `Do` does.
+
+        Besides stock's inputs it takes `baseline_examples` and `learnt_examples`: a model in
+        service that has learnt from the rows of the evaluation is not compared with.
+        """
+        input_dict, exec_properties = _without_seen(input_dict, exec_properties)
         named = json.loads(exec_properties.get(CONSTANT_KEY) or "{}")
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
+        if settings.keeps_ties is None:
+            settings = replace(settings, keeps_ties=_are_of_the_same_data(input_dict))
         # Else it only says how far a model in service has fallen.
         if named and not (named["decides"] or input_dict.get(specs.BASELINE_MODEL_KEY)):
             named = {}
@@ -55,7 +68,7 @@ class Executor(BaselineTolerantExecutor):
         if settings.dependence.order_by:
             ends = block_ends(rows.keys)
             settings = replace(settings, dependence=replace(settings.dependence, ends=ends))
-            exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
+        exec_properties = {**exec_properties, VERDICT_KEY: settings.to_json()}
         if named:
             labels = rows.labels_for(Task(named["task"]))
             constant = predict_constant(named["metric"], labels, rows.units(settings.dependence))
@@ -81,6 +94,39 @@ def read_constant_prediction(uri: str) -> ConstantPrediction | None:
         return None
     with fileio.open(path, "r") as opened:
         return ConstantPrediction(**json.loads(opened.read()))
+
+
+def _without_seen(
+    input_dict: dict[str, list[Artifact]], exec_properties: dict[str, Any]
+) -> tuple[dict[str, list[Artifact]], dict[str, Any]]:
+    """The inputs and properties, without a model in service that has learnt from what is judged."""
+    if not input_dict.get(specs.BASELINE_MODEL_KEY):
+        return input_dict, exec_properties
+    seen = find_seen(
+        input_dict[specs.EXAMPLES_KEY],
+        evaluated_splits(exec_properties)[0],
+        input_dict.get(BASELINE_EXAMPLES_KEY) or [],
+        input_dict.get(LEARNT_EXAMPLES_KEY) or [],
+    )
+    if not seen.is_too_much:
+        return input_dict, exec_properties
+    report_notice(
+        f"the model in service has learnt from {seen.share:.0%} of the eval split's rows, which "
+        "another split of the data had in train: a comparison with it would be void. The new one "
+        "is held by evaluate.thresholds and the constant prediction alone; once it is pushed, the "
+        "next ones are compared with it"
+    )
+    why = f"has learnt from {seen.share:.0%} of the eval split's rows"
+    return without_baseline(input_dict, exec_properties, why)
+
+
+def _are_of_the_same_data(input_dict: dict[str, list[Artifact]]) -> bool:
+    """Whether the model in service has learnt from what the new one has; False if nobody knows."""
+    theirs, ours = (
+        {artifact.id for artifact in input_dict.get(key) or []}
+        for key in (BASELINE_EXAMPLES_KEY, LEARNT_EXAMPLES_KEY)
+    )
+    return bool(ours) and theirs == ours
 
 
 def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:

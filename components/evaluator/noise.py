@@ -31,6 +31,9 @@ class MetricNoise(BaseModel):
     """Of the metric; None where it has none."""
     difference: Interval | None = None
     """Of the metric less that of the model in service; None where it has none."""
+    shared: Interval | None = None
+    """The same of a metric that has no threshold, wider, as each of several may be worse by chance:
+    the confidence holds of all of them together."""
     is_unmeasurable: bool = False
     """Whether there is no such interval because there are too few examples, or too many resamples
     have no such number. Of many examples that all depend on one another the value is held."""
@@ -45,6 +48,10 @@ class Noise(BaseModel):
     """Metrics that there cannot be intervals of."""
     slices: dict[str, dict[str, MetricNoise]] = {}
     """By the name of the slice, empty for the whole split, and that of the metric."""
+    keeps_ties: bool = False
+    """Whether the model in service stays where the new one is worse within noise."""
+    not_compared: str = ""
+    """Why the model in service was left out, after `which`; empty if it was not."""
     notes: list[str] = []
     """What people should know of the evaluation, in sentences."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from components.evaluator.dependence import INDEPENDENT, Dependence
@@ -21,6 +22,16 @@ class VerdictSettings:
     """Metrics whose `max` the upper end has to keep."""
     dependence: Dependence = INDEPENDENT
     """Which rows are alike."""
+    others: Mapping[str, bool] = field(default_factory=dict)
+    """Metrics without thresholds that speak against a model where they are worse than in service
+    beyond noise, and whether more of each is better."""
+    deciding: str = ""
+    """The first metric with a threshold, in which a tie is kept or not; empty: there is none."""
+    keeps_ties: bool | None = None
+    """Whether a model that is worse in that metric within noise leaves the one in service there;
+    None: where both have learnt from the same data."""
+    not_compared: str = ""
+    """What is wrong with the model in service, which is left out then; empty: nothing."""
 
     def to_json(self) -> str:
         """As `from_json` takes it."""
@@ -36,6 +47,10 @@ class VerdictSettings:
             tuple(given.get("lower", ())),
             tuple(given.get("upper", ())),
             Dependence(**{**dependence, "ends": tuple(dependence.get("ends", ()))}),
+            given.get("others", {}),
+            given.get("deciding", ""),
+            given.get("keeps_ties"),
+            given.get("not_compared", ""),
         )
 
 

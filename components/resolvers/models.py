@@ -12,6 +12,8 @@ from tfx.types.standard_component_specs import EXAMPLES_KEY, MODEL_BLESSING_KEY,
 from components.pusher.versions import WAITS_PROPERTY, WITHDRAWN_PROPERTY
 
 CANDIDATE_KEY = "candidate"
+BASELINE_EXAMPLES_KEY = "baseline_examples"
+"""What a model to beat has learnt from."""
 
 
 class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
@@ -24,13 +26,15 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
     def resolve_artifacts(
         self, store: mlmd.MetadataStore, input_dict: dict[str, list[artifact.Artifact]]
     ) -> dict[str, list[artifact.Artifact]]:
-        """Resolves the model and its blessing; both lists are empty while there is none.
+        """Resolves the model, its blessing and what it has learnt from, as far as that is there.
+
+        The lists are empty while there is no such model.
 
         Args:
-          store: the metadata store; all that is needed is in the inputs already.
-          input_dict: all models and blessings of the pipeline, and this run's candidate.
+          store: the metadata store, where the Examples behind a model are found.
+          input_dict: all models, blessings and Examples, as they were read, of the pipeline, and
+            this run's candidate.
         """
-        del store
         candidates = {model.id for model in input_dict[CANDIDATE_KEY]}
         blessings = _blessings(input_dict[MODEL_BLESSING_KEY])
         latest = [
@@ -38,10 +42,14 @@ class LatestOtherBlessedModelStrategy(resolver.ResolverStrategy):
             for model in _blessed_models(input_dict[MODEL_KEY], blessings)
             if model.id not in candidates
         ][:1]
+        behind = {number for model in latest for number in _examples_behind(store, model.id)}
         return {
             CANDIDATE_KEY: input_dict[CANDIDATE_KEY],
             MODEL_KEY: latest,
             MODEL_BLESSING_KEY: [blessings[model.id] for model in latest],
+            BASELINE_EXAMPLES_KEY: [
+                examples for examples in input_dict[BASELINE_EXAMPLES_KEY] if examples.id in behind
+            ],
         }
 
 

@@ -17,7 +17,7 @@ from components.evaluator.verdict_settings import VerdictSettings
 from components.optimizer.plan import DecidingMetric
 from pipeline.config.issues import near_match
 from pipeline.config.metrics import NAME, find_metric
-from pipeline.config.sections.evaluate import EvaluateSettings, Threshold
+from pipeline.config.sections.evaluate import EvaluateSettings, Threshold, Ties
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
@@ -44,9 +44,12 @@ def plot_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:
 def constant_metric(config: PipelineConfig) -> str | None:
     """The metric in which a model must be better than a constant prediction.
 
-    Where thresholds are set it is None, as a person has decided what is good enough.
+    Where a threshold has a bound it is None, as a person has decided what is good enough. Those of
+    a tolerance alone hold no model where none is in service to compare with.
     """
-    return None if config.evaluate.thresholds else reference_metric(config)
+    thresholds = config.evaluate.thresholds.values()
+    is_decided = any(one.min is not None or one.max is not None for one in thresholds)
+    return None if is_decided else reference_metric(config)
 
 
 def reference_metric(config: PipelineConfig) -> str | None:
@@ -72,6 +75,23 @@ def effective_thresholds(evaluate: EvaluateSettings, task: BaseTask) -> dict[str
     if evaluate.thresholds:
         return dict(evaluate.thresholds)
     return {metric_names(evaluate, task)[0]: Threshold()}
+
+
+def other_metrics(config: PipelineConfig) -> dict[str, bool]:
+    """Metrics that speak against a model that is worse in them, and whether more of them is better.
+
+    Where thresholds are set there are none, as a person has said which metrics decide.
+    """
+    if config.evaluate.thresholds:
+        return {}
+    # Of the user's own it is not known what is better.
+    known = config.target.metrics()
+    named = metric_names(config.evaluate, config.target)[1:]
+    return {
+        name: known[name].higher_is_better
+        for name in named
+        if name in known and known[name].is_compared and not known[name].is_half
+    }
 
 
 def deciding_metric(config: PipelineConfig) -> DecidingMetric:
@@ -168,12 +188,15 @@ def _find(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric:
 
 def make_verdict(config: PipelineConfig) -> VerdictSettings:
     """What the verdict makes of chance."""
-    thresholds = config.evaluate.thresholds.items()
+    thresholds, ties = config.evaluate.thresholds.items(), config.evaluate.ties
     return VerdictSettings(
         config.evaluate.confidence,
         lower=tuple(name for name, threshold in thresholds if threshold.is_least_sure),
         upper=tuple(name for name, threshold in thresholds if threshold.is_most_sure),
         dependence=Dependence(config.data.split_by or "", config.data.order_by or ""),
+        others=other_metrics(config),
+        deciding=deciding_metric(config).name,
+        keeps_ties=None if ties is None else ties is Ties.KEEP,
     )
 
 

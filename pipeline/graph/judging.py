@@ -8,6 +8,7 @@ from tfx.dsl.components.base import base_node
 from components.evaluator.component import Evaluator
 from components.infra_validator.component import InfraValidator
 from components.infra_validator.limits import CertificateLimits
+from components.resolvers.models import BASELINE_EXAMPLES_KEY
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import EVAL_SPLIT, TRAIN_SPLIT, PipelineConfig
 from pipeline.graph.cache_keys import add_code, certificate_config
@@ -43,6 +44,8 @@ def create_evaluator(
         examples=inputs.examples,
         model=model,
         baseline_model=baseline.outputs["model"],
+        baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
+        learnt_examples=inputs.window,
         eval_config=make_eval_config(config),
         schema=inputs.schema,
         label=config.data.label,

@@ -10,6 +10,7 @@ from tfx.dsl.components.common.resolver import Resolver, ResolverStrategy
 from tfx.types import standard_artifacts
 
 from components.resolvers.models import (
+    BASELINE_EXAMPLES_KEY,
     CANDIDATE_KEY,
     LatestOtherBlessedModelStrategy,
     WarmStartModelStrategy,
@@ -19,7 +20,7 @@ from components.resolvers.spans import (
     SpanWindowStrategy,
     StatisticsOfSpanStrategy,
 )
-from pipeline.component_ids import ResolverId
+from pipeline.component_ids import ComponentId, ResolverId
 
 
 def resolve_window(window: Sequence[int], example_gen: base_node.BaseNode) -> Resolver:
@@ -82,11 +83,14 @@ def resolve_baseline(model: types.BaseChannel, strategy: type[ResolverStrategy])
       model: the candidate.
       strategy: how the other one is found.
     """
+    # TFX's own strategies know of no candidate, and of nothing that models have learnt from.
     is_ours = strategy is LatestOtherBlessedModelStrategy
+    examples = types.Channel(
+        type=standard_artifacts.Examples, producer_component_id=ComponentId.EXAMPLE_GEN.value
+    )
     return Resolver(
         strategy_class=strategy,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-        # TFX's own strategies know of no candidate.
-        **({CANDIDATE_KEY: model} if is_ours else {}),
+        **({CANDIDATE_KEY: model, BASELINE_EXAMPLES_KEY: examples} if is_ours else {}),
     ).with_id(ResolverId.BASELINE.value)

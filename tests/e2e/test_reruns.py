@@ -30,7 +30,7 @@ data: {format: csv, path: "days/{SPAN}/*.csv"}
 task: binary
 model: {kind: own_model.build_model}
 train: {epochs: 1}
-evaluate: {metrics: [accuracy], thresholds: {accuracy: {min: 0.01}}}
+evaluate: {metrics: [accuracy], thresholds: {accuracy: {min: 0.01}}, ties: newest}
 schedule: {on_new_data: true, window: {last: 2}, warm_start: true}
 drift: {columns: {price plan: {infinity_norm: 0.9}}}
 certificate: {enabled: false}

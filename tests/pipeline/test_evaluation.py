@@ -196,6 +196,7 @@ def test_without_thresholds_only_the_model_in_service_is_one() -> None:
         ({"metrics": ["recall", "log_loss"]}, "log_loss"),
         ({"metrics": ["recall"]}, None),
         ({"thresholds": {"auc": {"min": 0.4}}}, None),
+        ({"thresholds": {"auc": {"tolerance": 0.4}}}, "auc"),
     ],
 )
 def test_a_constant_prediction_is_to_be_beaten_where_nobody_has_decided(

@@ -218,7 +218,9 @@ def test_a_strategy_of_tfx_is_told_of_no_candidate(layout: Layout) -> None:
     assert resolves_by(pipeline, resolver.id)[0] == import_path(LatestBlessedModelStrategy)
     ours = create_pipeline(context_of(config_of(layout), layout))
     inputs = set(node(ours, "BaselineResolver").inputs)
-    assert inputs == {"model", "model_blessing", "candidate"}
+    assert inputs == {"model", "model_blessing", "candidate", "baseline_examples"}
+    assert source(ours, "Evaluator", "baseline_examples") == "BaselineResolver"
+    assert "baseline_examples" not in node(pipeline, "Evaluator").inputs
     strategy, _ = resolves_by(ours, "BaselineResolver")
     assert strategy == import_path(LatestOtherBlessedModelStrategy)
 

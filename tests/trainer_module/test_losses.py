@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
-from trainer_module.loops.losses import OneHotLoss, make_loss
+from trainer_module.loops.losses import OneHotLoss, PriorLoss, make_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainSettings
 
@@ -71,7 +71,50 @@ def test_losses_are_what_they_are_called(loss: Any, task: Task, expected: Any) -
     )
 
 
+@pytest.mark.parametrize(
+    ("task", "shares", "weights"),
+    [
+        (Task.BINARY, (0.95, 0.05), (0.5, 10.0)),
+        (Task.MULTICLASS, (0.7, 0.28, 0.02), (0.5, 1.2, 17.0)),
+        (Task.MULTICLASS, (0.7, 0.3, 0.0), (1.0, 3.0, 0.0)),
+    ],
+)
+def test_weights_of_classes_leave_probabilities_as_they_are(
+    task: Task, shares: tuple[float, ...], weights: tuple[float, ...]
+) -> None:
+    """What the weighed loss is least for is how frequent classes are, not how they are weighed."""
+    names = ("a", "b", "c")[: len(shares)]
+    problem = Problem(task, "y", names, (), class_weights=weights)
+    logits = tf.Variable(tf.zeros([1, problem.output_units]))
+    loss, activation = make_loss(problem, None), problem.make_activation()
+    counts = tf.constant([s * w for s, w in zip(shares, weights, strict=True)])
+    labels = tf.range(len(shares))[:, tf.newaxis]
+    optimizer = tf_keras.optimizers.SGD(1.0)
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            output = tf.repeat(activation(logits), len(shares), 0)
+            lost = tf.reduce_sum(loss.call(labels, output) * counts)
+        optimizer.minimize(lost, [logits], tape=tape)
+
+    for _ in range(300):
+        step()
+    found = activation(logits).numpy().ravel()
+    known = shares[1:] if task is Task.BINARY else shares
+    left_out = 1 - sum(f for f, s in zip(found, known, strict=True) if not s)
+    np.testing.assert_allclose(
+        [f for f, s in zip(found, known, strict=True) if s],
+        [s * left_out for s in known if s],
+        rtol=0.02,
+    )
+
+
 def test_keras_makes_it_of_its_config_again() -> None:
+    prior = PriorLoss(OneHotLoss(3), (0.0, 1.0, 2.0))
+    again = tf_keras.losses.deserialize(tf_keras.losses.serialize(prior))
+    labels, scores = tf.constant([[0], [1], [2]]), tf.constant(SCORES, tf.float32)
+    assert float(again(labels, scores)) == float(prior(labels, scores))
     loss = OneHotLoss(3, 0.1, 2.0)
     again = tf_keras.losses.deserialize(tf_keras.losses.serialize(loss))
     assert again.get_config() == loss.get_config()

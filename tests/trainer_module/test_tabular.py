@@ -25,12 +25,24 @@ SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
 CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.REGRESSION: ()}
 
 
+@pytest.mark.parametrize("class_weights", [(), (0.5, 7.0, 2.0)])
 @pytest.mark.parametrize("task", Task)
-def test_each_member_learns_as_if_it_were_alone(task: Task) -> None:
+def test_each_member_learns_as_if_it_were_alone(
+    task: Task, class_weights: tuple[float, ...]
+) -> None:
     """The loss of training is the mean of the members' losses, by example: each has a weight."""
-    problem = Problem(task, "y", CLASSES[task], (), label_mean=5.0, label_deviation=20.0)
+    problem = Problem(
+        task,
+        "y",
+        CLASSES[task],
+        (),
+        label_mean=5.0,
+        label_deviation=20.0,
+        class_weights=class_weights[: len(CLASSES[task])],
+    )
     hidden = tf.random.stateless_normal([16, 4, 8], [1, 2])
-    mean = MembersMean(problem.output_units, task, problem.label_deviation)
+    scale, shift = problem.label_deviation, problem.class_shift
+    mean = MembersMean(problem.output_units, task, scale, shift)
     logits = mean(hidden, training=True)
     labels = tf.constant([[i % max(2, problem.output_units)] for i in range(16)], tf.float32)
     loss, activation = make_loss(problem, None), problem.make_activation()

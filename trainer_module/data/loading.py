@@ -105,6 +105,7 @@ def load_data(
         label_deviation=train.content.label_deviation,
         quartiles=measure_quartiles(train.reader, train.content),
         loss=settings.train.loss.kind if settings.train.loss else "",
+        class_weights=by_class,
     )
     return TrainingData(problem, train, evaluation)
 

@@ -105,7 +105,7 @@ def weights_by_class(
 
 
 def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]) -> str | None:
-    """A line on the smallest class where it is rare, with the one that would weigh it.
+    """A line on the smallest class where it is rare, with the metrics that tell more of it.
 
     Args:
       label: the label's column.
@@ -119,6 +119,6 @@ def describe_imbalance(label: str, classes: Sequence[str], counts: Sequence[int]
         return None
     return (
         f"class {name!r} of label {label!r} is {count / sum(counts):.2g} of the train split "
-        f"({count:,} of {sum(counts):,} examples): `train: {{class_weights: {BALANCED}}}` would "
-        "make all classes count alike"
+        f"({count:,} of {sum(counts):,} examples): accuracy says little of it; "
+        "log_loss and balanced_accuracy say more"
     )

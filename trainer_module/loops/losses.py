@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from trainer_module.errors import TrainingError
 from trainer_module.own_code import load_own
 from trainer_module.problem import Problem
 from trainer_module.settings import LossSettings, Task
+from trainer_module.tasks.units import WrappedLoss
 
 Loss: TypeAlias = tf_keras.losses.Loss
 
@@ -25,6 +27,12 @@ def make_loss(problem: Problem, settings: LossSettings | None) -> Any:
     Raises:
       TrainingError: if a loss of the user's is neither a function nor a `tf_keras.losses.Loss`.
     """
+    loss = _make_plain_loss(problem, settings)
+    return PriorLoss(loss, problem.class_shift) if problem.class_shift else loss
+
+
+def _make_plain_loss(problem: Problem, settings: LossSettings | None) -> Any:
+    """The loss of the probabilities or the number that a model gives, as they are."""
     if settings is None:
         return problem.make_loss()
     if settings.is_custom:
@@ -79,6 +87,45 @@ class OneHotLoss(Loss):
     def get_config(self) -> dict[str, Any]:
         """What Keras makes it of again."""
         return {**super().get_config(), **self._config}
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class PriorLoss(WrappedLoss):
+    """The loss of a model's probabilities as they would be if classes were as frequent as weighed.
+
+    Where examples count by their class, cross-entropy is least for the probabilities among examples
+    that are as frequent as they count. The other loss is given those, and the model's own output is
+    what they are in the data (Menon et al., 2021, "Long-tail learning via logit adjustment",
+    arXiv:2007.07314).
+    """
+
+    def __init__(
+        self, loss: Any, shift: Sequence[float], name: str = "prior_loss", **options: Any
+    ) -> None:
+        """Takes the loss, and what the weights of classes add to logits: `Problem.class_shift`."""
+        super().__init__(loss, name, **options)
+        self._shift = list(shift)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Losses [batch], of probabilities [batch, classes], or [batch, 1] of the second class."""
+        # Keras leaves them there: of float32 probabilities near 0 and 1 little is left to learn by.
+        logits = getattr(y_pred, "_keras_logits", None)
+        smallest = tf_keras.backend.epsilon()
+        shift = tf.constant(self._shift, y_pred.dtype)
+        if len(self._shift) == 1:
+            if logits is None:
+                kept = tf.clip_by_value(y_pred, smallest, 1 - smallest)
+                logits = tf.math.log(kept) - tf.math.log1p(-kept)
+            as_weighed = tf_keras.activations.sigmoid(logits + shift)
+        else:
+            if logits is None:
+                logits = tf.math.log(tf.maximum(y_pred, smallest))
+            as_weighed = tf_keras.activations.softmax(logits + shift)
+        return self.wrapped(y_true, as_weighed)
+
+    def get_config(self) -> dict[str, Any]:
+        """What Keras makes it of again."""
+        return {**super().get_config(), "shift": self._shift}
 
 
 def _own_loss(settings: LossSettings) -> Any:

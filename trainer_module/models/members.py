@@ -148,10 +148,27 @@ class MembersMean(tf_keras.layers.Layer):
     error. So each learns as if it were alone, which is what makes them differ.
     """
 
-    def __init__(self, units: int, task: str, scale: float | None = 1.0, **options: Any) -> None:
-        """Takes the task, and by what the output is scaled; without a scale it tells nothing."""
+    def __init__(
+        self,
+        units: int,
+        task: str,
+        scale: float | None = 1.0,
+        shift: Sequence[float] = (),
+        **options: Any,
+    ) -> None:
+        """Takes the task, and by what the output is scaled; without a scale it tells nothing.
+
+        Args:
+          units: logits of each member.
+          task: what they are for.
+          scale: of the output.
+          shift: what the loss adds to the logits: `Problem.class_shift`.
+          **options: Keras's.
+        """
         super().__init__(**options)
-        self._config: dict[str, Any] = {"units": units, "task": str(task), "scale": scale}
+        self._config: dict[str, Any] = {
+            "units": units, "task": str(task), "scale": scale, "shift": list(shift)
+        }  # fmt: skip
         # Each replica of this machine calls the model and its loss in a thread of its own.
         self._told = threading.local()
 
@@ -196,6 +213,8 @@ class MembersMean(tf_keras.layers.Layer):
     @tf.autograph.experimental.do_not_convert
     def _distance(self, logits: tf.Tensor, mean: tf.Tensor) -> tf.Tensor:
         """By example, how much the mean of the members' losses exceeds the loss of their mean."""
+        if shift := self._config["shift"]:
+            logits, mean = logits + shift, mean + shift
         match self._config["task"]:
             case Task.REGRESSION:
                 spread = tf.reduce_mean(tf.square(logits - mean[:, tf.newaxis]), [1, 2])

@@ -33,9 +33,8 @@ def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
             # What is left out is left out for all members: drawing it for each takes as long as
             # the layer.
             hidden = tf_keras.layers.Dropout(settings.dropout, (None, 1, None))(hidden)
-    mean = MembersMean(problem.output_units, problem.task, _spread_scale(problem), name="output")(
-        hidden
-    )
+    scale, shift = _spread_scale(problem), problem.class_shift
+    mean = MembersMean(problem.output_units, problem.task, scale, shift, name="output")(hidden)
     return tf_keras.Model(inputs, problem.make_activation()(mean), name="tabular")
 
 

@@ -54,6 +54,9 @@ class Metric:
     is_compared: bool = True
     """Whether a threshold holds against the model in service too; not where a value may be too
     small as well as too large, or another model need not have any."""
+    is_half: bool = False
+    """Whether it is had at the cost of another, as recall at that of precision: where it has no
+    threshold it speaks against no model."""
     is_number: bool = True
     """Whether it comes to one; a matrix or a curve goes to TFMA's plots, by the name that TFMA's
     views look for, and has no thresholds."""

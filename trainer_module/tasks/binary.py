@@ -32,8 +32,8 @@ class BinaryTask(ClassTask):
             "auc": Metric("AUC"),
             "auc_precision_recall": Metric("AUCPrecisionRecall"),
             "average_precision": Metric("AveragePrecision", module=OWN_METRICS),
-            "precision": Metric("Precision"),
-            "recall": Metric("Recall"),
+            "precision": Metric("Precision", is_half=True),
+            "recall": Metric("Recall", is_half=True),
             "f1": Metric("F1Score"),
             "log_loss": Metric("BinaryCrossEntropy", higher_is_better=False),
             "calibration_error": Metric(

@@ -20,8 +20,8 @@ METRICS = {
     "top_2_accuracy": Metric("SparseTopKCategoricalAccuracy", options={"k": 2}),
     "top_3_accuracy": Metric("SparseTopKCategoricalAccuracy", options={"k": 3}),
     "top_5_accuracy": Metric("SparseTopKCategoricalAccuracy", options={"k": 5}),
-    "macro_precision": Metric("MacroPrecision", module=OWN_METRICS),
-    "macro_recall": Metric("MacroRecall", module=OWN_METRICS),
+    "macro_precision": Metric("MacroPrecision", is_half=True, module=OWN_METRICS),
+    "macro_recall": Metric("MacroRecall", is_half=True, module=OWN_METRICS),
     "macro_f1": Metric("MacroF1", module=OWN_METRICS),
     "log_loss": Metric("SparseCategoricalCrossentropy", higher_is_better=False),
     "calibration_error": Metric(

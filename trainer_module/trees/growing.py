@@ -124,6 +124,9 @@ def grow(
         histories.append(_history(model, problem))
         kept.append(model.num_trees() // problem.output_units)
         report(member + 1, f"{model.num_trees():,} trees")
+    if problem.class_shift:
+        # They have learnt what probabilities are where classes are as frequent as they count.
+        forest.bias -= np.asarray(problem.class_shift, np.float32)
     told = _weigh_columns(examples, problem, parts, models, forest, settings.train.seed)
     return Grown(forest, _mean(histories), max(kept), max(kept) < settings.model.trees, told)
 

@@ -74,6 +74,13 @@ class OnLeakage(StrEnum):
     FAIL = "fail"
 
 
+class Ties(StrEnum):
+    """Which of two models serves that differ by no more than chance, where the new one is worse."""
+
+    NEWEST = "newest"
+    KEEP = "keep"
+
+
 class EvaluateSettings(CrossValidation):
     """What the model is measured by, and what it must reach to be pushed."""
 
@@ -92,6 +99,11 @@ class EvaluateSettings(CrossValidation):
     """Whether a column that predicts the label nearly without error by itself is a note, or ends
     the run before training; so is a random split of dated rows whose neighbours are alike. Columns
     that `features` declares are not looked at."""
+
+    ties: Ties | None = None
+    """What becomes of a new model that is worse than the one in service in the metric that decides,
+    but within noise: newest pushes it, keep does not. Default: keep where both have learnt from the
+    same data, newest where the data is another."""
 
     @property
     def named(self) -> list[str]:

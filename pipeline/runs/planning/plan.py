@@ -49,6 +49,7 @@ HASHES = {
     "input_fingerprint": "the data",
     "revision": "the schema file",
     "eval_config": "evaluate",
+    "verdict": "evaluate",
 }
 """Properties whose values say nothing to a reader."""
 
@@ -177,7 +178,9 @@ def _why(node: Node, signal: _WouldRunError) -> str:
         if not done:
             return "it has not run yet"
         last = max(done, key=lambda e: e.id)
-        changes = list(_differences(_recorded(_origin(store, last)), signal.properties))
+        # A key of the config may be part of several properties.
+        before = _recorded(_origin(store, last))
+        changes = list(dict.fromkeys(_differences(before, signal.properties)))
         if changes:
             return "changed: " + "; ".join(changes)
         if _inputs(store, last.id) != _inputs(store, signal.execution_id):

@@ -188,6 +188,11 @@ def _kept(
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
     if all(one.in_service is None for one in measured.values()):
+        if noise.not_compared:
+            return (
+                f"{kept}, and it was not compared with the model in service, which "
+                f"{noise.not_compared}"
+            )
         return f"{kept}, and no model in service was compared with"
     held = effective_thresholds(config.evaluate, config.target)
     within = [describe_within_noise(measured[name], config) for name in measured if name in held]

@@ -10,7 +10,7 @@ from components.evaluator.noise import Interval, MetricNoise, Noise
 from pipeline.config.metrics import find_metric
 from pipeline.config.sections.evaluate import Threshold
 from pipeline.config.settings import PipelineConfig
-from pipeline.graph.evaluation import effective_thresholds
+from pipeline.graph.evaluation import deciding_metric, effective_thresholds, other_metrics
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def describe_needs(
         needs.append(f"better than {constant.value:.4g} of a constant")
     threshold = effective_thresholds(config.evaluate, config.target).get(name)
     if threshold is None:
-        return ", ".join(needs)
+        is_held = has_baseline and name in other_metrics(config) and noise.of(name).shared
+        return ", ".join([*needs, *(["not worse than in service beyond noise"] if is_held else [])])
     sure = {True: " for certain", False: ""}
     if threshold.least is not None:
         needs.append(f"at least {threshold.least:g}{sure[threshold.is_least_sure]}")
@@ -59,6 +60,7 @@ def describe_needs(
     if has_baseline and find_metric(config.target, config.evaluate, name).is_compared:
         slack = f" by more than {threshold.tolerance:g}" if threshold.tolerance else ""
         is_known = noise.confidence is not None and name not in noise.without
+        is_known &= not (noise.keeps_ties and name == deciding_metric(config).name)
         beyond = " beyond noise" if is_known else ""
         needs.append(f"not worse than in service{slack}{beyond}")
     return ", ".join(needs) + (", on each slice" if threshold.slices and needs else "")
@@ -99,11 +101,29 @@ def describe_failure(
         )
     key = f"evaluate.thresholds.{measured.name}.tolerance"
     worse = f"{said}, worse than {measured.in_service:.4g} of the model in service"
-    if measured.noise.difference is None:
+    if measured.noise.shared is not None:
+        return (
+            f"{worse} beyond noise ({measured.show(measured.noise.shared, '+')}), whatever "
+            f"{deciding_metric(config).name} says. evaluate.thresholds says which metrics decide"
+        )
+    difference = measured.noise.difference
+    if difference is None:
         return f"{worse} ({key} allows for noise)"
-    return (
-        f"{worse} beyond noise ({measured.show(measured.noise.difference, '+')}). {key} allows more"
-    )
+    shown, tolerance = measured.show(difference, "+"), threshold.tolerance
+    is_better = _is_higher_better(config, measured.name)
+    if difference.high >= -tolerance if is_better else difference.low <= tolerance:
+        return (
+            f"{worse} within noise ({shown}). That one stays{_why_kept(config)}. "
+            f"`evaluate: {{ties: newest}}` pushes the new one, {key} allows more"
+        )
+    return f"{worse} beyond noise ({shown}). {key} allows more"
+
+
+def _why_kept(config: PipelineConfig) -> str:
+    """Why the model in service stays where it is better by chance, after `that one stays`."""
+    if config.evaluate.ties is not None:
+        return ", as evaluate.ties says"
+    return ", as both have learnt from the same data and a change has to be for the better"
 
 
 def _why_undefined(measured: Measured) -> str:

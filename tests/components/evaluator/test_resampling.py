@@ -292,20 +292,28 @@ def test_rows_of_one_patient_or_day_are_drawn_together(data: dict[str, str]) -> 
     assert noise.difference.low < -0.2 < 0.1 < noise.difference.high
 
 
+OF_SLICES = {
+    "metrics": ["auc"],
+    "slices": ["x"],
+    "thresholds": {"auc": {"min": 0.1, "slices": True}},
+}
+
+
 def judge_slices(
-    labels: np.ndarray, scores: dict[str, np.ndarray], columns: pa.RecordBatch, **data: Any
+    labels: np.ndarray,
+    scores: dict[str, np.ndarray],
+    columns: pa.RecordBatch,
+    evaluate: dict[str, Any] = OF_SLICES,
+    keeps_ties: bool | None = None,
+    **data: Any,
 ) -> tuple[dict[Any, bool], Noise]:
-    """Whether the AUC of each slice by `x` is blessed, and what is known of chance."""
+    """Whether each slice by `x` is blessed, and what is known of chance."""
     pipeline = PipelineConfig.model_validate(
         {
             "name": "measured",
             "data": {"format": "csv", "path": "nowhere.csv", **data},
             "task": "binary",
-            "evaluate": {
-                "metrics": ["auc"],
-                "slices": ["x"],
-                "thresholds": {"auc": {"min": 0.1, "slices": True}},
-            },
+            "evaluate": evaluate,
         }
     )
     eval_config = tfma.utils.update_eval_config_with_defaults(
@@ -317,7 +325,10 @@ def judge_slices(
         for name, said in scores.items()
     }
     settings = make_verdict(pipeline)
-    tally = Tally.start(eval_config, [("x",)], Grouper(0, settings.dependence))
+    if keeps_ties is not None:
+        settings = replace(settings, keeps_ties=keeps_ties)
+    kinds = [tuple(names) for names in pipeline.evaluate.slices]
+    tally = Tally.start(eval_config, kinds, Grouper(0, settings.dependence))
     tally.add(Answers(models, columns))
     numbers = tally.reported()
     slices = list(computations_of(eval_config).results(tally.measurement, numbers))
@@ -361,7 +372,73 @@ def test_a_slice_of_few_patients_holds_a_model_back_that_is_worse_on_all(patient
     assert noise.of("auc", "x=2").is_unmeasurable == (patients == 1)
 
 
+def scored(seed: int, quality: float, other: float, rows: int) -> tuple[Any, Any]:
+    """Labels, one in five, and calibrated probabilities of two models that see as much of them."""
+    random = np.random.default_rng(seed)
+    noise = random.normal(size=(3, rows))
+    logits = [-1.9 + q * noise[0] + 0.5 * noise[i] for i, q in ((1, quality), (2, other))]
+    labels = random.random(rows) < 1 / (1 + np.exp(1.9 - quality * noise[0]))
+    names = ("candidate", "baseline")
+    return labels, {n: 1 / (1 + np.exp(-logit)) for n, logit in zip(names, logits, strict=True)}
+
+
+def is_blessed(labels: np.ndarray, scores: Any, **evaluate: Any) -> bool:
+    keeps_ties = evaluate.pop("keeps_ties", None)
+    verdicts, _ = judge_slices(labels, scores, NOTHING, evaluate, keeps_ties)
+    return verdicts[None]
+
+
+def test_the_first_metric_decides_only_where_no_other_says_the_contrary() -> None:
+    """As it was with `class_weights`: the same order of the rows, and a log loss five times."""
+    labels, scores = scored(0, 1.5, 1.5, 1_000)
+    shifted = scores["baseline"] * 9 / (scores["baseline"] * 8 + 1)
+    worse = {"candidate": shifted, "baseline": scores["baseline"]}
+    assert not is_blessed(labels, worse)
+    assert is_blessed(labels, worse, metrics=["auc"])
+    assert is_blessed(labels, worse, thresholds={"auc": {"min": 0.5}}), "a person has decided"
+    assert is_blessed(labels, worse, metrics=["auc", "precision"]), "recall is better for that"
+    assert is_blessed(labels, {"candidate": scores["baseline"], "baseline": shifted})
+
+
+def test_of_several_other_metrics_each_is_held_the_less() -> None:
+    """By 95 % for each of them, equally good models would be refused the more often."""
+    _, noise = judge_slices(*scored(2, 1.5, 1.5, 300), NOTHING, {})
+    assert noise.of("auc").shared is None
+    for name in ("accuracy", "log_loss"):
+        shared, alone = noise.of(name).shared, noise.of(name).difference
+        assert shared.low < alone.low < alone.high < shared.high
+
+
+def test_a_tie_goes_to_the_newest_or_is_kept() -> None:
+    labels, scores = scored(1, 1.5, 1.5, 1_000)
+    gap = sk.roc_auc_score(labels, scores["candidate"]) - sk.roc_auc_score(
+        labels, scores["baseline"]
+    )
+    worse, better = ("candidate", "baseline") if gap < 0 else ("baseline", "candidate")
+    tie = {"candidate": scores[worse], "baseline": scores[better]}
+    back = {"candidate": scores[better], "baseline": scores[worse]}
+    assert is_blessed(labels, tie)
+    assert is_blessed(labels, tie, ties="newest")
+    assert not is_blessed(labels, tie, ties="keep")
+    assert not is_blessed(labels, tie, keeps_ties=True)
+    assert is_blessed(labels, back, ties="keep")
+    allowed = {"auc": {"tolerance": 2 * abs(gap)}}
+    assert is_blessed(labels, tie, ties="keep", thresholds=allowed), "a loss that is allowed"
+    others = {"auc": {"min": 0.5}, "log_loss": {"max": 1.0}}
+    same = {"candidate": scores[better], "baseline": scores[better]}
+    assert is_blessed(labels, same, ties="keep", thresholds=others)
+
+
 def test_settings_survive_the_execution_property() -> None:
-    settings = VerdictSettings(0.9, ("auc",), ("mae",), Dependence(order_by="day", ends=(1.0, 2.5)))
+    settings = VerdictSettings(
+        0.9,
+        ("auc",),
+        ("mae",),
+        Dependence(order_by="day", ends=(1.0, 2.5)),
+        {"log_loss": False},
+        "auc",
+        True,
+        "cannot read this data",
+    )
     assert VerdictSettings.from_json(settings.to_json()) == settings
     assert VerdictSettings.from_json("") == VerdictSettings()

@@ -18,6 +18,7 @@ class History:
     """Executions as TFX records them: Examples -> Transform -> Trainer -> Model."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.connection = pb.ConnectionConfig(
             sqlite=pb.SqliteMetadataSourceConfig(
                 filename_uri=str(path),
@@ -114,16 +115,20 @@ def warm_start(history: History, *examples: int) -> list[int]:
 
 
 def to_beat(history: History, candidate: int) -> list[int]:
+    return [model.id for model in compared_with(history, candidate)["model"]]
+
+
+def compared_with(history: History, candidate: int) -> dict[str, list[Artifact]]:
     models = history.all(standard_artifacts.Model)
-    resolved = LatestOtherBlessedModelStrategy().resolve_artifacts(
+    return LatestOtherBlessedModelStrategy().resolve_artifacts(
         history.store,
         {
             "candidate": [model for model in models if model.id == candidate],
             "model": models,
             "model_blessing": history.all(standard_artifacts.ModelBlessing),
+            "baseline_examples": history.all(standard_artifacts.Examples),
         },
     )
-    return [model.id for model in resolved["model"]]
 
 
 def test_first_run_starts_from_nothing(history: History) -> None:
@@ -183,6 +188,15 @@ def test_model_is_compared_with_another_one(history: History) -> None:
     second = history.train(history.read())
     assert to_beat(history, unblessed) == [second]
     assert to_beat(history, second) == [first]
+
+
+def test_what_the_model_to_beat_has_learnt_from_is_given_as_it_was_read(history: History) -> None:
+    first, second, third = (history.read() for _ in range(3))
+    history.train(first, second)
+    candidate = history.train(second, third)
+    found = compared_with(history, candidate)["baseline_examples"]
+    assert {examples.id for examples in found} == {first, second}
+    assert not compared_with(History(Path(f"{history.path}.new")), 0)["baseline_examples"]
 
 
 def test_a_model_that_waits_is_neither_to_beat_nor_to_begin_with(history: History) -> None:

@@ -126,8 +126,18 @@ def measure(
     examples: Artifact,
     candidate: Artifact,
     baseline: Artifact | None = None,
+    **learnt: list[Artifact],
 ) -> Measured:
-    """Runs TFX's Evaluator as a pipeline of the config does."""
+    """Runs TFX's Evaluator as a pipeline of the config does.
+
+    Args:
+      folder: for what it leaves.
+      config: says what is measured.
+      examples: of the evaluation.
+      candidate: the new model.
+      baseline: the model in service, if there is one.
+      **learnt: `baseline_examples` and `learnt_examples`, what both have learnt from.
+    """
     folder.mkdir(parents=True)
     context = BaseBeamExecutor.Context(
         beam_pipeline_args=list(IN_PROCESS_ARGS), tmp_dir=str(folder / "tmp"), unique_id="1"
@@ -137,7 +147,7 @@ def measure(
     columns = {"label": "INT", "plan": "BYTES", "zone": "INT"}
     features = (f'feature {{ name: "{name}" type: {kind} }}' for name, kind in columns.items())
     Path(schema.uri, "schema.pbtxt").write_text("\n".join(features))
-    inputs = {"examples": [examples], "model": [candidate], "schema": [schema]}
+    inputs = {"examples": [examples], "model": [candidate], "schema": [schema], **learnt}
     if baseline is not None:
         inputs["baseline_model"] = [baseline]
     evaluation = _artifact(standard_artifacts.ModelEvaluation, folder / "evaluation")

@@ -23,12 +23,14 @@ from pipeline.runs.results.evaluation_report import EvaluationReport, read_evalu
 Row = dict[str, Any]
 
 
-def write_rows(folder: Path, rows: Sequence[Row], backwards: bool = False) -> Artifact:
+def write_rows(
+    folder: Path, rows: Sequence[Row], backwards: bool = False, split: str = "eval"
+) -> Artifact:
     """Examples of rows: text, whole numbers and floats; what a row lacks is missing.
 
     Protobuf writes the features of an example in any order: `backwards` is another than the usual.
     """
-    path = folder / "examples" / "Split-eval" / "data.gz"
+    path = folder / "examples" / f"Split-{split}" / "data.gz"
     path.parent.mkdir(parents=True)
     with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
         for row in rows:
@@ -46,7 +48,7 @@ def write_rows(folder: Path, rows: Sequence[Row], backwards: bool = False) -> Ar
             writer.write(b"".join(features))  # To protobuf, one message with all of them.
     examples = standard_artifacts.Examples()
     examples.uri = str(folder / "examples")
-    examples.split_names = artifact_utils.encode_split_names(["eval"])
+    examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
     return examples
 
 
@@ -194,6 +196,60 @@ def test_a_model_in_service_that_cannot_read_the_data_is_said(
         "gone (data type: float) is required but could not be found): the new one was not compared"
     )
     assert "evaluate.thresholds" in notice
+
+
+def numbered(artifact: Artifact, number: int) -> Artifact:
+    """As it is in a store."""
+    artifact.id = number
+    return artifact
+
+
+def test_a_model_in_service_that_has_learnt_from_the_rows_is_not_compared_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [row(n, other=0.9 if n % 2 and n % 5 else 0.1 + n / 1000, id=n) for n in range(200)]
+    now = numbered(write_rows(tmp_path / "now", rows[100:]), 1)
+    write_rows(tmp_path / "now", rows[:100], split="train")
+    before = numbered(write_rows(tmp_path / "before", rows[:160], split="train"), 2)
+    models = write_model(tmp_path, "other"), write_model(tmp_path, "good")
+    learnt = {"baseline_examples": [before], "learnt_examples": [now]}
+    config = config_of({"metrics": ["auc"]})
+    with caplog.at_level(logging.WARNING, "scopeline.progress"):
+        report = report_of(measure(tmp_path / "measured", config, now, *models, **learnt))
+    assert report.blessed
+    assert report.reason == (
+        "auc is better than a constant prediction's, and it was not compared with the model in "
+        "service, which has learnt from 60% of the eval split's rows"
+    )
+    (notice,) = [r.message for r in caplog.records if r.name == "scopeline.progress"]
+    assert notice.startswith("the model in service has learnt from 60% of the eval split's rows")
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_tie_is_kept_where_both_have_learnt_from_the_same_data(
+    tmp_path: Path, is_same: bool
+) -> None:
+    rows = [row(n, other=0.05 if n == 3 else row(n)["good"]) for n in range(200)]
+    examples, other = numbered(write_rows(tmp_path, rows), 1), standard_artifacts.Examples()
+    other.split_names, other.uri = examples.split_names, str(tmp_path / "deleted")
+    models = write_model(tmp_path, "other"), write_model(tmp_path, "good")
+    learnt = {
+        "baseline_examples": [examples if is_same else numbered(other, 2)],
+        "learnt_examples": [examples],
+    }
+    config = config_of({"metrics": ["auc"]})
+    report = report_of(measure(tmp_path / "measured", config, examples, *models, **learnt))
+    assert report.blessed != is_same
+    beyond = "" if is_same else " beyond noise"
+    assert report.metrics[0].needs.endswith(f"not worse than in service{beyond}")
+    if is_same:
+        assert re.fullmatch(
+            r"auc is 0\.99\d*, worse than 1 of the model in service within noise \(.*\)\. That "
+            r"one stays, as both have learnt from the same data and a change has to be for the "
+            r"better\. `evaluate: \{ties: newest\}` pushes the new one, evaluate\.thresholds\.auc"
+            r"\.tolerance allows more",
+            report.reason,
+        ), report.reason
 
 
 def test_a_difference_within_noise_is_said_and_blesses(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def test_a_rare_class_is_said_once() -> None:
     said = describe_imbalance("plan", CLASSES, (500, 20, 480))
     assert said == (
         "class 'gold' of label 'plan' is 0.02 of the train split (20 of 1,000 examples): "
-        "`train: {class_weights: balanced}` would make all classes count alike"
+        "accuracy says little of it; log_loss and balanced_accuracy say more"
     )
     assert describe_imbalance("plan", CLASSES, (500, 70, 430)) is None
     assert describe_imbalance("price", (), ()) is None
@@ -155,3 +156,32 @@ def _weighed(judged: Transformed, directory: Path, rows: list[Row], kind: str) -
     for part in ("graph", "transformed/Split-eval"):
         (directory / part).symlink_to(judged.root / part)
     return Transformed(directory, settings, rows, judged.evaluation)
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    """Binary: one in sixteen, or half of those whose size is above 4."""
+    generator = random.Random(8)  # noqa: S311
+    sizes = [generator.uniform(0, 5) for _ in range(1_000)]
+    rows = [{"size": s, "y": int(generator.random() < (0.4 if s > 4 else 0.0))} for s in sizes]
+    settings = TrainerSettings.model_validate({"label": "y", "task": "binary"})
+    return transformed_once(tmp_path_factory, "rare", rows, rows[:200], settings)
+
+
+@pytest.mark.parametrize("kind", ["tabular", "wide_deep", "trees"])
+def test_probabilities_are_those_of_the_data_whatever_classes_count(
+    rare: Transformed, tmp_path: Path, kind: str
+) -> None:
+    model = {"kind": kind} | ({"trees": 60} if kind == "trees" else {"hidden_units": [16]})
+    steps = {} if kind == "trees" else {"batch_size": 50, "epochs": 10, "learning_rate": 0.02}
+    train = {"class_weights": "balanced", "early_stopping": False, **steps}
+    settings = TrainerSettings.model_validate(
+        {"label": "y", "task": "binary", "model": model, "train": train}
+    )
+    run_fn(replace(rare, settings=settings).fn_args(tmp_path))
+    serve = tf.saved_model.load(str(tmp_path / "Format-Serving")).signatures["serving_raw"]
+    size = np.array([row["size"] for row in rare.train], np.float32)
+    served = serve(size=tf.constant(size))["scores"].numpy()[:, 1]
+    share = np.mean([row["y"] for row in rare.train])
+    assert served.mean() == pytest.approx(share, rel=0.3), "balanced, it would be 0.25 or more"
+    assert served[size > 4.2].mean() > 5 * served[size < 3].mean()

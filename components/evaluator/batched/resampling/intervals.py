@@ -65,6 +65,8 @@ def find_noise(
         confidence=settings.confidence,
         without=without if settings.confidence is not None else [],
         slices=found,
+        keeps_ties=bool(settings.keeps_ties),
+        not_compared=settings.not_compared,
         notes=tally.notes() + _unmeasured_notes(found),
     )
 
@@ -85,6 +87,7 @@ class Intervals:
         self._classes = metric_classes(config)
         self._tally = tally
         self._confidence = settings.confidence
+        self._others = settings.others
         self._are_dependent = bool(settings.dependence.column)
         self._baseline = computations.baseline
 
@@ -151,24 +154,35 @@ class Intervals:
         moved = drawn[theirs] + (float(in_service) - exact[theirs][0])
         differences = values - moved
         difference = self._interval(differences, units)
+        shared = None
+        if key.name in self._others:
+            shared = self._interval(differences, units, len(self._others))
         is_unmeasurable = difference is None and (
             examples < LEAST_EXAMPLES or not _is_mostly_defined(differences)
         )
         return MetricNoise(
-            interval=interval, difference=difference, is_unmeasurable=is_unmeasurable
+            interval=interval,
+            difference=difference,
+            shared=shared,
+            is_unmeasurable=is_unmeasurable,
         )
 
-    def _interval(self, values: Values, units: int | None) -> Interval | None:
+    def _interval(self, values: Values, units: int | None, sharing: int = 1) -> Interval | None:
         """Between percentiles; None where too many resamples have no number, or of one unit.
 
         Of few units the percentiles are as far out as quantiles of Student's t would be, as a
         bootstrap of few clusters is too narrow (Cameron, Gelbach and Miller, 2008).
+
+        Args:
+          values: of the resamples.
+          units: of examples that depend on one another; None where none do.
+          sharing: intervals of which the confidence holds together (Bonferroni).
         """
         if not _is_mostly_defined(values):
             return None
         numbers = values[np.isfinite(values)]
         assert self._confidence is not None  # noqa: S101 - else nothing is drawn
-        beyond = (1 - self._confidence) / 2
+        beyond = (1 - self._confidence) / 2 / sharing
         if units is not None:
             if units < 2:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from tensorflow_model_analysis.evaluators import metrics_validator
@@ -19,6 +20,7 @@ from components.evaluator.slices import BASELINE
 from components.evaluator.verdict_settings import VerdictSettings
 
 LESS_IS_BETTER = config_pb2.MetricDirection.LOWER_IS_BETTER
+MORE_IS_BETTER = config_pb2.MetricDirection.HIGHER_IS_BETTER
 
 
 def validate(
@@ -30,9 +32,11 @@ def validate(
     """What TFMA says against a slice, less what may be chance, and what the intervals say.
 
     A difference to the model in service fails where all of its interval is worse than the tolerance
-    allows. A bound that is to be kept with confidence fails where the interval's end is beyond it.
-    A metric that is undefined fails on the whole split, and says nothing on a slice; nor does the
-    difference on a slice that is too small to measure it.
+    allows, and in the deciding metric also within noise where ties are kept. So does that of one of
+    the `others` on the whole split, where all of its shared interval is worse. A bound that is to
+    be kept with confidence fails where the interval's end is beyond it. A metric that is undefined
+    fails on the whole split, and says nothing on a slice; nor does the difference on a slice that
+    is too small to measure it.
 
     Args:
       sliced: the key of the slice, and its metrics.
@@ -48,8 +52,11 @@ def validate(
         failure
         for of_slice in result.metric_validations_per_slice
         for failure in of_slice.failures
-        if not _is_excused(failure, known.get(failure.metric_key.name, MetricNoise()), bool(key))
+        if not _is_excused(
+            failure, known.get(failure.metric_key.name, MetricNoise()), bool(key), settings
+        )
     ]
+    failures += [] if key else _others_against(metrics, known, settings)
     # Where a metric cannot have an interval its value is held, which TFMA has done.
     sure = frozenset((*settings.lower, *settings.upper)) - set(noise.without)
     failed = {failure.metric_key.name for failure in failures if not failure.metric_key.is_diff}
@@ -71,7 +78,9 @@ def validate(
     return result
 
 
-def _is_excused(failure: Any, noise: MetricNoise, is_slice: bool) -> bool:
+def _is_excused(
+    failure: Any, noise: MetricNoise, is_slice: bool, settings: VerdictSettings
+) -> bool:
     if is_slice and not noise.defined:
         return True
     if is_slice and failure.metric_key.is_diff and noise.is_unmeasurable:
@@ -81,10 +90,35 @@ def _is_excused(failure: Any, noise: MetricNoise, is_slice: bool) -> bool:
     value = failure.metric_value.double_value.value
     if noise.difference is None or not math.isfinite(value):
         return is_slice and not math.isfinite(value)
+    if settings.keeps_ties and failure.metric_key.name == settings.deciding and not is_slice:
+        return False
     change = failure.metric_threshold.change_threshold
     if change.direction == LESS_IS_BETTER:
         return bool(noise.difference.low <= change.absolute.value)
     return bool(noise.difference.high >= change.absolute.value)
+
+
+def _others_against(
+    metrics: Metrics, known: Mapping[str, MetricNoise], settings: VerdictSettings
+) -> list[Any]:
+    """What metrics without thresholds say against a model: those that are surely worse."""
+    failures = []
+    for key, value in metrics.items():
+        higher_is_better = settings.others.get(key.name)
+        interval = known.get(key.name, MetricNoise()).shared
+        if higher_is_better is None or interval is None or not key.is_diff:
+            continue
+        if interval.high < 0 if higher_is_better else interval.low > 0:
+            failure = validation_result_pb2.ValidationFailure(
+                message="it is worse than the model in service's beyond noise"
+            )
+            failure.metric_key.CopyFrom(key.to_proto())
+            failure.metric_value.double_value.value = float(value)
+            failure.metric_threshold.change_threshold.direction = (
+                MORE_IS_BETTER if higher_is_better else LESS_IS_BETTER
+            )
+            failures.append(failure)
+    return failures
 
 
 def _against(

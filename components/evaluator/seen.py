@@ -1,0 +1,126 @@
+"""How many rows of an evaluation the model in service has learnt from.
+
+After another split of the same data it has learnt from most of them, and is not to be compared
+with: it knows their labels by heart, and the new model does not.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from tfx.dsl.io import fileio
+from tfx.types import Artifact
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from components.example_gen.checks.whole import TRAIN_SPLIT
+from components.example_gen.splits.hashed import hash_rows
+from components.split_files import split_files
+from components.tfrecords.reading import read_batches, rows_for_columns
+
+logger = logging.getLogger(__name__)
+
+MOST_SHARE = 0.05
+"""Of the rows of an evaluation that the model in service may have learnt from. A share flatters it,
+beyond noise the more often the more rows there are: of more than `FEW_ROWS` it falls with their
+root, as does what moves between stratified splits when data grows."""
+FEW_ROWS = 1_000
+MOST_BYTES = 512 << 20
+"""Of examples that were learnt from that are read, compressed; of more, some of the files."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the model in service knows of the rows of an evaluation."""
+
+    share: float = 0.0
+    """Of the rows that it has learnt from and the new model has not; 0 where it is not known."""
+    rows: int = 0
+    """That were looked at."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether a comparison is void."""
+        return self.share > MOST_SHARE * math.sqrt(FEW_ROWS / max(self.rows, FEW_ROWS))
+
+
+def find_seen(
+    evaluated: Sequence[Artifact],
+    split: str,
+    learnt: Sequence[Artifact],
+    now: Sequence[Artifact],
+) -> Seen:
+    """Finds the rows that the model in service has learnt from and the new one has not.
+
+    Rows are the same that have equal values in all columns that both have. So equal rows of
+    different splits, of which a table of a few categories is full, count for both models.
+
+    Args:
+      evaluated: the examples of the evaluation.
+      split: the one that is evaluated.
+      learnt: the examples that the model in service has learnt from, as far as they are there.
+      now: those that the new one has; what is in both was split once, and is not read.
+    """
+    read = {artifact.id for artifact in now}
+    files, part = _some(split_files((a for a in learnt if a.id not in read), TRAIN_SPLIT))
+    if not files:
+        return Seen()
+    judged = split_files(evaluated, split)
+    known = _columns(judged) & _columns(files)
+    if not known:
+        return Seen()
+    rows = [_hashes(batch, known) for file in judged for batch in _read(file)]
+    hashes, counts = np.unique(np.concatenate(rows), return_counts=True)
+
+    def share(files: Sequence[str], part: float) -> float:
+        met = np.zeros(len(hashes), bool)
+        for batch in (batch for file in files for batch in _read(file)):
+            met |= np.isin(hashes, _hashes(batch, known))
+        return min(float(counts[met].sum() / counts.sum()) / part, 1.0)
+
+    seen = Seen(share(files, part), int(counts.sum()))
+    if not seen.is_too_much:
+        return seen
+    own = share(*_some(split_files(evaluated, TRAIN_SPLIT)))
+    return replace(seen, share=max(seen.share - own, 0.0))
+
+
+def _some(files: list[str]) -> tuple[list[str], float]:
+    """Files of no more than `MOST_BYTES`, from all over, and which part of all bytes they are."""
+    sizes = [fileio.stat(file).length for file in files]
+    total = sum(sizes)
+    if total <= MOST_BYTES:
+        return files, 1.0
+    step = -(-total // MOST_BYTES)
+    logger.info("Reads one of %d files that the model in service has learnt from", step)
+    return files[::step], sum(sizes[::step]) / total
+
+
+def _columns(files: Sequence[str]) -> set[str]:
+    """Those of the first rows."""
+    first = next((batch for file in files for batch in _read(file)), None)
+    return set() if first is None else {*first.schema.names}
+
+
+def _read(file: str) -> Iterator[pa.RecordBatch]:
+    decoder = ExamplesToRecordBatchDecoder()
+    for records in read_batches(file, rows_for_columns):
+        yield decoder.DecodeBatch(records.tolist())
+
+
+def _hashes(rows: pa.RecordBatch, names: Collection[str]) -> np.ndarray:
+    """A hash of each row's values, [rows]; numbers are alike whether they are whole or not."""
+    columns = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if name in names:
+            is_whole = not pa.types.is_null(column.type) and pa.types.is_integer(
+                column.type.value_type
+            )
+            columns[name] = (
+                column.cast(pa.large_list(pa.float32()), safe=False) if is_whole else column
+            )
+    return hash_rows(pa.record_batch(list(columns.values()), list(columns)))
