@@ -35,7 +35,7 @@ class UnreadableValues:
 def find_unreadable(
     columns: Mapping[str, np.ndarray], interface: ModelInterface, *, are_examples: bool
 ) -> list[UnreadableValues]:
-    """The columns with texts that the model cannot read.
+    """The columns with texts that the model cannot read, by the first row of each.
 
     Args:
       columns: what is asked by the names of requests, or one of serialised tf.Examples.
@@ -59,7 +59,7 @@ def find_unreadable(
             text = flat[odd[0]][: 4 * _SHOWN].decode(errors="backslashreplace")[:_SHOWN]
             column = interface.by_request[name].name
             found.append(UnreadableValues(column, len(odd), row, text, reader.right))
-    return found
+    return sorted(found, key=lambda one: (one.row, one.column))
 
 
 def _of_examples(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:

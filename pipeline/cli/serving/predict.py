@@ -260,8 +260,8 @@ def _summary(asked: ChosenModel, done: Done, seconds: float, output: Path) -> st
     who = f"version {asked.folder.name}"
     who += f", variant {asked.variant}" if asked.variant else ""
     unreadable = "".join(
-        f"\n{name}: {count:,} texts that the model cannot read count as missing"
-        for name, count in done.unreadable.items()
+        f"\n{name}: {count:,} of its texts unreadable, and taken for missing"
+        for name, count in sorted(done.unreadable.items())
     )
     return f"{done.rows:,} rows{earlier}, {who}, {rate}: {output}{unreadable}"
 

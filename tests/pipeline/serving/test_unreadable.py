@@ -222,15 +222,15 @@ def test_predict_counts_or_refuses_them(
     for path in (paths["csv"], paths["tfrecord.gz"]):
         write_predictions(chosen, str(path), tmp_path / f"{path.name}.csv", "", 32, False)
         said = capfd.readouterr().out
-        assert "mileage: 2 texts that the model cannot read count as missing" in said, path
-        assert "tax: 1 texts" in said
+        assert "mileage: 2 of its texts unreadable, and taken for missing" in said, path
+        assert "tax: 1 of its texts" in said
     folder = tmp_path / "several"
     folder.mkdir()
     for number in range(2):
         shutil.copy(paths["parquet"], folder / f"{number}.parquet")
     given = str(folder / "*.parquet")
     write_predictions_on_beam(chosen, given, tmp_path / "beam", "", 32, False, IN_PROCESS_ARGS)
-    assert "mileage: 4 texts that the model cannot read" in capfd.readouterr().out
+    assert "mileage: 4 of its texts unreadable" in capfd.readouterr().out
     strict = ChosenModel(version, on_unreadable=OnUnreadable.REFUSE)
     with pytest.raises(
         DataError, match=r"'garage' is 'perhaps' in row 42 of .*rows\.csv, expected"
