@@ -28,7 +28,7 @@ from components.example_gen.checks.named_pictures import check_encoded_pictures
 from components.example_gen.checks.rows import ChunkReport, is_kept
 from components.example_gen.checks.whole import check_report
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.columns.known_kinds import with_known_dates
+from components.example_gen.columns.known_kinds import ColumnKinds, with_known_dates
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import DataNotes, write_notes
 from components.example_gen.origin import note_origin
@@ -42,7 +42,9 @@ from components.example_gen.sources.base import (
     gather_notes,
     merge_surveys,
     note_lost_zeros,
+    note_placeholders,
     note_unseen_values,
+    note_written_label,
 )
 from components.example_gen.sources.pictures.named import cut, read_pictures
 from components.example_gen.splits.hashed import assign_splits, split_hashes
@@ -218,7 +220,7 @@ def _write_found(
     found: DataNotes,
     plan: Plan,
     surveys: list[Survey],
-    kinds: dict[str, ColumnKind],
+    kinds: ColumnKinds,
     cuts: Cuts | None,
 ) -> None:
     """Hands what a worker, maybe on another machine, has found to the process that waits."""
@@ -226,6 +228,8 @@ def _write_found(
         *gather_notes(surveys),
         *note_unseen_values(surveys, plan.settings),
         *note_lost_zeros(surveys, kinds, plan.settings),
+        *note_placeholders(surveys, kinds),
+        *note_written_label(surveys, kinds, plan.settings),
     ]
     notes = [*of_files, *found.sentences, *(cuts.notes if cuts is not None else [])]
     with fileio.open(posixpath.join(plan.temporary_folder, _FOUND), "w") as file:

@@ -186,6 +186,11 @@ class ExampleGenSettings(Settings):
         is_number = column == self.label and not self.task.is_classification
         return is_number or column in (*self.number_columns, self.weight, self.order_by)
 
+    def keeps_words(self, column: str) -> bool:
+        """Whether a word such as NA is a value among numbers, as one of a category or a class."""
+        is_class = column == self.label and self.task.is_classification
+        return is_class or column in self.mixed_columns
+
     @field_validator("label")
     @classmethod
     def _no_image(cls, label: str, info: ValidationInfo) -> str:

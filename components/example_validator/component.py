@@ -38,11 +38,13 @@ from components.example_validator.review import (
     review_examples,
     write_review,
 )
+from components.example_validator.unreadable import note_unreadable
 from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
 from trainer_module.insides import unknown_inside
+from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
 PREVIOUS_STATISTICS_KEY = "previous_statistics"
@@ -120,6 +122,8 @@ class Executor(stock.Executor):
                     json.loads(exec_properties["dates"]),
                 )
             write_review(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), review)
+            for note in note_unreadable(self._examples, schema, {*declared, *unseen, *broken}):
+                report_notice(note)
             if exec_properties["on_leakage"] == "fail":
                 check_leakage(review)
         return output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -12,21 +13,19 @@ from components.pusher.versions import SAVED_MODEL
 from pipeline.beam_prediction.shards import OutputFolder, Shard, make_shards
 from pipeline.beam_prediction.transform import AnswerShards, Work
 from pipeline.runs.imports import shared_module_path
+from pipeline.serving.batch.job import Done
 from pipeline.serving.batch.parts import only_writer
 from trainer_module.errors import DataError, InternalError
 
 _LONGEST_REASON = 500
 
 
-def predict_on_beam(work: Work, args: Sequence[str]) -> tuple[int, int]:
+def predict_on_beam(work: Work, args: Sequence[str]) -> Done:
     """Writes a file of answers for each file of rows.
 
     Args:
       work: what to predict.
       args: options of the Beam pipeline.
-
-    Returns:
-      The rows of all files, and those that an earlier command had done.
 
     Raises:
       ConfigError: there is one file alone, or the output folder holds something else.
@@ -40,14 +39,14 @@ def predict_on_beam(work: Work, args: Sequence[str]) -> tuple[int, int]:
         return _predict_shards(work, shards, args)
 
 
-def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> tuple[int, int]:
+def _predict_shards(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> Done:
     work.output.begin(_identity(work))
     kept = sum(found.rows for shard in shards if (found := work.output.outcome(shard)))
     with shared_module_path():
         _run(work, shards, args)
-    rows = _count(work.output, shards)
+    done = _sum(work.output, shards, kept)
     work.output.finish()
-    return rows, kept
+    return done
 
 
 def _identity(work: Work) -> list[object]:
@@ -79,8 +78,8 @@ def _reason(error: Exception) -> str:
     return (lines[-1] if lines else repr(error))[:_LONGEST_REASON]
 
 
-def _count(output: OutputFolder, shards: Sequence[Shard]) -> int:
-    """The rows of all shards, of which each has to be answered."""
+def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Done:
+    """What came of all shards, of which each has to be answered."""
     outcomes = [output.outcome(shard) for shard in shards]
     if errors := [found.error for found in outcomes if found is not None and found.error]:
         done = sum(found is not None and not found.error for found in outcomes)
@@ -93,4 +92,7 @@ def _count(output: OutputFolder, shards: Sequence[Shard]) -> int:
             f"Beam ended, and {output.folder} lacks {missing[0]}: its workers have to see the"
             " input, the model and this folder under the same paths as this command."
         )
-    return sum(found.rows for found in outcomes if found is not None)
+    unreadable = Counter[str]()
+    for found in outcomes:
+        unreadable.update(found.unreadable if found is not None else {})
+    return Done(sum(found.rows for found in outcomes if found is not None), kept, dict(unreadable))

@@ -52,6 +52,8 @@ class ShardResult:
     error: str = ""
     stamps: list[list[int]] = field(default_factory=list)
     """The size and the time of each file, as they were."""
+    unreadable: dict[str, int] = field(default_factory=dict)
+    """By column, texts that the model could not read."""
 
 
 def make_shards(given: Input) -> list[Shard]:

@@ -10,6 +10,7 @@ import apache_beam as beam
 from apache_beam.utils.shared import Shared
 
 from pipeline.beam_prediction.shards import OutputFolder, Shard, ShardResult
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.serving.batch.reading import Input
 from pipeline.serving.imports import import_tensorflow
 from pipeline.serving.model import Model, load_model
@@ -26,6 +27,7 @@ class Work:
     """How the files of a shard are written."""
     output: OutputFolder
     batch_rows: int
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
 
 class AnswerShards(beam.PTransform):
@@ -69,8 +71,10 @@ class _AnswerShard(beam.DoFn):
             # One model a process, whatever number of threads asks it.
             model: Model = self._shared.acquire(lambda: load_model(work.version, work.variant))
             given = replace(work.given, files=shard.files)
-            job = PredictionJob(model, given, work.output.answers_of(shard), work.batch_rows)
-            return ShardResult(predict(job, lambda rows: None).rows, stamps=stamps)
+            answers = work.output.answers_of(shard)
+            job = PredictionJob(model, given, answers, work.batch_rows, work.on_unreadable)
+            done = predict(job, lambda rows: None)
+            return ShardResult(done.rows, stamps=stamps, unreadable=done.unreadable)
         except InternalError:  # Such as a full disk: later, or elsewhere, it may succeed.
             raise
         except ScopelineError as error:

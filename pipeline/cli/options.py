@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from components.stopping import leave, obey_signals
 from pipeline.config.loading import load_config
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in
@@ -66,6 +67,13 @@ VersionOption = Annotated[
 VariantOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Of that version, as optimize.variants calls it."),
+]
+OnUnreadableOption = Annotated[
+    OnUnreadable | None,
+    typer.Option(
+        help="What a text does that the model cannot read as a number, a date, or yes and no; else"
+        " as the config's requests.on_unreadable says, or missing."
+    ),
 ]
 
 

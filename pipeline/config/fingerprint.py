@@ -37,6 +37,7 @@ NOT_THE_MODEL: Any = {
     "notify": True,
     "schedule": NOT_ABOUT_THE_MODEL,
     "kubeflow": True,
+    "requests": True,
     "log": True,
     "skew": True,
 }

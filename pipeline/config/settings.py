@@ -18,7 +18,7 @@ from pipeline.config.sections.certificate import AnyCertificate, CertificateSett
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
-from pipeline.config.sections.requests import LogSettings, SkewSettings
+from pipeline.config.sections.requests import LogSettings, RequestSettings, SkewSettings
 from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
@@ -156,6 +156,7 @@ class PipelineConfig(Settings):
     schedule: ScheduleSettings | None = None
     """When to retrain, on which spans, and what to keep."""
     drift: DriftSettings = DriftSettings()
+    requests: RequestSettings = RequestSettings()
     log: LogSettings = LogSettings()
     """What is written down of the requests that the model answers."""
     skew: SkewSettings = SkewSettings()

@@ -87,7 +87,9 @@ def _to_column(tensor: VariantTensor) -> FeatureColumn:
     is_whole = np.issubdtype(np.dtype(tensor.dtype), np.integer)
     dtype: RawDtype = "int64" if is_whole else "float32"
     shape = _shape(tensor)
-    return FeatureColumn(tensor.name, tensor.name, dtype, is_whole, int(np.prod(shape)), "", shape)
+    return FeatureColumn(
+        tensor.name, tensor.name, dtype, is_whole, int(np.prod(shape)), shape=shape
+    )
 
 
 def _describe(values: np.ndarray) -> tuple[str, tuple[int | None, ...]]:

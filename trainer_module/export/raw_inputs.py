@@ -11,7 +11,7 @@ from trainer_module.export.numeric import describe_features
 from trainer_module.exported.interface import ModelInterface, RawColumn, request_names
 from trainer_module.features.base import BaseFeature
 from trainer_module.problem import Problem
-from trainer_module.settings import ImageFeature, TrainerSettings
+from trainer_module.settings import ImageFeature, NumericFeature, TrainerSettings
 
 Tensors = dict[str, tf.Tensor]
 FeatureSpec = dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature | tf.io.RaggedFeature]
@@ -29,6 +29,8 @@ def describe_inputs(
         feature = settings.features.get(name)
         is_fixed = isinstance(column, tf.io.FixedLenFeature)
         is_list = feature is not None and feature.is_list and not is_fixed
+        is_read = feature is not None and column.dtype == tf.string
+        written = feature.written if isinstance(feature, NumericFeature) and is_read else None
         columns.append(
             RawColumn(
                 name,
@@ -37,6 +39,9 @@ def describe_inputs(
                 column.dtype.is_integer,
                 None if is_list else math.prod(column.shape) if is_fixed else 1,
                 feature.origin if isinstance(feature, ImageFeature) else "",
+                tuple(feature.forms().items()) if feature is not None and is_read else (),
+                written or "",
+                (feature.unit or "") if isinstance(feature, NumericFeature) and written else "",
             )
         )
     label = labelled_spec[problem.label].dtype.name

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer_module.errors import DataError
+from trainer_module.exported.text_reader import TextReader
+from trainer_module.features.numbers.written import Style
 
 INTERFACE_FILE = "assets.extra/inputs.json"
 """In a SavedModel: servers leave the folder alone, and copies keep it."""
@@ -39,6 +41,18 @@ class RawColumn:
     """Values of a row; None where rows have different numbers of them."""
     picture: Literal["", "bytes", "path"] = ""
     """What the training data held, of a column of encoded pictures."""
+    forms: tuple[tuple[str, str], ...] = ()
+    """Names and patterns of the texts that the graph reads; none where any text will do, or a
+    version is of a release that did not say."""
+    style: Style | Literal[""] = ""
+    """How numbers are written in text; empty where it holds no such numbers."""
+    unit: str = ""
+    """What may stand beside each of them."""
+
+    @property
+    def text_reader(self) -> TextReader | None:
+        """A new one; None where any text will do."""
+        return TextReader(dict(self.forms), self.style, self.unit) if self.forms else None
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,12 @@ class ModelInterface:
         return {column.request: column for column in self.columns}
 
     @cached_property
+    def text_readers(self) -> dict[str, TextReader]:
+        """What reads the texts of columns that are to be numbers, dates, or yes and no."""
+        columns = self.by_request.items()
+        return {name: reader for name, one in columns if (reader := one.text_reader) is not None}
+
+    @cached_property
     def _by_name(self) -> dict[str, RawColumn]:
         return {column.name: column for column in self.columns}
 
@@ -95,7 +115,7 @@ def read_interface(version: Path) -> ModelInterface:
     path = version / INTERFACE_FILE
     try:
         content: dict[str, Any] = json.loads(path.read_text())
-        columns = tuple(RawColumn(**column) for column in content.pop("columns"))
+        columns = tuple(_read_column(column) for column in content.pop("columns"))
         features = tuple(
             ModelInput(**{**feature, "shape": tuple(feature["shape"])})
             for feature in content.pop("features", ())
@@ -111,6 +131,10 @@ def read_interface(version: Path) -> ModelInterface:
         raise DataError(
             f"{path} is damaged ({type(error).__name__}: {error}): push the version again."
         ) from None
+
+
+def _read_column(content: dict[str, Any]) -> RawColumn:
+    return RawColumn(**{**content, "forms": tuple(map(tuple, content.get("forms", ())))})
 
 
 def request_names(columns: Iterable[str]) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Sequence
 
 from components.example_gen.checks.rows import unusable_label
 from components.example_gen.columns.encoded import ColumnKind
-from components.example_gen.columns.seen import SeenColumn, is_comma_number, is_placeholder
+from components.example_gen.columns.seen import SeenColumn, is_comma_number
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
@@ -50,7 +49,7 @@ def check_column(name: str, column: SeenColumn, settings: ExampleGenSettings) ->
         ):
             raise unusable_label(settings, cell, _way_out(column, settings))
         return
-    if cell is None or name in settings.mixed_columns:
+    if cell is None or column.kind is not ColumnKind.BYTES or name in settings.mixed_columns:
         return
     if column.are_amounts and settings.are_numbers(name):
         raise DataError(
@@ -72,9 +71,6 @@ def _way_out(column: SeenColumn, settings: ExampleGenSettings) -> str:
     """What to do about text among numbers, by what the first one is."""
     assert column.first_text is not None  # noqa: S101 - whoever asks has seen it
     value = column.first_text.value
-    if settings.format == "csv" and is_placeholder(value):
-        known = [*settings.csv.missing_values, *sorted(column.placeholders)]
-        return f"If it means missing, write `data.csv: {{missing_values: {json.dumps(known)}}}`"
     if settings.format == "csv" and is_comma_number(value):
         return 'If its comma is a decimal one, write `data.csv: {decimal: ","}`'
     return "Correct it (an empty cell means missing)"

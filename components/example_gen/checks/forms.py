@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.example_gen.columns.encoded import Cell, list_lengths, shown
+from components.example_gen.columns.seen import are_placeholders
 from trainer_module.errors import DataError, enumerate_names
 from trainer_module.features.base import BaseFeature
 
@@ -64,15 +65,18 @@ def _forms_of(name: str, column: pa.Array, first: Cell, feature: BaseFeature) ->
     texts, row_of = texts_of(column)
     if not len(texts):
         return
+    names = list(feature.forms())
+    every = np.stack([matches(texts, pattern) for pattern in feature.forms().values()])
+    # A word for a missing value goes with every form, unless it is one itself.
+    every |= ~every.any(axis=0) & are_placeholders(texts).to_numpy(zero_copy_only=False)
     # Whether each value, [values], is written in a form.
-    fits = {form: matches(texts, pattern) for form, pattern in feature.forms().items()}
+    fits = dict(zip(names, every, strict=True))
 
     def written(place: int) -> Written:
         value = shown(texts[place].as_py())
         forms = tuple(form for form, fit in fits.items() if fit[place])
         return Written(forms, Cell(first.file, first.row + int(row_of[place]), value))
 
-    every = np.stack(list(fits.values()))
     if (place := _first_misfit(every)) is not None:
         raise _unreadable(name, written(place).first, feature)
     if (place := _first_misfit(np.logical_and.accumulate(every, axis=1))) is not None:

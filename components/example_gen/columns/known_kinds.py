@@ -11,6 +11,8 @@ from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
+from trainer_module.features.numbers.written import Writing, find_writing
+from trainer_module.features.spaces import SPACES
 
 _KINDS = {
     schema_pb2.INT: ColumnKind.INT,
@@ -56,6 +58,29 @@ def _read(path: str) -> schema_pb2.Schema:
         raise DataError(f"{path} is no schema in text format: {error}") from None
 
 
+class ColumnKinds(dict[str, ColumnKind]):
+    """The kinds of columns by name, and how a label is written that is a number in text."""
+
+    label_writing: Writing | None = None
+
+    def copy(self) -> ColumnKinds:
+        """The same kinds and writing, apart from this one."""
+        copied = type(self)(self)
+        copied.label_writing = self.label_writing
+        return copied
+
+
+def find_label_writing(column: SeenColumn, settings: ExampleGenSettings) -> Writing | None:
+    """How a label is written that is to be a number and is text; None where it is none.
+
+    Times are none, as nothing says in which unit they are to be predicted.
+    """
+    if settings.task.is_classification or column.kind is not ColumnKind.BYTES:
+        return None
+    writing = find_writing(sorted(word for word in column.words if word.strip(SPACES)))
+    return None if writing is None or writing.style == "clock" else writing
+
+
 def settle_kind(
     name: str, column: SeenColumn, known: ColumnKind, settings: ExampleGenSettings
 ) -> ColumnKind:
@@ -73,6 +98,10 @@ def settle_kind(
       known: what a schema has for it.
       settings: which columns' whole numbers are names, and which are declared to be numbers.
     """
+    if column.placeholders and (settings.keeps_words(name) or not column.numbers):
+        # The words are values, or nothing but earlier data says that numbers are meant.
+        is_number = known in (ColumnKind.INT, ColumnKind.FLOAT) and not settings.keeps_words(name)
+        return known if is_number else ColumnKind.BYTES
     if column.kind is not ColumnKind.INT:
         return max(column.kind, known)
     if is_code(name, column, known, settings):

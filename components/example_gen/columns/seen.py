@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ from components.example_gen.columns.encoded import (
     single_values,
 )
 from trainer_module.features.dates.formats import Form
-from trainer_module.features.numbers.written import AMOUNT
+from trainer_module.features.numbers.written import AMOUNT, PLACEHOLDERS, is_placeholder
 
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
 NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"
@@ -31,9 +33,7 @@ _SHORTEST_OVERSIZED = 19
 _LARGEST_EXACT = 2**24
 """Up to here a float32 holds every whole number."""
 
-# What programs write where a number is missing, in lower case.
-_PLACEHOLDERS = ("na", "n/a", "#n/a", "null", "none", "nil", "?", "-", "--", ".")
-_LONGEST_PLACEHOLDER = max(map(len, _PLACEHOLDERS))
+_LONGEST_PLACEHOLDER = max(map(len, PLACEHOLDERS))
 # A number with a decimal comma; points may stand between its thousands.
 _COMMA_NUMBER = r"^[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+$"
 
@@ -45,7 +45,7 @@ _DAY, _DAY_DIGITS = Form.parse(DAYS_FORMAT), 8
 
 # So many texts show whether a column may be of amounts.
 _GLANCE = 100
-# Of a value in a message.
+_MOST_WORDS = 2_000
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ class SeenColumn:
     texts: int = 0
     """All other values, those of the next two included."""
     first_text: Cell | None = None
+    """Of those that stand for no missing number, if there is one."""
     placeholders: Counter[str] = field(default_factory=Counter)
-    """How often each text occurs that may stand for a missing number, such as NA."""
+    """How often each text occurs that may stand for a missing number, such as NA. A column is of
+    numbers where it has no other text, and of no kind where it has nothing else."""
     comma_numbers: int = 0
     """Texts that are numbers if a comma stands before the decimals."""
     needs_integers: bool = False
@@ -72,6 +74,8 @@ class SeenColumn:
     """Texts that are numbers as people write them, such as $1,234.50; counted where all are."""
     days: int = 0
     """Whole numbers that are days, such as 20260131."""
+    words: frozenset[str] = frozenset()
+    """Some of the different texts of a label that is to be a number."""
 
     @property
     def holds_codes(self) -> bool:
@@ -107,7 +111,7 @@ class SeenColumn:
             max(self.kind, other.kind),
             self.numbers + other.numbers,
             self.texts + other.texts,
-            self.first_text or other.first_text,
+            _first_text(self.first_text, other.first_text),
             self.placeholders + other.placeholders,
             self.comma_numbers + other.comma_numbers,
             self.needs_integers or other.needs_integers,
@@ -116,7 +120,13 @@ class SeenColumn:
             _widest(self.widths, other.widths),
             self.amounts + other.amounts,
             self.days + other.days,
+            sample_words(self.words | other.words),
         )
+
+
+def sample_words(words: frozenset[str]) -> frozenset[str]:
+    """Some of many words, which do not depend on their order, or on how they came together."""
+    return frozenset(nsmallest(_MOST_WORDS, words, lambda word: (crc32(word.encode()), word)))
 
 
 def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: ColumnKind) -> SeenColumn:
@@ -140,14 +150,25 @@ def survey_text(values: pa.BinaryArray, file: str, first_row: int, known: Column
     column = SeenColumn(ColumnKind.BYTES, numbers=count - len(texts), texts=len(texts))
     if not len(texts):
         return column
-    value = shown(values[int(texts[0])].as_py())
+    odd = trimmed.take(pa.array(texts))
+    placeholders = _count_placeholders(odd)
+    place = int(texts[int(np.argmin(are_placeholders(odd).to_numpy(zero_copy_only=False)))])
+    first_text = Cell(file, first_row + place, shown(values[place].as_py()))
+    if placeholders.total() == len(texts):
+        numbers = survey_text(without_placeholders(values), file, first_row, known)
+        return replace(numbers, texts=len(texts), first_text=first_text, placeholders=placeholders)
     return replace(
         column,
-        first_text=Cell(file, first_row + int(texts[0]), value),
-        placeholders=_count_placeholders(trimmed),
+        first_text=first_text,
+        placeholders=placeholders,
         comma_numbers=_count_comma_numbers(trimmed),
-        amounts=_count_amounts(trimmed.take(pa.array(texts))),
+        amounts=_count_amounts(odd),
     )
+
+
+def without_placeholders(values: pa.BinaryArray) -> pa.BinaryArray:
+    """Cells, with nulls for those that stand for a missing number, such as NA."""
+    return pc.if_else(are_placeholders(_trim(values)), pa.scalar(None, pa.binary()), values)
 
 
 def _survey_integers(
@@ -178,6 +199,12 @@ def _count_days(numbers: pa.BinaryArray) -> int:
     return pc.sum(pc.match_substring_regex(texts, rf"\A(?:{_DAY.pattern})\z")).as_py() or 0
 
 
+def _first_text(one: Cell | None, other: Cell | None) -> Cell | None:
+    cells = [cell for cell in (one, other) if cell is not None]
+    odd = (cell for cell in cells if not is_placeholder(cell.value))
+    return next(odd, cells[0] if cells else None)
+
+
 def _widest(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
     if one is None or other is None:
         return one or other
@@ -199,11 +226,6 @@ def is_number(text: str) -> bool:
 def is_comma_number(text: str) -> bool:
     """Whether a text is a number with a decimal comma."""
     return bool(re.match(_COMMA_NUMBER, text.strip()))
-
-
-def is_placeholder(text: str) -> bool:
-    """Whether a text often stands for a missing number."""
-    return text.strip().lower() in _PLACEHOLDERS
 
 
 def parse_numbers(values: pa.BinaryArray, kind: ColumnKind) -> pa.Array | None:
@@ -228,7 +250,7 @@ def encode_text(
     Args:
       values: its cells; nulls are missing values.
       kind: of the whole column.
-      missing: numbers that mean a missing value.
+      missing: numbers that mean a missing value, as words such as NA do among numbers.
 
     Raises:
       pa.ArrowInvalid: a value is not of the kind.
@@ -238,6 +260,8 @@ def encode_text(
     if kind is ColumnKind.BYTES:
         return single_values(values)
     numbers = parse_numbers(values, kind)
+    if numbers is None:
+        numbers = parse_numbers(without_placeholders(values), kind)
     if numbers is None:
         raise pa.ArrowInvalid("a value is not a number")
     if missing:
@@ -261,10 +285,14 @@ def _trim(values: pa.BinaryArray) -> pa.StringArray:
 
 def _count_placeholders(texts: pa.StringArray) -> Counter[str]:
     short = texts.filter(pc.less_equal(pc.binary_length(texts), _LONGEST_PLACEHOLDER))
-    found = short.filter(pc.is_in(pc.ascii_lower(short), pa.array(_PLACEHOLDERS)))
-    counts = pc.value_counts(found)
+    counts = pc.value_counts(short.filter(are_placeholders(short)))
     values, numbers = counts.field("values"), counts.field("counts")
     return Counter(dict(zip(values.to_pylist(), numbers.to_pylist(), strict=True)))
+
+
+def are_placeholders(texts: pa.StringArray) -> pa.BooleanArray:
+    """Whether each text stands for a missing number; a null does not."""
+    return pc.is_in(pc.ascii_lower(pc.ascii_trim_whitespace(texts)), pa.array(sorted(PLACEHOLDERS)))
 
 
 def _count_comma_numbers(texts: pa.StringArray) -> int:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Source
 from components.example_gen.sources.joined_labels import JoinedSource
+from components.example_gen.sources.written_labels import WrittenLabelSource
 from trainer_module.sections import import_registered
 
 
 def make_source(settings: ExampleGenSettings) -> Source:
     """The source of the settings' format, with labels of other files where there are such."""
+    source = _make_plain(settings)
+    if settings.labels is not None:
+        source = JoinedSource(settings, settings.labels, source, _make_plain)
+    return source if settings.task.is_classification else WrittenLabelSource(settings, source)
+
+
+def _make_plain(settings: ExampleGenSettings) -> Source:
     kind: type[Source] = import_registered(settings.format_spec.source)
-    source = kind(settings)
-    if settings.labels is None:
-        return source
-    return JoinedSource(settings, settings.labels, source, make_source)
+    return kind(settings)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import abc
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from components.example_gen.checks.columns import check_column, check_label_column, show_names
 from components.example_gen.checks.numbers import no_value_error
 from components.example_gen.columns.encoded import Cell, ColumnKind
-from components.example_gen.columns.known_kinds import read_known_kinds, settle_kind
+from components.example_gen.columns.known_kinds import (
+    ColumnKinds,
+    find_label_writing,
+    read_known_kinds,
+    settle_kind,
+)
 from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.files.opening import is_folder
 from components.example_gen.formats import ExampleGenSettings
@@ -101,15 +106,17 @@ class Source(abc.ABC):
         """
 
 
-def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> dict[str, ColumnKind]:
+def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> ColumnKinds:
     """The kind of each column over all files, and not less than the schema has for it.
+
+    A label that is to be a number, and is one in text, is a number.
 
     Raises:
       DataError: the files' columns differ, one mixes numbers and text, or the label's is missing.
     """
     surveys = _by_file(surveys)
     if not surveys:
-        return {}
+        return ColumnKinds()
     if not settings.format_spec.may_lack_columns:
         for survey in surveys[1:]:
             _check_same_columns(surveys[0], survey)
@@ -117,6 +124,9 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
     check_label_column(total, settings.label, surveys[0].file)
     guesses = settings.format_spec.guesses_types
     known = read_known_kinds(settings.schema_file) if guesses else {}
+    writing = find_label_writing(total[settings.label], settings)
+    if writing is not None:
+        total[settings.label] = replace(total[settings.label], kind=ColumnKind.FLOAT)
     for name, column in total.items():
         # What was text before, such as a code, may hold more numbers today.
         if name == settings.label or known.get(name) is not ColumnKind.BYTES:
@@ -124,12 +134,16 @@ def merge_surveys(surveys: Sequence[Survey], settings: ExampleGenSettings) -> di
         is_empty = column.kind is ColumnKind.UNKNOWN and name not in known
         if is_empty and name in settings.number_columns:
             raise no_value_error(name)
-    if not guesses:
-        return {name: column.kind for name, column in total.items()}
-    return {
-        name: settle_kind(name, column, known.get(name, ColumnKind.UNKNOWN), settings)
-        for name, column in total.items()
-    }
+    kinds = ColumnKinds({name: column.kind for name, column in total.items()})
+    if guesses:
+        kinds.update(
+            {
+                name: settle_kind(name, column, known.get(name, ColumnKind.UNKNOWN), settings)
+                for name, column in total.items()
+            }
+        )
+    kinds.label_writing = writing
+    return kinds
 
 
 def _by_file(surveys: Iterable[Survey]) -> list[Survey]:
@@ -159,6 +173,31 @@ def note_lost_zeros(
         and kinds[name] is not ColumnKind.BYTES
         and not settings.are_numbers(name)
     ]
+
+
+def note_placeholders(surveys: Iterable[Survey], kinds: Mapping[str, ColumnKind]) -> list[str]:
+    """What people should know of words among numbers that count as missing."""
+    return [
+        f"column {name!r}: among {column.numbers:,} numbers"
+        f" {enumerate_names([f'{w!r} ({n:,})' for w, n in sorted(words.items())], 'and')} count as"
+        " missing"
+        for name, column in _total(_by_file(surveys)).items()
+        if (words := column.placeholders)
+        and column.kind is not ColumnKind.BYTES
+        and kinds[name] in (ColumnKind.INT, ColumnKind.FLOAT)
+    ]
+
+
+def note_written_label(
+    surveys: Iterable[Survey], kinds: ColumnKinds, settings: ExampleGenSettings
+) -> list[str]:
+    """What people should know of a label whose numbers are text."""
+    writing = kinds.label_writing
+    if writing is None:
+        return []
+    words = sorted(_total(_by_file(surveys))[settings.label].words)
+    word, number = next((w, n) for w in words if (n := writing.read(w)) == n)
+    return [f"label {settings.label!r} is read from text, where {word!r} is {number:.7g}"]
 
 
 def count_values(surveys: Iterable[Survey], name: str) -> int:

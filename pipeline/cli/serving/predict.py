@@ -19,6 +19,7 @@ from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
     ModelOption,
+    OnUnreadableOption,
     SetOption,
     VariantOption,
     VerboseOption,
@@ -26,6 +27,7 @@ from pipeline.cli.options import (
     load_here,
     quiet_console,
 )
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
@@ -36,6 +38,7 @@ from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import DATA_PIXELS
 
 if TYPE_CHECKING:
+    from pipeline.serving.batch.job import Done
     from pipeline.serving.batch.reading import Input
 
 
@@ -52,6 +55,7 @@ class ChosenModel:
     pictures: dict[str, str] = field(default_factory=dict)
     max_pixels: int = DATA_PIXELS
     """That a picture may have."""
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
 
 def predict(
@@ -91,6 +95,7 @@ def predict(
             " which is what its `beam.args` say.",
         ),
     ] = None,
+    on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Of a picture; else the config's data.max_pixels."),
@@ -107,6 +112,7 @@ def predict(
     loaded = load_here(chosen, overrides) if chosen else None
     asked = asked_model(loaded, folder, model, version, variant)
     asked = replace(asked, max_pixels=max_pixels) if max_pixels else asked
+    asked = replace(asked, on_unreadable=on_unreadable) if on_unreadable else asked
     if runner is None:
         write_predictions(asked, given, to, columns, batch_rows, verbose)
     else:
@@ -153,6 +159,7 @@ def asked_model(
             reading.csv,
             reading.pictures,
             reading.max_pixels,
+            config.requests.on_unreadable,
         )
     )
 
@@ -191,12 +198,13 @@ def write_predictions(
         from pipeline.serving.batch.job import PredictionJob, predict
         from pipeline.serving.model import load_model
 
-        job = PredictionJob(load_model(asked.folder, asked.variant), given, output, batch_rows)
+        model = load_model(asked.folder, asked.variant)
+        job = PredictionJob(model, given, output, batch_rows, asked.on_unreadable)
         began = time.monotonic()
         with _progress(console) as bar:
             task = bar.add_task("predict", total=None)
             done = predict(job, lambda rows: bar.update(task, completed=rows))
-        console.print(_summary(asked, done.rows, done.kept, time.monotonic() - began, output))
+        console.print(_summary(asked, done, time.monotonic() - began, output))
 
 
 def write_predictions_on_beam(
@@ -229,10 +237,11 @@ def write_predictions_on_beam(
         from pipeline.beam_prediction.transform import Work
 
         folder = OutputFolder(output.absolute())
-        work = Work(asked.folder.absolute(), asked.variant, given, folder, batch_rows)
+        version = asked.folder.absolute()
+        work = Work(version, asked.variant, given, folder, batch_rows, asked.on_unreadable)
         began = time.monotonic()
-        rows, kept = predict_on_beam(work, args)
-        console.print(_summary(asked, rows, kept, time.monotonic() - began, output))
+        done = predict_on_beam(work, args)
+        console.print(_summary(asked, done, time.monotonic() - began, output))
 
 
 def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
@@ -245,12 +254,16 @@ def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Inpu
     return given
 
 
-def _summary(asked: ChosenModel, rows: int, kept: int, seconds: float, output: Path) -> str:
-    rate = f"{(rows - kept) / max(seconds, 1e-9):,.0f} rows a second"
-    earlier = f", {kept:,} of them by an earlier command" if kept else ""
+def _summary(asked: ChosenModel, done: Done, seconds: float, output: Path) -> str:
+    rate = f"{(done.rows - done.kept) / max(seconds, 1e-9):,.0f} rows a second"
+    earlier = f", {done.kept:,} of them by an earlier command" if done.kept else ""
     who = f"version {asked.folder.name}"
     who += f", variant {asked.variant}" if asked.variant else ""
-    return f"{rows:,} rows{earlier}, {who}, {rate}: {output}"
+    unreadable = "".join(
+        f"\n{name}: {count:,} of its texts unreadable, and taken for missing"
+        for name, count in sorted(done.unreadable.items())
+    )
+    return f"{done.rows:,} rows{earlier}, {who}, {rate}: {output}{unreadable}"
 
 
 def _progress(console: Console) -> Progress:

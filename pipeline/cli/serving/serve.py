@@ -13,12 +13,14 @@ from components.pusher.variants import find_variant
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
+    OnUnreadableOption,
     OutputOption,
     SetOption,
     VariantOption,
     flag,
     load_here,
 )
+from pipeline.config.sections.requests import RequestSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
@@ -88,6 +90,7 @@ def serve(
     log_megabytes: Annotated[
         int, typer.Option(metavar="MB", min=1, help="What is written may take; the oldest goes.")
     ] = DEFAULT_LIMIT,
+    on_unreadable: OnUnreadableOption = None,
     max_pixels: Annotated[
         int, typer.Option(metavar="N", min=1, help="Of a picture; each takes up to 60 bytes.")
     ] = SERVED_PIXELS,
@@ -125,6 +128,8 @@ def serve(
         max_bytes=request_megabytes << 20,
         max_rows=request_rows,
         memory_bytes=memory_megabytes << 20,
+        on_unreadable=on_unreadable
+        or (loaded.requests if loaded else RequestSettings()).on_unreadable,
         log=log,
     )
     serve_model(options, insecure)

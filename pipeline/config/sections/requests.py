@@ -1,4 +1,6 @@
-"""What becomes of the requests that a pushed model answers: the config's sections `log`, `skew`."""
+"""What becomes of the requests that a pushed model answers: the config's sections `requests`, `log`
+and `skew`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,21 @@ from pydantic import Field
 
 from pipeline.config.sections.schedule import DriftThreshold
 from trainer_module.settings import Settings
+
+
+class OnUnreadable(StrEnum):
+    """What a text does that the model cannot read as what its column is."""
+
+    MISSING = "missing"
+    REFUSE = "refuse"
+
+
+class RequestSettings(Settings):
+    """How `serve` and `predict` take what a model is asked."""
+
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
+    """What a text does that the model cannot read as the number, the date, or the yes or no of its
+    column: it counts as a missing value, and is counted, or the request is refused."""
 
 
 class LogSettings(Settings):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,15 @@ import pyarrow as pa
 
 from components.disk import disk_full, says_full
 from components.pusher.versions import SAVED_MODEL
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.serving.batch.answers import check_names, to_columns
 from pipeline.serving.batch.blocks import Block
 from pipeline.serving.batch.parts import Part, Parts, only_writer
 from pipeline.serving.batch.reading import Input, read_blocks
 from pipeline.serving.model import EXAMPLES_INPUT, Model
 from pipeline.serving.requests import to_request
-from trainer_module.errors import ScopelineError
+from pipeline.serving.unreadable import UnreadableValues, find_unreadable
+from trainer_module.errors import DataError, ScopelineError
 from trainer_module.machine import count_cores
 
 BATCH_ROWS = 4096
@@ -29,8 +31,8 @@ BATCH_ROWS = 4096
 _AHEAD = 2
 """Blocks that are asked for while an earlier one is written."""
 
-_Asked = tuple[Block, list["Future[pa.Table]"]]
-"""A block, and the answers to its slices."""
+_Asked = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
+"""A block, and for its slices the answers and the texts that the model cannot read."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class PredictionJob:
     given: Input
     output: Path
     batch_rows: int = BATCH_ROWS
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
 
     def identity(self) -> list[object]:
         """Equal for a command that goes on with what this one leaves."""
@@ -58,6 +61,8 @@ class Done:
     rows: int
     kept: int
     """Rows that an earlier command had done."""
+    unreadable: dict[str, int] = field(default_factory=dict)
+    """By column, texts that the model could not read, in the other rows."""
 
 
 def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
@@ -78,10 +83,10 @@ def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
 def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
     parts = Parts(job.output, job.identity())
     blocks = _skip_done(job, parts)
-    kept = parts.rows
+    kept, unreadable = parts.rows, Counter[str]()
     tell(kept)
     try:
-        _predict_blocks(job, blocks, parts, tell)
+        _predict_blocks(job, blocks, parts, tell, unreadable)
         parts.join()
     except (ScopelineError, OSError) as error:
         with suppress(OSError):  # The disk may be full.
@@ -90,7 +95,7 @@ def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
     except BaseException:
         parts.complete()
         raise
-    return Done(sum(part.rows for part in parts.done), kept)
+    return Done(sum(part.rows for part in parts.done), kept, dict(unreadable))
 
 
 def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
@@ -128,7 +133,11 @@ def _holds(blocks: Iterator[Block], part: Part) -> bool:
 
 
 def _predict_blocks(
-    job: PredictionJob, blocks: Iterator[Block], parts: Parts, tell: Callable[[int], None]
+    job: PredictionJob,
+    blocks: Iterator[Block],
+    parts: Parts,
+    tell: Callable[[int], None],
+    unreadable: Counter[str],
 ) -> None:
     waiting: deque[_Asked] = deque()
     readable, checksum = _Readable(blocks), 0
@@ -138,10 +147,10 @@ def _predict_blocks(
                 starts = range(0, block.count, job.batch_rows)
                 waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
                 if len(waiting) > _AHEAD:
-                    checksum = _write_next(waiting.popleft(), parts, checksum)
+                    checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
                     tell(parts.rows_until_now)
             while waiting:
-                checksum = _write_next(waiting.popleft(), parts, checksum)
+                checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
             tell(parts.rows_until_now)
         finally:
             pool.shutdown(cancel_futures=True)
@@ -163,10 +172,13 @@ class _Readable:
             self.error = error
 
 
-def _write_next(asked: _Asked, parts: Parts, checksum: int) -> int:
+def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
     """Writes the answers to a block; the checksum of the part that is being written."""
     block, futures = asked
-    table = pa.concat_tables([future.result() for future in futures])
+    answers = [future.result() for future in futures]
+    table = pa.concat_tables([table for table, _ in answers])
+    for one in (one for _, found in answers for one in found):
+        unreadable[one.column] += one.count
     checksum = block.checksum(checksum)
     parts.write(table, checksum)
     if not parts.is_full:
@@ -175,16 +187,26 @@ def _write_next(asked: _Asked, parts: Parts, checksum: int) -> int:
     return 0
 
 
-def _answer(job: PredictionJob, block: Block, start: int) -> pa.Table:
-    """The answers to a slice of a block, with the columns that go along."""
+def _answer(
+    job: PredictionJob, block: Block, start: int
+) -> tuple[pa.Table, list[UnreadableValues]]:
+    """The answers to a slice of a block with the columns that go along, and what is not read."""
     stop, size = start + job.batch_rows, job.batch_rows
+    first, interface = replace(block.first, row=block.first.row + start), job.model.interface
     if block.rows is None:
-        examples = np.array((block.examples or [])[start:stop], object)
-        answers = job.model.predict_examples({EXAMPLES_INPUT: examples})
+        asked = {EXAMPLES_INPUT: np.array((block.examples or [])[start:stop], object)}
     else:
-        first = replace(block.first, row=block.first.row + start)
-        asked = to_request(block.rows.slice(start, size), first, job.model.interface)
-        answers = job.model.predict(asked)
+        asked = to_request(block.rows.slice(start, size), first, interface)
+    unreadable = find_unreadable(asked, interface, are_examples=block.rows is None)
+    if unreadable and job.on_unreadable is OnUnreadable.REFUSE:
+        one = unreadable[0]
+        raise DataError(
+            f"Column {one.column!r} is {one.text!r} in row {first.row + one.row} of {first.file},"
+            f" expected {one.right}, or nothing where it is missing."
+        )
+    ask = job.model.predict_examples if block.rows is None else job.model.predict
+    answers = ask(asked)
     columns = to_columns(answers)
     check_names(list(block.kept), columns)
-    return pa.table({name: v.slice(start, size) for name, v in block.kept.items()} | columns)
+    table = pa.table({name: v.slice(start, size) for name, v in block.kept.items()} | columns)
+    return table, unreadable

@@ -16,7 +16,10 @@ from components.example_gen.columns.encoded import (
     ColumnKind,
     first_values,
     list_lengths,
+    lists,
 )
+from components.example_gen.columns.known_kinds import ColumnKinds, find_label_writing
+from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.images import is_picture
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
@@ -30,6 +33,7 @@ from pipeline.serving.batch.blocks import Block
 from pipeline.serving.requests import kind_of_column
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.exported.interface import ModelInterface
+from trainer_module.exported.text_reader import TextReader
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.tasks import task_class
 
@@ -173,7 +177,7 @@ def _family(interface: ModelInterface) -> str:
     return task_class(interface.task).family.value
 
 
-class _Kinds(dict[str, ColumnKind]):
+class _Kinds(ColumnKinds):
     """Columns that nobody asks for are not converted."""
 
     def __missing__(self, name: str) -> ColumnKind:
@@ -190,8 +194,18 @@ def _read_table(
     seen = source.glance((file,))
     kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
     kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
+    numbers = {
+        c.name: reader
+        for c in interface.columns
+        if c.style and seen.get(c.name) in (ColumnKind.INT, ColumnKind.FLOAT)
+        if (reader := c.text_reader) is not None
+    }
+    kinds |= dict.fromkeys(numbers, ColumnKind.FLOAT)
     kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
     _check_columns(file, seen, given, interface)
+    if interface.label in given.also:
+        label = source.survey((file,)).columns.get(interface.label, SeenColumn())
+        kinds.label_writing = find_label_writing(label, settings)
     batches = source.read((file,), kinds)
     asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
     if settings.pictures:
@@ -203,7 +217,17 @@ def _read_table(
         check_encoded_pictures(rows, batch.first, settings)
         if settings.pictures:
             rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
+        for name, reader in numbers.items():
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, name, _as_texts(rows.column(place), reader))
         yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
+
+
+def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:
+    """Numbers as the model reads text: 1.234 is 1,234 where a comma stands before decimals."""
+    values = encoded.flatten().to_pylist()
+    texts = [b"" if v != v else reader.write(v) or str(v).encode() for v in values]
+    return lists(pa.array(texts, pa.binary()), list_lengths(encoded))
 
 
 def _check_columns(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
+import time
 from collections import Counter as Counts
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,12 +21,18 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from pipeline.serving.unreadable import UnreadableValues
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_GONE = 499
 """The status of a request whose client has gone before it was answered, as nginx has it."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _Mode = Literal["livesum", "livemin", "livemax"]
+_PAUSE_SECONDS = 60.0
+"""Between two lines of the log about unreadable values of a column."""
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+logger = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -56,6 +66,17 @@ class Metrics:
             ["label"],
             registry=self.registry,
         )
+        self._unreadable = Counter(
+            "scopeline_unreadable_values",
+            "Texts that the model cannot read, by column; they count as missing values.",
+            ["column"],
+            registry=self.registry,
+        )
+        self._saying = threading.Lock()
+        self._unsaid = Counts[str]()
+        """The same that the log has yet to say."""
+        self._said: dict[str, float] = {}
+        """When it last said so of each column."""
         # Of several workers: the rows of all, the oldest version, the most failures.
         gauges: dict[str, tuple[str, _Mode, Callable[[], float]]] = {
             "queue_rows": ("Rows that wait.", "livesum", waiting_rows),
@@ -89,6 +110,26 @@ class Metrics:
             return
         for value, number in Counts(classes.tolist()).items():
             self._predictions.labels(value.decode(errors="replace")).inc(number)
+
+    def count_unreadable(self, found: Sequence[UnreadableValues]) -> None:
+        """Counts texts that the model cannot read; the log says so of a column once a minute.
+
+        It does not say what they are, which may be anything that a client has sent.
+        """
+        for one in found:
+            self._unreadable.labels(one.column).inc(one.count)
+            with self._saying:
+                self._unsaid[one.column] += one.count
+                if time.monotonic() - self._said.get(one.column, -math.inf) < _PAUSE_SECONDS:
+                    continue
+                self._said[one.column] = time.monotonic()
+                count = self._unsaid.pop(one.column)
+            logger.warning(
+                "column %r: texts that cannot be read count as missing, %d now; right is %s",
+                one.column,
+                count,
+                one.right,
+            )
 
     def refresh(self) -> None:
         """Notes what is now: other workers tell it for this one."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.config.secret_variables import read_secret
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.serving.request_log.options import LogOptions, check_log
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import SERVED_PIXELS
@@ -58,6 +59,8 @@ class ServeOptions:
     """In which the whole of a request has to come."""
     answer_seconds: float = 30.0
     """In which it is answered, or given up."""
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
+    """What a text of a request does that the model cannot read."""
     log: LogOptions | None = None
     """Where requests are written down, if they are."""
 

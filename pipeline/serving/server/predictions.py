@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.serving.request_log.gathering import Answered, LoggedRequest
 from pipeline.serving.request_log.log import RequestLog
 from pipeline.serving.servable import Arrays, Servable
@@ -282,6 +283,8 @@ class Predictions:
         found = self._by_signature.get(signature)
         if found is None or found.call.model is not model:
             most = self._options.max_pixels
-            call = SignatureCall(model, signature, self.metrics.count, most)
+            counts = self._options.on_unreadable is OnUnreadable.MISSING
+            told = self.metrics.count_unreadable if counts else None
+            call = SignatureCall(model, signature, self.metrics.count, most, told)
             found = self._by_signature[signature] = _Replies(call, self.log)
         return found

@@ -31,6 +31,7 @@ from pipeline.serving.server.protocols.texts import (
     to_row_texts,
 )
 from pipeline.serving.server.protocols.values import check_size
+from pipeline.serving.unreadable import UnreadableValues, find_unreadable
 from trainer_module.errors import DataError
 from trainer_module.exported.interface import ModelInterface
 from trainer_module.features.pixels import SERVED_PIXELS
@@ -112,6 +113,8 @@ class SignatureCall:
     """Is told what was answered."""
     max_pixels: int = SERVED_PIXELS
     """That a picture may have."""
+    told_unreadable: Callable[[Sequence[UnreadableValues]], None] | None = None
+    """Is told which texts the model took for missing as it cannot read them; None refuses them."""
 
     def __call__(self, requests: Sequence[RequestInputs]) -> list[RequestAnswer | Reply]:
         """An answer, or what it is refused with, for each request.
@@ -165,7 +168,8 @@ class SignatureCall:
     def checked(self, tensors: Arrays) -> Arrays:
         """Raises RequestError for tensors with a picture that is damaged or too large.
 
-        So it does where all of them together would keep others waiting for long.
+        So it does where all of them together would keep others waiting for long, and for texts that
+        the model cannot read where these are refused.
         """
         are_examples = self.signature == EXAMPLES
         try:
@@ -181,7 +185,21 @@ class SignatureCall:
                 "request; send fewer at once.",
                 413,
             )
+        if self.told_unreadable is None:
+            self._refuse_unreadable(tensors)
         return tensors
+
+    def _refuse_unreadable(self, tensors: Arrays) -> None:
+        for one in self._find_unreadable(tensors):
+            raise RequestError(
+                f"{one.column!r} of row {one.row} is {one.text!r}, expected {one.right}, or null"
+                " where it is missing."
+            )
+
+    def _find_unreadable(self, tensors: Arrays) -> list[UnreadableValues]:
+        return find_unreadable(
+            tensors, self.model.interface, are_examples=self.signature == EXAMPLES
+        )
 
     def _ask_together(
         self,
@@ -215,6 +233,8 @@ class SignatureCall:
         ask = self.model.predict_examples if self.signature == EXAMPLES else self.model.predict
         answers = BatchAnswers(columns, ask(columns))
         self.told(answers.arrays)
+        if self.told_unreadable is not None and (found := self._find_unreadable(columns)):
+            self.told_unreadable(found)
         return answers
 
 

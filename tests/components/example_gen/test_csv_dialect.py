@@ -7,15 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tfx.utils import proto_utils
 
 from components.example_gen import custom_config
+from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import read_notes
 from components.example_gen.sources import make_source
-from components.example_gen.sources.base import Survey
+from components.example_gen.sources.base import Survey, merge_surveys, note_placeholders
 
 TEXT = "label,Größe,plan\n" + "".join(f"{i % 2},{i}.5,naïve {i % 3}\n" for i in range(40))
 Rows = Callable[..., list[dict]]
@@ -131,27 +133,54 @@ def test_spaces_are_taken_away_and_it_is_said(tmp_path: Path, read_rows: Rows) -
     assert notes(file, csv=CsvSettings(strip=False)) == ()
 
 
-@pytest.mark.parametrize("missing", ["NA", "n/a", "null", "?", "-", " ? "])
-def test_what_stands_for_a_missing_number_is_told(
-    tmp_path: Path, read_rows: Rows, read_error: Callable[..., str], missing: str
+@pytest.mark.parametrize("missing", ["NA", "n/a", "null", "?", "-", " ? ", "NONE", "NaN"])
+@pytest.mark.parametrize("number", ["{}", "{}.5"])
+def test_words_among_numbers_are_missing_and_told(
+    tmp_path: Path, read_rows: Rows, missing: str, number: str
 ) -> None:
-    rows = [f"{i % 2},{missing if i % 3 else i}" for i in range(40)]
-    written(tmp_path, "\n".join(["label,x", *rows]))
-    said = read_error(tmp_path)
-    word = missing.strip()
-    assert f"Column 'x' holds 14 numbers, but '{word}' in row 3 of {tmp_path}/a.csv" in said
-    assert f'write `data.csv: {{missing_values: ["{word}"]}}`' in said
-    found = read_rows(tmp_path, csv=CsvSettings(missing_values=[word]))
-    assert [row["x"] for row in found[:4]] == [[0], [], [], [3]]
+    rows = [f"{i % 2},{missing if i % 3 else number.format(i)}" for i in range(40)]
+    file = written(tmp_path, "\n".join(["label,x", *rows]))
+    known = [row["x"] for row in read_rows(tmp_path) if row["x"] and not np.isnan(row["x"][0])]
+    assert known == [[float(number.format(i))] for i in range(0, 40, 3)]
+    settings = ExampleGenSettings(format="csv", label="label", task="binary")
+    surveys = [make_source(settings).survey((str(file),))]
+    kinds = merge_surveys(surveys, settings)
+    assert kinds["x"] is ColumnKind.FLOAT
+    said = f"column 'x': among 14 numbers '{missing.strip()}' (26) count as missing"
+    assert note_placeholders(surveys, kinds) == ([] if missing == "NaN" else [said])
 
 
-def test_all_that_stands_for_missing_numbers_is_told_at_once(
+@pytest.mark.parametrize("word", ["NA", "none"])
+def test_words_among_text_and_classes_are_values(
+    tmp_path: Path, read_rows: Rows, word: str
+) -> None:
+    written(tmp_path, f"label,x,y,z\n1,2,{word},a\n{word},{word},{word},{word}\n0,3,{word},b\n")
+    found = read_rows(tmp_path, task="multiclass", mixed_columns=("x",))
+    text = word.encode()
+    assert [[row[name] for name in "xyz"] for row in found] == [
+        [[b"2"], [text], [b"a"]],
+        [[text], [text], [text]],
+        [[b"3"], [text], [b"b"]],
+    ]
+    assert [row["label"] for row in found] == [[b"1"], [text], [b"0"]]
+
+
+def test_column_of_numbers_stays_one_on_a_day_of_words_alone(
+    tmp_path: Path, read_rows: Rows
+) -> None:
+    schema = tmp_path / "schema.pbtxt"
+    schema.write_text('feature { name: "x" type: FLOAT }')
+    written(tmp_path, "label,x\n1,NA\n0,?\n")
+    found = read_rows(tmp_path, task="binary", schema_file=str(schema), pattern="*.csv")
+    assert [row["x"] for row in found] == [[], []]
+
+
+def test_text_beside_words_for_missing_numbers_is_named(
     tmp_path: Path, read_error: Callable[..., str]
 ) -> None:
-    rows = [f"{i % 2},{('NA', '?', i, 'x')[i % 4] if i > 30 else i}" for i in range(40)]
+    rows = [f"{i % 2},{('NA', '?', i)[i % 3] if i < 39 else 'big'}" for i in range(40)]
     written(tmp_path, "\n".join(["label,x", *rows]))
-    csv = CsvSettings(missing_values=["x"])
-    assert 'missing_values: ["x", "?", "NA"]' in read_error(tmp_path, csv=csv)
+    assert "Column 'x' holds 13 numbers, but 'big' in row 41 of" in read_error(tmp_path)
 
 
 @pytest.mark.parametrize(

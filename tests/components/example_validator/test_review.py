@@ -24,12 +24,14 @@ from components.example_validator.review import (
     show_findings,
     write_review,
 )
+from components.example_validator.unreadable import note_unreadable
 from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
 ROWS = 120
 INT, FLOAT, BYTES = schema_pb2.INT, schema_pb2.FLOAT, schema_pb2.BYTES
 TYPES = {"always": FLOAT, "id": INT, "gaps": FLOAT, "tags": BYTES, "empty": BYTES, "label": BYTES}
+_FEES = {3: b"free", 7: b"free", 8: b"EUR 3", 9: b"n/a"}
 SCHEMA = schema_pb2.Schema(feature=[schema_pb2.Feature(name=n, type=t) for n, t in TYPES.items()])
 
 
@@ -42,6 +44,7 @@ def row(number: int) -> dict[str, tuple[str, list[Any]]]:
         "empty": ("bytes_list", []),
         "label": ("bytes_list", [[b"no", b"yes"][number * 7 % 10 < 4]]),
         "alive": ("bytes_list", [[b"n", b"y"][number * 7 % 10 < 4]]),
+        "fee": ("bytes_list", [] if number % 5 == 0 else [_FEES.get(number, b"$%d" % number)]),
         "paid": ("bytes_list", [[b"cash", b"card"][number * 3 % 10 < 4]]),
     }
 
@@ -174,3 +177,14 @@ def test_a_random_split_of_dated_rows_is_said_and_ends_a_run_that_may_not_leak(
     assert Review.from_json(found.to_json()) == found
     with pytest.raises(DataError, match=r"order_by: null}; or set evaluate\.leakage: warn$"):
         check_leakage(found)
+
+
+def test_texts_that_no_model_reads_are_counted(examples: standard_artifacts.Examples) -> None:
+    schema = schema_pb2.Schema(feature=[schema_pb2.Feature(name="fee", type=BYTES)])
+    settings = {"type": "numeric", "written": "point", "unit": "$"}
+    annotate(schema, {"fee": Choice(settings, "numbers in text")})
+    assert note_unreadable(examples, schema, []) == [
+        "column 'fee': 3 of 96 texts cannot be read, and count as missing, such as 'free' (2);"
+        " right is a number, written as 1,234.5 $ where it is text"
+    ]
+    assert not note_unreadable(examples, schema, ["fee"])

@@ -14,9 +14,9 @@ from pipeline.serving.server.protocols.open_inference import check_tensors
 from pipeline.serving.server.protocols.tensors import to_tensors
 from trainer_module.exported.interface import ModelInterface, RawColumn
 
-FARE = FeatureColumn("fare", "fare", "float32", False, 1, "", (1,))
-PLACE = FeatureColumn("place", "place", "int64", True, 1, "", (1,))
-PHOTO = FeatureColumn("photo", "photo", "float32", False, 6, "", (3, 2))
+FARE = FeatureColumn("fare", "fare", "float32", False, 1, shape=(1,))
+PLACE = FeatureColumn("place", "place", "int64", True, 1, shape=(1,))
+PHOTO = FeatureColumn("photo", "photo", "float32", False, 6, shape=(3, 2))
 INTERFACE = ModelInterface((FARE, PLACE, PHOTO), "y", "string", "binary")
 
 

@@ -42,7 +42,7 @@ from trainer_module.variants.manifest import VARIANT_FILE, read_variant
 
 Rows = list[dict[str, Any]]
 NAMES = ("float", "onnx")
-PICTURE = FeatureColumn("photo", "photo", "float32", False, 6, "", (3, 2, 1))
+PICTURE = FeatureColumn("photo", "photo", "float32", False, 6, shape=(3, 2, 1))
 
 
 @pytest.fixture(scope="module")

@@ -88,3 +88,51 @@ def test_what_is_not_written_so_is_missing() -> None:
 
 def test_a_few_odd_values_do_no_harm() -> None:
     assert find_writing([*(f"${i}.50" for i in range(20)), "call us"]) == Writing("point", "$")
+
+
+WRITINGS = [Writing("point"), Writing("comma"), Writing("clock")] + [
+    Writing(style, unit) for style in (POINT, COMMA) for unit in ("$", "€", "kg", "mi.", "%", "zł")
+]
+_PIECES = [
+    *"0123456789",
+    *"  \t\u00a0\u202f.,':;()+-\u2212eEkmbKMBpa$€%x\"\\",
+    "000",
+    "12:30",
+    "1e9",
+]
+_PIECES += [
+    "kg",
+    "KG",
+    "mi.",
+    "Zł",
+    "ZŁ",
+    "a.m.",
+    "PM",
+    "1,234.5",
+    "1.234,5",
+    "none",
+    "\ufffd",
+    "é",
+]
+
+
+def test_python_reads_and_writes_numbers_as_the_graph_does() -> None:
+    random = np.random.default_rng(5)
+    texts = ["".join(random.choice(_PIECES, random.integers(1, 7))) for _ in range(4000)]
+    for writing in WRITINGS:
+        beside = [f"{writing.unit} {text}" for text in texts[:1000]]
+        numbers = [-0.5, 0, 8500, 1e-60, 1e22, 1 / 3, -1234.0625, 2**53, 3e38, 9999.99]
+        written = [writing.write(float(number)) for number in numbers]
+        values = [*texts, *beside, *written]
+        here = np.array([writing.read(text) for text in values], np.float32)
+        np.testing.assert_array_equal(written_numbers(tf.constant(values), writing), here)
+        assert np.isfinite(here[: len(texts)]).sum() > (0 if writing.style == "clock" else 50)
+        readable = [number for number in numbers if writing.style != "clock" or 0 <= number < 9999]
+        found = np.array([writing.read(writing.write(float(n))) for n in readable])
+        np.testing.assert_allclose(found, readable, rtol=1e-6, atol=1e-9)
+
+
+def test_a_text_of_many_spaces_takes_no_longer_than_others() -> None:
+    # With backtracking this would take hours.
+    assert math.isnan(Writing(POINT, "$").read("(" + " " * 100_000 + "x"))
+    assert Writing(POINT, "$").read("(" + " " * 100_000 + "7)") == -7

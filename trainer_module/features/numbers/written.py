@@ -7,13 +7,16 @@ graph of a model. Nothing here imports TensorFlow.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer_module.features.spaces import SPACE, SPACES
+import numpy as np
+
+from trainer_module.features.spaces import SPACE, SPACES, compile_form
 
 Style = Literal["point", "comma", "clock"]
 STYLES: dict[Style, str] = {"point": "1,234.5", "comma": "1.234,5", "clock": "18:30:05"}
@@ -22,6 +25,10 @@ MINUS = "\u2212-"
 """What stands before a negative number; others are in parentheses."""
 FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
 """What a letter right after a number makes of it, where no unit could be meant."""
+PLACEHOLDERS = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nil", "?", "-", "--", "."})
+"""What programs write where a number is missing, in lower case."""
+_SMALLEST = 1e-50
+"""Numbers closer to 0 are 0 as float32."""
 _NEARLY_ALL = 0.9
 """Share of the values that have to be numbers, all written alike."""
 
@@ -83,13 +90,44 @@ class Writing:
         """How many values are so written."""
         return sum(1 for value in values if _compiled(self).fullmatch(value))
 
+    def read(self, text: str) -> float:
+        """The number of a text as a float32, NaN for what is none.
+
+        `raw_columns.written_numbers` reads it so in the graph.
+        """
+        match = _compiled(self).fullmatch(text)
+        if match is None:
+            return math.nan
+        groups = [group or "" for group in match.groups()]
+        if self.style == "clock":
+            signs, number = groups[0], _hours(*groups[1:])
+        else:
+            signs = groups[0] + groups[1] + groups[4]
+            digits = re.sub(rf"[^0-9eE+{self.decimal}-]", "", groups[2]).replace(",", ".")
+            number = float(digits) * FACTORS.get(groups[3].lower(), 1.0)
+        with np.errstate(over="ignore"):
+            number = float(np.float32(-number if set(signs) & {"(", *MINUS} else number))
+        return number if math.isfinite(number) else math.nan
+
+    def write(self, number: float) -> str:
+        """A finite number as a text that `read` gives it back for; hours have at most 4 digits."""
+        if self.style == "clock":
+            seconds, millionths = divmod(round(abs(number) * 3600e6), 1_000_000)
+            minutes, second = divmod(seconds, 60)
+            hour, minute = divmod(minutes, 60)
+            sign = "-" if number < 0 else ""
+            return f"{sign}{hour}:{minute:02}:{second:02}.{millionths:06}"
+        text = repr(number) if abs(number) > _SMALLEST else "0"
+        return text.replace(".", self.decimal)
+
 
 def find_writing(values: Sequence[str]) -> Writing | None:
     """How different values are written, if nearly all of them are numbers, and alike.
 
-    None where that leaves a doubt: in units that differ, or in a point that may stand before
-    thousands or before decimals.
+    Words for missing numbers do not count. None where that leaves a doubt: in units that differ, or
+    in a point that may stand before thousands or before decimals.
     """
+    values = [value for value in values if not is_placeholder(value)]
     enough = max(_NEARLY_ALL * len(values), 1)
     clock = Writing("clock")
     if clock.fits(values) >= enough:
@@ -108,6 +146,11 @@ def find_writing(values: Sequence[str]) -> Writing | None:
         # Always as many decimals as thousands have: 1.234 and 12.345 say too little.
         return None
     return point if fits[point] >= fits[comma] else comma
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text often stands for a missing number."""
+    return text.strip(SPACES).lower() in PLACEHOLDERS
 
 
 def are_plain(values: Sequence[str]) -> bool:
@@ -147,9 +190,15 @@ def _number(style: Style) -> str:
     return rf"(?:(?:{apart}|\d{{1,30}})(?:{decimal}\d*)?|{decimal}\d+)(?:e[+-]?\d{{1,2}})?"
 
 
+def _hours(hour: str, minute: str, second: str, half: str) -> float:
+    hours = int(hour)
+    hours += 12 * (half.lower() == "p" and hours < 12) - 12 * (half.lower() == "a" and hours == 12)
+    return hours + int(minute) / 60 + float((second or "0").replace(",", ".")) / 3600
+
+
 @functools.cache
 def _compiled(writing: Writing) -> re.Pattern[str]:
-    return re.compile(writing.pattern, re.ASCII)
+    return compile_form(writing.pattern)
 
 
 AMOUNT = (

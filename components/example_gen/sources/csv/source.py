@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from components.example_gen.columns.encoded import Cell, ColumnKind, shown
-from components.example_gen.columns.seen import SeenColumn, encode_text, parse_numbers, survey_text
+from components.example_gen.columns.seen import (
+    SeenColumn,
+    encode_text,
+    parse_numbers,
+    survey_text,
+    without_placeholders,
+)
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.magic import check_is_text
 from components.example_gen.files.opening import reason_of, unreadable_error
@@ -117,7 +123,7 @@ def _encode(
     except pa.ArrowInvalid:
         place = next(
             i
-            for i, cell in enumerate(cells)
+            for i, cell in enumerate(without_placeholders(cells))
             if cell.is_valid and parse_numbers(pa.array([cell.as_py()], pa.binary()), kind) is None
         )
         right = "a whole number" if kind is ColumnKind.INT else "a number"

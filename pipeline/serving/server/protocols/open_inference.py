@@ -19,6 +19,7 @@ from pipeline.serving.server.errors import RequestError, unknown_name
 from pipeline.serving.server.protocols.columns import from_columns
 from pipeline.serving.server.protocols.tensors import DATATYPE_OF, from_tensors, to_output
 from trainer_module.exported.interface import ModelInterface, RawColumn
+from trainer_module.exported.text_reader import TextReader
 
 HEADER_LENGTH = "inference-header-content-length"
 """The header that says how long the JSON is, where tensors follow it."""
@@ -67,6 +68,9 @@ def _to_columns(tensors: Mapping[str, np.ndarray], interface: ModelInterface) ->
 def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
     _check_shape(tensor.shape, column)
     is_text = tensor.dtype == object
+    reader = column.text_reader
+    if reader is not None and not is_text:
+        tensor, is_text = _as_texts(tensor, column.request, reader), True
     if is_text != (column.dtype == "string"):
         right = DATATYPE_OF[column.dtype]
         raise RequestError(f"input {column.request!r} is of another datatype, expected {right}.")
@@ -74,6 +78,15 @@ def _as_column(tensor: np.ndarray, column: RawColumn) -> np.ndarray:
         _check_numbers(tensor, column)  # Others are looked at in the dtype that they get.
     shape = [len(tensor)] if column.width == 1 else [len(tensor), tensor.size // len(tensor)]
     return tensor.reshape(shape) if is_text else tensor.astype(column.dtype).reshape(shape)
+
+
+def _as_texts(tensor: np.ndarray, name: str, reader: TextReader) -> np.ndarray:
+    """Numbers, or true and false, as the texts that the model reads."""
+    texts = [b"" if value != value else reader.write(value) for value in tensor.ravel().tolist()]
+    if None in texts:
+        value = tensor.ravel()[texts.index(None)]
+        raise RequestError(f"input {name!r} holds {value}, expected {reader.right}.")
+    return np.array(texts, object).reshape(tensor.shape)
 
 
 def check_tensors(tensors: Arrays, interface: ModelInterface) -> None:

@@ -35,7 +35,7 @@ def to_array(values: list[Any], column: RawColumn) -> np.ndarray:
     quick = _each_alone(values, column) if column.width == 1 else _all_lists(values, column)
     if quick is not None:
         return quick
-    to_value = _to_text if column.dtype == "string" else _to_number(column)
+    to_value = _to_text(column) if column.dtype == "string" else _to_number(column)
     if column.width == 1:
         converted = [to_value(_only(v), column.request, i) for i, v in enumerate(values)]
         return np.array(converted, numpy_dtype(column.dtype))
@@ -245,19 +245,34 @@ def _to_number(column: RawColumn) -> Callable[[Any, str, int], Any]:
     return to_number
 
 
-def _to_text(value: Any, name: str, place: int) -> bytes:
-    if isinstance(value, str):
-        try:
-            return value.encode()
-        except UnicodeEncodeError:
-            raise RequestError(f"{name!r} of row {place} holds half a surrogate pair.") from None
-    if value is None:
-        return b""
-    if isinstance(value, dict) and value.keys() == {"b64"}:
-        return decode_base64(value["b64"], f"{name!r} of row {place}")
-    raise RequestError(
-        f'{name!r} of row {place} is {type_of(value)}, expected text, or bytes as {{"b64": "..."}}.'
-    )
+def _to_text(column: RawColumn) -> Callable[[Any, str, int], bytes]:
+    """What reads a value of a column of text, which may be a number where the texts are."""
+    reader = column.text_reader
+
+    def to_text(value: Any, name: str, place: int) -> bytes:
+        if isinstance(value, str):
+            try:
+                return value.encode()
+            except UnicodeEncodeError:
+                said = f"{name!r} of row {place} holds half a surrogate pair."
+                raise RequestError(said) from None
+        if value is None:
+            return b""
+        if isinstance(value, dict) and value.keys() == {"b64"}:
+            return decode_base64(value["b64"], f"{name!r} of row {place}")
+        if reader is None or not isinstance(value, int | float):
+            raise RequestError(
+                f"{name!r} of row {place} is {type_of(value)}, expected text, or bytes as"
+                ' {"b64": "..."}.'
+            )
+        written = reader.write(value)
+        if written is None:
+            raise RequestError(
+                f"{name!r} of row {place} is {type_of(value)}, expected {reader.right}."
+            )
+        return written
+
+    return to_text
 
 
 def decode_base64(text: Any, where: str) -> bytes:
