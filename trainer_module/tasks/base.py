@@ -54,6 +54,9 @@ class Metric:
     is_compared: bool = True
     """Whether a threshold holds against the model in service too; not where a value may be too
     small as well as too large, or another model need not have any."""
+    has_unit: bool = False
+    """Whether its size follows from the label's, or is not known: a difference of two values says
+    nothing then, and their ratio does. Others lie between 0 and 1, or say as much of any label."""
     is_number: bool = True
     """Whether it comes to one; a matrix or a curve goes to TFMA's plots, by the name that TFMA's
     views look for, and has no thresholds."""
