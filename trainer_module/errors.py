@@ -54,6 +54,28 @@ class TrainingError(ScopelineError):
     """Training cannot go on: names what was asked and what would work."""
 
 
+LONGEST_REASON = 300
+"""Characters of another library's error that are enough to see what is wrong."""
+
+
+def shorten(said: object, most: int = LONGEST_REASON) -> str:
+    """What another library says, on one line: whole, or as many words as fit, and `...`.
+
+    Args:
+      said: an error, or its text.
+      most: characters, of the dots too.
+    """
+    text = " ".join(str(said).split())
+    if len(text) <= most:
+        return text
+    cut = text[: most - 3]
+    if text[most - 3] != " ":
+        head, _, _ = cut.rpartition(" ")
+        # A single word of such a length, as of a path, is cut.
+        cut = head if len(head) > most // 2 else cut
+    return f"{cut.rstrip()}..."
+
+
 def enumerate_names(names: Iterable[str], conjunction: str) -> str:
     """Names in a sentence: `a, b and c`."""
     *first, last = names

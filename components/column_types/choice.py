@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +85,16 @@ def read_choices(schema: schema_pb2.Schema, origin: str = "schema.pbtxt") -> dic
     return choices
 
 
-def strip_choices(schema: schema_pb2.Schema) -> None:
-    """Takes the choices out of a schema: what the columns are is somebody else's to say."""
+def strip_choices(schema: schema_pb2.Schema, but: Collection[str] = ()) -> None:
+    """Takes the choices out of a schema: what the columns are is somebody else's to say.
+
+    Args:
+      schema: is changed.
+      but: columns whose choices stay.
+    """
     for feature in schema.feature:
+        if feature.name in but:
+            continue
         others = [tag for tag in feature.annotation.tag if not tag.lstrip().startswith("{")]
         if len(others) < len(feature.annotation.tag):
             del feature.annotation.tag[:]
@@ -108,8 +115,16 @@ def with_choices(custom_config: Mapping[str, Any], schema: schema_pb2.Schema) ->
         for name, choice in read_choices(schema).items()
         if name not in (settings["label"], settings.get("weight"))
     }
-    features = {**chosen, **settings["features"]}
+    given = {n: _with_size(f, chosen.get(n, f)) for n, f in settings["features"].items()}
+    features = {**chosen, **given}
     return {**custom_config, SETTINGS_KEY: {**settings, "features": features}}
+
+
+def _with_size(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config gives for a column; of pictures without a size with the one that was chosen."""
+    if given["type"] != "image" or chosen["type"] != "image" or given.get("height"):
+        return dict(given)
+    return {**chosen, **{key: value for key, value in given.items() if value is not None}}
 
 
 def _for_model(settings: Mapping[str, Any], kind: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ class CertificateLimits:
     """Of one certificate."""
 
     tolerance: float
-    """The largest difference of two answers: of scores as such, of other numbers for each unit."""
+    """The largest difference of two answers: of scores as such, of other numbers a share."""
     timeout: float
     """Seconds for all of it."""
     memory: float

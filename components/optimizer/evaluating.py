@@ -28,11 +28,9 @@ from components.evaluator.variants import answer_by_variant
 from components.optimizer.gating import Evaluated
 from components.split_files import split_files
 from components.user_errors import find_user_error
+from trainer_module.errors import shorten
 from trainer_module.exported.loading import load_exported
 from trainer_module.scratch import ScratchFolder
-
-LONGEST_REASON = 300
-"""Characters of an error that are enough to see what is wrong with a variant."""
 
 MakePipeline = Callable[[], beam.Pipeline]
 
@@ -96,8 +94,7 @@ def _evaluated(uri: str, model: str) -> Evaluated:
 
 def _reason(error: BaseException) -> str:
     known = find_user_error(error)
-    said = str(known) if known is not None else f"it cannot be evaluated: {error}"
-    return " ".join(said.split())[:LONGEST_REASON]
+    return str(known) if known is not None else f"it cannot be evaluated: {shorten(error)}"
 
 
 def _run(evaluation: Evaluation, variants: Mapping[str, Path]) -> dict[str, Evaluated]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from components.optimizer.plan import OptimizerPlan
 from components.optimizer.report import VariantReport
+from trainer_module.errors import enumerate_names
 from trainer_module.settings.optimize import AcceptSettings
 
 _ROUNDING = 1e-9
@@ -67,22 +68,25 @@ def decide(
     value, of_model = made.evaluated.metrics.get(name), model.metrics.get(name)
     size = made.figures.bytes / taken.bytes if taken.bytes else None
     latency = _ratio(made.figures.latency_ms, taken.latency_ms)
+    worse_slices, unmeasured = (
+        _worse_slices(plan, made.evaluated, model) if accept.slices else ([], [])
+    )
     reasons = [
         *_worse(plan, value, of_model, ""),
-        *(_worse_slices(plan, made.evaluated, model) if accept.slices else ()),
+        *worse_slices,
         *_too_large(accept, made.figures.bytes, size),
         *_too_slow(accept, made.figures.latency_ms, latency),
     ]
-    measurable = value is not None and of_model is not None
     return VariantReport(
         name=made.name,
         accepted=not reasons,
         reasons=reasons,
-        remarks=list(made.remarks),
+        remarks=[*made.remarks, *unmeasured],
         bytes=made.figures.bytes,
         gzipped_bytes=made.gzipped_bytes,
         size_ratio=size,
-        drop=plan.metric.drop(of_model, value) if measurable else None,  # type: ignore[arg-type]
+        drop=None if value is None or of_model is None else plan.metric.drop(of_model, value),
+        drop_is_share=plan.metric.has_unit,
         metrics=dict(made.evaluated.metrics),
         slices={name: dict(metrics) for name, metrics in made.evaluated.slices.items()},
         measured=dict(made.measured),
@@ -106,28 +110,43 @@ def _worse(
     """Why a metric's value is too bad, if it is."""
     name, most = plan.metric.name, plan.settings.accept.max_metric_drop
     if of_model is None or not math.isfinite(of_model):
-        # There is nothing to compare with, such as the AUC of a slice of one class.
-        return []
+        return [
+            f"{name}{where} is not a number for the model itself, so that nothing says what this "
+            "variant loses: give a metric that can be measured a threshold, or name it first in "
+            "evaluate.metrics"
+        ]
     if value is None or not math.isfinite(value):
         return [f"{name}{where} is not a number"]
     drop = plan.metric.drop(of_model, value)
     if drop <= most + _ROUNDING:
         return []
+    lost, limit = (f"{drop:.2g}", f"{most:g}")
+    if plan.metric.has_unit:
+        lost, limit = (f"{drop:.2%}", f"{most:.3%}")
     return [
-        f"{name}{where} is {value:.4g}, {drop:.2g} worse than the model's {of_model:.4g}; at most "
-        f"{most:g} may be lost (optimize.accept.max_metric_drop)"
+        f"{name}{where} is {value:.4g}, {lost} worse than the model's {of_model:.4g}; at most "
+        f"{limit} may be lost (optimize.accept.max_metric_drop)"
     ]
 
 
-def _worse_slices(plan: OptimizerPlan, variant: Evaluated, model: Evaluated) -> list[str]:
+def _worse_slices(
+    plan: OptimizerPlan, variant: Evaluated, model: Evaluated
+) -> tuple[list[str], list[str]]:
+    """Why it is too bad on slices; and a remark on those where the model cannot be measured."""
     name = plan.metric.name
-    return [
-        reason
-        for title, metrics in model.slices.items()
-        for reason in _worse(
-            plan, variant.slices.get(title, {}).get(name), metrics.get(name), f" of {title}"
-        )
-    ]
+    reasons, unmeasured = [], []
+    for title, metrics in model.slices.items():
+        of_model = metrics.get(name)
+        if of_model is None or not math.isfinite(of_model):
+            # Such as the AUC of a slice of one class.
+            unmeasured.append(title)
+            continue
+        found = variant.slices.get(title, {}).get(name)
+        reasons += _worse(plan, found, of_model, f" of {title}")
+    if not unmeasured:
+        return reasons, []
+    named = enumerate_names(unmeasured, "and")
+    return reasons, [f"{name} cannot be measured on {named}, which does not decide"]
 
 
 def _too_large(accept: AcceptSettings, size: int, ratio: float | None) -> list[str]:

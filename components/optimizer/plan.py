@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -25,11 +26,21 @@ class DecidingMetric(BaseModel):
     higher_is_better: bool | None
     """None of one whose value may be too large as well as too small: any change is a drop."""
 
+    has_unit: bool
+    """Whether a drop is a share of the model's value, as of an error in the label's unit."""
+
     def drop(self, model: float, variant: float) -> float:
-        """How much worse the variant's value is; negative where it is better."""
+        """How much worse the variant's value is; negative where it is better.
+
+        A share of the model's value where the metric has a unit; infinite where that value is 0.
+        """
         if self.higher_is_better is None:
-            return abs(model - variant)
-        return model - variant if self.higher_is_better else variant - model
+            worse = abs(model - variant)
+        else:
+            worse = model - variant if self.higher_is_better else variant - model
+        if not self.has_unit or not worse:
+            return worse
+        return worse / abs(model) if model else math.copysign(math.inf, worse)
 
 
 class OptimizerPlan(BaseModel):

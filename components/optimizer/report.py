@@ -35,6 +35,8 @@ class VariantReport(BaseModel):
     """Of the bytes that the model's weights take as float32."""
     drop: Number | None = None
     """How much worse it is by the metric that decides."""
+    drop_is_share: bool = False
+    """Whether that is a share of the model's value, as of an error in the label's unit."""
     metrics: dict[str, Number] = {}
     slices: dict[str, dict[str, Number]] = {}
     measured: dict[str, Any] = {}

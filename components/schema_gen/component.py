@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from google.protobuf import text_format
@@ -25,13 +25,15 @@ from components.column_types.choice import annotate, read_choices, strip_choices
 from components.column_types.counted import count_columns
 from components.column_types.decision import choose_types
 from components.column_types.facts import look_at, look_at_lists
+from components.column_types.pictures import choose_size
 from components.example_gen.columns.encoded import flat_columns, list_columns
 from components.example_gen.notes import read_notes
-from components.examples_reader import read_sample
+from components.examples_reader import read_columns, read_sample
 from components.schema_gen.files import keep_schema, read_schema, write_text
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
 from components.schema_gen.names import check_is_inferred, floats_among, make_whole
+from trainer_module.errors import DataError
 from trainer_module.settings import Task
 
 Statistics: TypeAlias = dict[str, statistics_pb2.DatasetFeatureStatisticsList]
@@ -73,10 +75,14 @@ class Executor(base_executor.BaseExecutor):
             if exec_properties["aside"]:
                 _choose_types(schema, statistics, input_dict, exec_properties)
             keep_schema(kept, schema)
-        if exec_properties["aside"]:
-            read_choices(schema, given)
-        else:
-            strip_choices(schema)
+        unsized = json.loads(exec_properties["unsized"])
+        known = {n for n, choice in read_choices(schema, given).items() if choice.type == "image"}
+        if lacking := sorted({*unsized} - known):
+            _choose_sizes(schema, lacking, input_dict)
+            if not exec_properties["curated"]:
+                keep_schema(kept, schema)
+        if not exec_properties["aside"]:
+            strip_choices(schema, unsized)
         fill_gaps(schema)
         folder = artifact_utils.get_single_uri(output_dict[SCHEMA_KEY])
         write_text(posixpath.join(folder, DEFAULT_FILE_NAME), text_format.MessageToString(schema))
@@ -111,12 +117,40 @@ def _choose_types(
     annotate(schema, choose_types([*facts, *look_at_lists(lists, counts)]))
 
 
+def _choose_sizes(
+    schema: schema_pb2.Schema, names: Sequence[str], input_dict: Mapping[str, list[types.Artifact]]
+) -> None:
+    """Writes into a schema what size the pictures of columns are given.
+
+    Raises:
+      DataError: a column holds no picture.
+    """
+    examples = input_dict[EXAMPLES_KEY]
+    # A column that was something else once.
+    strip_choices(schema, {feature.name for feature in schema.feature} - {*names})
+    for name in names:
+        feature = schema_pb2.Feature(name=name, type=schema_pb2.BYTES)
+        batches = read_columns(examples, _LOOKED_AT_SPLIT, [feature])
+        values = (batch.column(name).flatten() for batch in batches)
+        choice = choose_size(encoded.as_py() for some in values for encoded in some)
+        if choice is None:
+            raise DataError(
+                f"Column {name!r} holds no picture in the split {_LOOKED_AT_SPLIT!r}, so that no "
+                f"size follows: give one, such as features: {{{name}: {{type: image, height: 64, "
+                "width: 64}}"
+            )
+        annotate(schema, {name: choice})
+
+
 class SchemaGenSpec(component_spec.ComponentSpec):
     """What SchemaGen takes and gives; the parameters are explained at the component."""
 
     PARAMETERS = {
         name: component_spec.ExecutionParameter(type=str)
-        for name in ("curated", "kept", "revision", "label", "task", "images", "aside", "names")
+        for name in (
+            *("curated", "kept", "revision", "label", "task"),
+            *("images", "aside", "names", "unsized"),
+        )
     }
     INPUTS = {
         STATISTICS_KEY: component_spec.ChannelParameter(type=standard_artifacts.ExampleStatistics),
@@ -143,6 +177,7 @@ class SchemaGen(base_component.BaseComponent):
         images: Iterable[str] = (),
         aside: Iterable[str] | None = None,
         names: Iterable[str] = (),
+        unsized: Iterable[str] = (),
     ) -> None:
         """Constructs the component.
 
@@ -159,6 +194,7 @@ class SchemaGen(base_component.BaseComponent):
             and kept; None chooses none, and hands on none that are in the schema.
           names: columns whose whole numbers are names, of a format that guesses types. Where such
             a column was a quantity when the schema was inferred, the schema follows.
+          unsized: those of `images` whose size follows from the first data, and is kept.
         """
         spec = SchemaGenSpec(
             statistics=statistics,
@@ -171,6 +207,7 @@ class SchemaGen(base_component.BaseComponent):
             images=json.dumps(sorted(images)),
             aside="" if aside is None else json.dumps(sorted(aside)),
             names=json.dumps(sorted(names)),
+            unsized=json.dumps(sorted(unsized)),
             schema=types.Channel(type=standard_artifacts.Schema),
         )
         super().__init__(spec=spec)

@@ -15,7 +15,7 @@ from pipeline.beam_prediction.transform import AnswerShards, Work
 from pipeline.runs.imports import shared_module_path
 from pipeline.serving.batch.job import Done
 from pipeline.serving.batch.parts import only_writer
-from trainer_module.errors import DataError, InternalError
+from trainer_module.errors import DataError, InternalError, shorten
 
 _LONGEST_REASON = 500
 
@@ -75,7 +75,7 @@ def _run(work: Work, shards: Sequence[Shard], args: Sequence[str]) -> None:
 def _reason(error: Exception) -> str:
     """The last line that says something: runners put the traceback of a worker before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else repr(error))[:_LONGEST_REASON]
+    return shorten(lines[-1] if lines else repr(error), _LONGEST_REASON)
 
 
 def _sum(output: OutputFolder, shards: Sequence[Shard], kept: int) -> Done:

@@ -52,6 +52,8 @@ def is_own(name: str) -> bool:
 def find_metric(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric:
     """A metric of the task's, or the user's: of those less is better where they have a maximum.
 
+    Nobody knows what the size of the user's means.
+
     Args:
       task: what is predicted.
       evaluate: what the config says of metrics.
@@ -61,8 +63,8 @@ def find_metric(task: BaseTask, evaluate: EvaluateSettings, name: str) -> Metric
     is_better = threshold is None or threshold.max is None
     if (given := evaluate.configured.get(name)) is not None:
         options = {key: value for key, value in given.config.items() if key != NAME}
-        return Metric(given.class_name, is_better, module=given.module, options=options)
+        return Metric(given.class_name, is_better, given.module, options, has_unit=True)
     if not is_own(name):
         return task.metrics()[name]
     module, _, class_name = name.rpartition(".")
-    return Metric(class_name, is_better, module=module)
+    return Metric(class_name, is_better, module, has_unit=True)

@@ -9,10 +9,16 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from components.example_gen.csv_settings import CsvSettings
-from components.example_gen.formats import DataFormat, OnBadFile, Unlabelled
+from components.example_gen.formats import (
+    FORMATS,
+    IMAGE_FEATURE,
+    DataFormat,
+    OnBadFile,
+    Unlabelled,
+)
 from components.example_gen.label_settings import LabelsSettings
 from pipeline.config.sections.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.sections.evaluate import EvaluateSettings
@@ -27,6 +33,7 @@ from trainer_module.settings import (
     DateFeature,
     Feature,
     IgnoredFeature,
+    ImageFeature,
     ModelSettings,
     Settings,
     Task,
@@ -166,6 +173,13 @@ class PipelineConfig(Settings):
     kubeflow: KubeflowSettings | None = None
     """How the pipeline runs on Kubeflow Pipelines."""
 
+    @model_validator(mode="after")
+    def _has_pictures(self) -> PipelineConfig:
+        if FORMATS[self.data.format].holds_images and not self.features:
+            # Values do not change any more once this is over.
+            object.__setattr__(self, "features", {IMAGE_FEATURE: ImageFeature(type="image")})
+        return self
+
     @property
     def task(self) -> Task:
         """What the label is."""
@@ -200,6 +214,12 @@ class PipelineConfig(Settings):
             for name, feature in self.features.items()
             if isinstance(feature, (DateFeature, IgnoredFeature))
         }
+
+    @property
+    def unsized_pictures(self) -> list[str]:
+        """The columns of pictures whose size follows from the data."""
+        features = self.features.items()
+        return [n for n, f in features if isinstance(f, ImageFeature) and f.size is None]
 
     @property
     def own_code(self) -> dict[str, str]:

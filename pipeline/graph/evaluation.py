@@ -100,7 +100,7 @@ def deciding_metric(config: PipelineConfig) -> DecidingMetric:
     name = next(name for name in names if name in (config.evaluate.thresholds or names))
     metric = find_metric(config.target, config.evaluate, name)
     direction = metric.higher_is_better if metric.is_compared else None
-    return DecidingMetric(name=name, higher_is_better=direction)
+    return DecidingMetric(name=name, higher_is_better=direction, has_unit=metric.has_unit)
 
 
 def make_eval_config(config: PipelineConfig) -> config_pb2.EvalConfig:

@@ -24,7 +24,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.metadata.forgetting import forget_in_file, forget_on_server
 from pipeline.metadata.mysql_store import check_server, copy_server, server_connection
-from trainer_module.errors import ConfigError, DiskFullError, TryLaterError
+from trainer_module.errors import ConfigError, DiskFullError, TryLaterError, shorten
 
 BUSY_SECONDS = 5.0
 """How long another process may hold the SQLite file."""
@@ -266,7 +266,7 @@ def _ask_service(connection: Any, service: MetadataService) -> None:
     try:
         MetadataStore(connection).get_context_types()
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = shorten(error)
         is_away = isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))
         raise (TryLaterError if is_away else ConfigError)(
             f"{service}: the metadata service cannot be used ({reason}); is it running, and are "
@@ -276,6 +276,6 @@ def _ask_service(connection: Any, service: MetadataService) -> None:
 
 def _first_line(error: Exception, connection: Any) -> str:
     """What ML Metadata says, without a password."""
-    text = " ".join(str(error).split())[:200]
-    password = connection.mysql.password
-    return text.replace(password, "***") if password else text
+    text, password = str(error), connection.mysql.password
+    # Before it is shortened: a part of a password would not be found.
+    return shorten(text.replace(password, "***") if password else text)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pipeline.config.sections.notify import EmailSettings
+from trainer_module.errors import shorten
 
 SMTP_PORT = 25
 
@@ -49,7 +50,7 @@ def explain_answer(error: OSError) -> tuple[str, bool] | None:
     if isinstance(error, smtplib.SMTPResponseException):
         said = error.smtp_error
         text = said.decode(errors="replace") if isinstance(said, bytes) else said
-        sentence = f"it answered {error.smtp_code} {' '.join(text.split())[:200]}"
+        sentence = f"it answered {error.smtp_code} {shorten(text)}"
         return sentence, error.smtp_code < 500
     if isinstance(error, (smtplib.SMTPNotSupportedError, smtplib.SMTPServerDisconnected)):
         return str(error), isinstance(error, smtplib.SMTPServerDisconnected)

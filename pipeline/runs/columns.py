@@ -61,6 +61,8 @@ class ColumnTypes:
         other = "ignore"
         if choice.is_ignored:
             other = "categorical" if name in self.texts else "numeric"
+        if choice.type == "image":
+            other = "image, height: 64, width: 64"
         key = name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
         return f"; else features: {{{key}: {{type: {other}}}}}"
 
@@ -143,7 +145,10 @@ def effective_types(config: PipelineConfig, chosen: Mapping[str, Choice]) -> dic
         for name, feature in config.features.items()
     }
     no_features = (config.data.label, config.data.weight)
-    return {n: choice for n, choice in {**chosen, **declared}.items() if n not in no_features}
+    sized = {name: choice for name, choice in chosen.items() if choice.type == "image"}
+    known = {name: sized[name] for name in config.unsized_pictures if name in sized}
+    found = {**chosen, **declared, **known}
+    return {n: choice for n, choice in found.items() if n not in no_features}
 
 
 def _doubt(declared: BaseFeature, chosen: Choice | None) -> str:
@@ -166,7 +171,15 @@ def gist_of_types(choices: Mapping[str, Choice]) -> str:
     ignored = sorted(n for n, c in choices.items() if c.is_ignored and not _is_declared(c))
     names = ", ".join(ignored[:5]) + (f" and {len(ignored) - 5} more" if len(ignored) > 5 else "")
     others = count_types({n: c for n, c in choices.items() if n not in ignored})
-    return "; ".join(filter(None, (f"ignores {names}" if ignored else "", others)))
+    sizes = [_size(n, c) for n, c in choices.items() if c.type == "image" and not _is_declared(c)]
+    return "; ".join(filter(None, (f"ignores {names}" if ignored else "", others, *sizes)))
+
+
+def _size(name: str, choice: Choice) -> str:
+    """What pictures are made, where the config does not say it."""
+    told = choice.settings
+    colour = "grey" if told.get("channels") == 1 else "colour"
+    return f"{name} {told.get('height')}x{told.get('width')} in {colour}"
 
 
 def _is_declared(choice: Choice) -> bool:

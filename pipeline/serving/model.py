@@ -14,14 +14,12 @@ from pipeline.serving.pictures import measure_pictures
 from pipeline.serving.servable import Arrays
 from pipeline.serving.signatures import Signatures
 from pipeline.serving.variants import open_named
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, shorten
 from trainer_module.exported.interface import ModelInterface, read_interface
 from trainer_module.features.pixels import PixelBudget
 from trainer_module.variants.running import RunnableVariant
 
 _BUDGET = PixelBudget()
-LONGEST_REASON = 300
-"""Characters of an error of TensorFlow's that are shown."""
 _PLACES = re.compile(
     r"^Graph execution error:|^Detected at node .*|^<stack traces unavailable>"
     r"|^\t? *\[\[.*\]\]|\{\{function_node [^}]*\}\}|\[Op:[^\]]*\]"
@@ -103,7 +101,7 @@ def _reason(message: str) -> str:
     """What is wrong, of a message of TensorFlow's: not where in the graph it was found."""
     lines = (_PLACES.sub("", line).strip() for line in message.splitlines())
     said = next((line for line in lines if line), message)
-    return "".join(sign if sign.isprintable() else "?" for sign in said[:LONGEST_REASON])
+    return "".join(sign if sign.isprintable() else "?" for sign in shorten(said))
 
 
 def load_model(folder: Path, variant: str | None = None) -> Model:
@@ -127,7 +125,7 @@ def load_model(folder: Path, variant: str | None = None) -> Model:
     try:
         return Model(folder, interface, Signatures(folder, has_pictures), runnable)
     except Exception as error:  # TensorFlow raises all sorts for files that are cut off.
-        said = " ".join(str(error).split())[:LONGEST_REASON]
+        said = shorten(error)
         raise DataError(
             f"{folder} cannot be loaded ({type(error).__name__}: {said}): it is damaged; push it"
             " again, or go back by `rollback`."

@@ -383,7 +383,8 @@ def test_variants_are_made_between_evaluator_and_pusher(layout: Layout) -> None:
     assert "model_blessing" not in node(pipeline, "Optimizer").inputs
     assert source(pipeline, "Pusher", "variants") == "Optimizer"
     told = json.loads(node(pipeline, "Optimizer").exec_properties["custom_config"])
-    assert told["metric"] == {"name": "auc", "higher_is_better": True}
+    auc = {"name": "auc", "higher_is_better": True, "has_unit": False}
+    assert told["metric"] == auc
     assert told["optimize"]["accept"]["max_metric_drop"] == 0.01
     compiler.Compiler().compile(pipeline)
 

@@ -12,8 +12,10 @@ import ydf
 from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
+from trainer_module.evaluation.reference import KerasReference
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
+from trainer_module.trees import growing
 from trainer_module.trees.columns import columns_of, split_columns
 from trainer_module.trees.growing import Grown, TreeExamples, grow
 from trainer_module.trees.model import build_model
@@ -124,6 +126,24 @@ def test_trees_stop_when_more_are_no_better(monkeypatch: pytest.MonkeyPatch) -> 
     assert losses[grown.kept - 1] == pytest.approx(min(losses))
 
 
+@pytest.mark.parametrize("few", [ROWS, ROWS - 1])
+def test_a_forest_is_the_same_whatever_cores_there_are(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing, "FEW", few)
+    forests = []
+    for cores in (1, 3):
+        monkeypatch.setattr(growing, "count_cores", lambda cores=cores: cores)
+        forests.append(grow_some(Task.BINARY, monkeypatch, members=1, trees=10)[0].forest)
+    assert forests[0].value == forests[1].value
+    np.testing.assert_array_equal(forests[0].threshold, forests[1].threshold)
+
+
+def test_few_examples_wake_no_other_thread() -> None:
+    assert [growing._count_threads(n) for n in (1, growing.FEW)] == [1, 1]
+    assert growing._count_threads(growing.FEW + 1) >= 2
+
+
 def test_what_many_values_gain_in_training_does_not_count() -> None:
     problem = Problem(
         Task.BINARY,
@@ -174,6 +194,9 @@ def test_a_training_exports_what_it_has_grown(trips: Transformed, tmp_path: Path
     assert record["notes"][1].startswith("trees: most important: fare ")
     serve = tf.saved_model.load(model).signatures["serving_default"]
     rows = [row for row in trips.evaluation if row["tipped"] is not None]
-    scores = serve(tf.constant([to_example(row) for row in rows]))["scores"].numpy()
+    serialised = [to_example(row) for row in rows]
+    scores = serve(tf.constant(serialised))["scores"].numpy()
+    reference = KerasReference(model, str(trips.root / "graph"), grown.settings)
+    np.testing.assert_allclose(reference.answer(serialised)["scores"], scores, atol=1e-6)
     label = np.array([row["tipped"] for row in rows])
     assert np.mean((scores[:, 1] > 0.5) == label) > 0.93

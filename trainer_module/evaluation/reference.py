@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, shorten
 from trainer_module.models import is_grown, load_builder
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
@@ -77,5 +77,6 @@ def _load(folder: str, kind: str) -> tf_keras.Model:
             load_builder(kind)
         return tf_keras.models.load_model(folder, compile=False)
     except Exception as error:  # Layers of the user's own raise what they like.
-        said = " ".join(str(error).split())[:300]
-        raise TrainingError(f"Keras cannot load it ({type(error).__name__}: {said})") from error
+        raise TrainingError(
+            f"Keras cannot load it ({type(error).__name__}: {shorten(error)})"
+        ) from error

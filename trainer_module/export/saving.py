@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, shorten
 from trainer_module.export.raw_inputs import describe_inputs
 from trainer_module.export.signatures import build_signatures
 from trainer_module.exported.interface import INTERFACE_FILE, ModelInterface
@@ -16,9 +16,6 @@ from trainer_module.problem import Problem
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import TrainerSettings
 from trainer_module.warm_start.description import describe_model, write_description
-
-LONGEST_REASON = 300
-"""Characters of an error that are enough to see what a model cannot be exported for."""
 
 
 def export_model(
@@ -76,12 +73,9 @@ def try_export(
         try:
             export_model(model, tft_output, problem, settings, scratch, options)
         except Exception as error:  # Layers of the user's own raise what they like.
-            said = " ".join(str(error).split())
-            if len(said) > LONGEST_REASON:
-                said = f"{said[:LONGEST_REASON]}..."
             raise TrainingError(
                 f"model {settings.model.kind!r} cannot be exported, so it is not trained: "
-                f"{type(error).__name__}: {said}"
+                f"{type(error).__name__}: {shorten(error)}"
             ) from error
 
 

@@ -20,18 +20,36 @@ class ImageFeature(BaseFeature):
     """An encoded PNG, JPEG or BMP: decoded, laid on white, resized and scaled to 0..1."""
 
     type: Literal["image"]
-    height: PositiveInt
+    height: PositiveInt | None = None
+    """Pixels. Default of both: the usual size of the first data's pictures, at most 224 pixels."""
+    width: PositiveInt | None = None
     """Pixels."""
-    width: PositiveInt
-    """Pixels."""
-    channels: Literal[1, 3] = 3
-    """1 for grey, 3 for RGB."""
+    channels: Literal[1, 3] | None = None
+    """1 for grey, 3 for RGB. Default: 3 for a size that is given, else 1 where all of the first
+    data's pictures are grey."""
     origin: Literal["bytes", "path"] = Field(default="bytes", alias="from")
     """What the column holds: encoded pictures, or paths of their files. Those are read with the
     data, so that who asks the model sends pictures, and no paths."""
     folder: str | None = None
     """With `from: path`: the folder that the paths begin in, and that none of them leaves. Default:
     that of the file in which they are written."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The height and the width; None where they follow from the data."""
+        return (self.height, self.width) if self.height and self.width else None
+
+    @model_validator(mode="after")
+    def _has_both_sides(self) -> ImageFeature:
+        if (self.height is None) != (self.width is None):
+            raise ValueError(
+                "height and width go together; give both, or leave out both: then the size follows "
+                "from the pictures"
+            )
+        if self.size and self.channels is None:
+            # Values do not change any more once this is over.
+            object.__setattr__(self, "channels", 3)
+        return self
 
     @model_validator(mode="after")
     def _folder_is_read(self) -> ImageFeature:
@@ -69,10 +87,10 @@ def decode_images(name: str, column: AnyTensor, feature: ImageFeature) -> tf.Ten
         )
 
     def decode(encoded: tf.Tensor) -> tf.Tensor:
-        image = _mix(decode_image(encoded), feature.channels)
+        image = _mix(decode_image(encoded), feature.channels or 3)
         return tf.image.resize(image, [feature.height, feature.width])
 
-    shape = [feature.height, feature.width, feature.channels]
+    shape = [feature.height, feature.width, feature.channels or 3]
     encoded = tf.reshape(dense_strings(column), [-1])
     return tf.map_fn(decode, encoded, fn_output_signature=tf.TensorSpec(shape, tf.float32))
 

@@ -135,7 +135,8 @@ class AcceptSettings(Settings):
 
     max_metric_drop: float = Field(default=0.005, ge=0, allow_inf_nan=False)
     """How much worse than the model it may be, by the metric that decides: the first one with a
-    threshold, or else the first of `evaluate.metrics`."""
+    threshold, or else the first of `evaluate.metrics`. Of errors in the label's unit, such as `mse`
+    and `mae`, and of metrics of your own, a share of the model's value: 0.005 is half a percent."""
     max_size_ratio: Limit | None = None
     """The largest share that its file may have of the bytes that the model's weights take as
     float32."""

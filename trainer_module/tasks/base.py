@@ -57,6 +57,9 @@ class Metric:
     is_half: bool = False
     """Whether it is had at the cost of another, as recall at that of precision: where it has no
     threshold it speaks against no model."""
+    has_unit: bool = False
+    """Whether its size follows from the label's, or is not known: a difference of two values says
+    nothing then, and their ratio does. Others lie between 0 and 1, or say as much of any label."""
     is_number: bool = True
     """Whether it comes to one; a matrix or a curve goes to TFMA's plots, by the name that TFMA's
     views look for, and has no thresholds."""

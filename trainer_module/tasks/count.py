@@ -39,7 +39,7 @@ class CountTask(NumberTask):
 
     def metrics(self) -> Mapping[str, Metric]:
         """The deviance of a Poisson distribution, and errors."""
-        deviance = Metric("PoissonDeviance", higher_is_better=False, module=NUMBER_METRICS)
+        deviance = Metric("PoissonDeviance", False, NUMBER_METRICS, has_unit=True)
         return {"poisson_deviance": deviance, **ERRORS}
 
     def usual_metrics(self) -> tuple[str, ...]:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 def _error_quantile(level: float) -> Metric:
     options = {"level": level}
-    return Metric("AbsoluteErrorQuantile", False, module=ERROR_METRICS, options=options)
+    return Metric("AbsoluteErrorQuantile", False, ERROR_METRICS, options, has_unit=True)
 
 
 ERRORS = {
-    "mse": Metric("MeanSquaredError", higher_is_better=False),
-    "mae": Metric("MeanAbsoluteError", higher_is_better=False),
-    "rmse": Metric("RootMeanSquaredError", higher_is_better=False),
+    "mse": Metric("MeanSquaredError", higher_is_better=False, has_unit=True),
+    "mae": Metric("MeanAbsoluteError", higher_is_better=False, has_unit=True),
+    "rmse": Metric("RootMeanSquaredError", higher_is_better=False, has_unit=True),
     "r2": Metric("CoefficientOfDetermination", module=OWN_METRICS),
-    "smape": Metric("SymmetricPercentageError", higher_is_better=False, module=NUMBER_METRICS),
+    "smape": Metric("SymmetricPercentageError", False, NUMBER_METRICS, has_unit=True),
     "median_absolute_error": _error_quantile(0.5),
     "p90_absolute_error": _error_quantile(0.9),
     "p99_absolute_error": _error_quantile(0.99),

@@ -72,7 +72,7 @@ class OrdinalTask(ManyClassTask):
 
     def metrics(self) -> Mapping[str, Metric]:
         """Of several classes, and by how many ranks the most probable one is off."""
-        rank_error = Metric("RankError", higher_is_better=False, module=NUMBER_METRICS)
+        rank_error = Metric("RankError", False, NUMBER_METRICS, has_unit=True)
         return METRICS | {"rank_error": rank_error}
 
     def usual_metrics(self) -> tuple[str, ...]:

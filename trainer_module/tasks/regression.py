@@ -49,13 +49,13 @@ class RegressionTask(NumberTask):
         """Errors, what of the label's variance is explained, and how good the quantiles are."""
         of_number = {
             **ERRORS,
-            "mape": Metric("MeanAbsolutePercentageError", higher_is_better=False),
+            "mape": Metric("MeanAbsolutePercentageError", False, has_unit=True),
             "squared_correlation": Metric("SquaredPearsonCorrelation"),
         }
         if not self.quantiles:
             return of_number
         return of_number | {
-            "coverage": _of_quantiles("Coverage", higher_is_better=True),
+            "coverage": Metric("Coverage", module=NUMBER_METRICS, is_compared=False),
             "interval_width": _of_quantiles("IntervalWidth"),
             "pinball_loss": _of_quantiles("PinballLoss", levels=self.quantiles),
         }
@@ -134,5 +134,5 @@ class RegressionTask(NumberTask):
         return {"value": output[:, 0], "quantiles": output[:, 1:]}
 
 
-def _of_quantiles(class_name: str, higher_is_better: bool = False, **options: object) -> Metric:
-    return Metric(class_name, higher_is_better, NUMBER_METRICS, options, is_compared=False)
+def _of_quantiles(class_name: str, **options: object) -> Metric:
+    return Metric(class_name, False, NUMBER_METRICS, options, is_compared=False, has_unit=True)

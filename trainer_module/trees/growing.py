@@ -33,6 +33,11 @@ L2 = 1.0
 FARTHEST = 20.0
 """A logit beyond which probabilities are 0 and 1 as far as float32 goes."""
 
+FEW = 10_000
+"""Examples up to which one thread grows trees soonest: others would take longer to be woken for
+each column of each node than to look through it. Measured on 2 cores: 455 examples take 12 times
+as long by two threads, 2,000 up to 2.6 times, 10,000 from 1.3 to 0.8 times."""
+
 LABEL, WEIGHT = "label", "weight"
 """What YDF knows these columns as; the others are numbered."""
 
@@ -221,8 +226,17 @@ def _learner(
         **({} if stops else {"validation_ratio": 0.0}),
         early_stopping_num_trees_look_ahead=patience,
         random_seed=settings.train.seed + member,
-        num_threads=count_cores(),
+        num_threads=_count_threads(len(examples.label)),
     )
+
+
+def _count_threads(examples: int) -> int:
+    """The threads that grow trees from so many examples.
+
+    YDF grows other trees by one thread than by several, but the same by two as by more: so where
+    one thread does not suffice there are two at least, and a model is the same on every machine.
+    """
+    return 1 if examples <= FEW else max(2, count_cores())
 
 
 def _empty(columns: tuple[TreeColumn, ...], spec: Any, problem: Problem) -> Forest:

@@ -22,6 +22,7 @@ SHIFT = BITS.bit_length() - 1
 """By so much a code is shifted to the right for the place of its word."""
 
 
+@tf_keras.saving.register_keras_serializable("scopeline")
 class Walk(tf_keras.layers.Layer):
     """From the features, a list of [batch, n], to the outputs of all trees, [batch, outputs].
 
@@ -49,7 +50,8 @@ class Walk(tf_keras.layers.Layer):
           depth: of the deepest tree.
           options: of any layer.
         """
-        super().__init__(trainable=False, dtype=tf.float32, **options)
+        # A config that Keras has kept names them, too.
+        super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
         self._codes, self._outputs = list(codes), outputs
         self._trees, self._nodes, self._words, self._depth = trees, nodes, words, depth
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, shorten
 from trainer_module.variants.manifest import Format, Variant, VariantTensor, read_variant
 
 Arrays = dict[str, np.ndarray]
@@ -102,10 +102,9 @@ def open_variant(
             "pip install 'scopeline[optimize]'"
         ) from None
     except (RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())[:300]
         raise DataError(
             f"{folder / variant.file} cannot be loaded by {package} "
-            f"({said}); it was made for {variant.runtime_version}."
+            f"({shorten(error)}); it was made for {variant.runtime_version}."
         ) from None
     return RunnableVariant(variant, session)
 

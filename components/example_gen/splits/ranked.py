@@ -33,12 +33,16 @@ class Ranks:
     """Binary of shape [rows]."""
     keys: np.ndarray
     """Of shape [rows]; a group's rows are taken in their order."""
-    missing: int = 0
-    """How many of the rows have no value to be ordered by: they count as the oldest."""
+    missing: np.ndarray | None = None
+    """Of shape [rows] bool: which have no value to be ordered by, and count as the oldest; None
+    where rows are not ordered by a value."""
 
     def only(self, kept: np.ndarray) -> Ranks:
         """The same for some of the rows, [rows] bool."""
-        return self if kept.all() else Ranks(self.groups.filter(pa.array(kept)), self.keys[kept])
+        if kept.all():
+            return self
+        missing = None if self.missing is None else self.missing[kept]
+        return Ranks(self.groups.filter(pa.array(kept)), self.keys[kept], missing)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def cut_groups(
     else:
         ends = _ends_in_proportion(groups, sizes, parts_of_whole)
     last_rows = (np.cumsum(sizes) - sizes)[:, None] + ends - 1
-    missing = sum(part.missing for part in parts)
+    missing = sum(int(part.missing.sum()) for part in parts if part.missing is not None)
     notes = []
     if missing:
         notes = [f"{counted(missing, 'row')} without a value of {order_by!r} count as the oldest"]
@@ -180,7 +184,7 @@ def rank_by_value(rows: pa.RecordBatch, first: Cell, name: str) -> Ranks:
     missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     oldest = np.iinfo(np.int64).min if pa.types.is_integer(values.type) else -np.inf
     keys = np.where(missing, oldest, pc.fill_null(values, 0).to_numpy())
-    return Ranks(_one_group(rows), keys, int(missing.sum()))
+    return Ranks(_one_group(rows), keys, missing)
 
 
 def _parse_times(values: pa.Array, first: Cell, name: str) -> pa.Array:

@@ -13,7 +13,7 @@ import tf_keras
 
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
 from components.optimizer.converting.kinds import KINDS, ConvertedFile
-from trainer_module.errors import TrainingError
+from trainer_module.errors import TrainingError, shorten
 from trainer_module.variants.manifest import Variant, describe_file, hash_file, write_variant
 from trainer_module.variants.running import RUNTIMES, open_variant
 
@@ -85,10 +85,9 @@ def _check(model: NumericModel, folder: Path, examples: Arrays, is_float: bool) 
     try:
         found = open_variant(folder).predict(examples)
     except (RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())[:300]
         raise TrainingError(
-            f"the converted model does not run ({said}): replace the layer that is named there, or "
-            "leave this variant out of optimize.variants."
+            f"the converted model does not run ({shorten(error)}): replace the layer that is named "
+            "there, or leave this variant out of optimize.variants."
         ) from error
     largest = 0.0
     for name, expected in right.items():

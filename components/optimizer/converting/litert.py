@@ -14,7 +14,7 @@ from tensorflow.lite.python.convert import mlir_quantize
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
-from trainer_module.errors import InternalError, TrainingError, enumerate_names
+from trainer_module.errors import InternalError, TrainingError, enumerate_names, shorten
 from trainer_module.insides import Known, require_known
 
 FILE = "model.tflite"
@@ -134,5 +134,5 @@ def _refusal(error: Exception, precision: str) -> TrainingError:
             f"LiteRT cannot quantise to {precision} what the model does with the whole numbers of "
             f"the feature {found[1]!r}: use int8 instead."
         )
-    reason = " ".join(said.split())[:300] or "its converter gives no reason"
+    reason = shorten(said) or "its converter gives no reason"
     return TrainingError(f"LiteRT cannot hold the model ({reason}): {ways}.")

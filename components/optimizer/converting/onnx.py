@@ -23,7 +23,7 @@ from tf2onnx.handler import tf_op
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
-from trainer_module.errors import TrainingError, enumerate_names
+from trainer_module.errors import TrainingError, enumerate_names, shorten
 
 FILE = "model.onnx"
 OPSET = 18
@@ -75,7 +75,7 @@ def write_float(model: NumericModel, path: Path) -> None:
     try:
         proto, _ = tf2onnx.convert.from_function(whole, input_signature=[specs], opset=OPSET)
     except Exception as error:  # tf2onnx raises what it likes.
-        raise _refusal(" ".join(str(error).split())[:300]) from error
+        raise _refusal(shorten(error)) from error
     if lacking := sorted({node.op_type for node in proto.graph.node if not _is_known(node)}):
         raise _refusal(f"it has no operation {enumerate_names(lacking, 'and')}")
     onnx.save(proto, path)

@@ -17,7 +17,7 @@ def augmented_are_pictures(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue(
             "train.augment",
             "it changes pictures, but no feature is an image; leave it out, or give a column "
-            "{type: image, height: ..., width: ...}",
+            "{type: image}",
         )
 
 
@@ -35,11 +35,12 @@ def cutouts_leave_something(config: PipelineConfig) -> Iterator[Issue]:
     """A square that covers a whole picture leaves nothing to learn from."""
     cutout = config.train.augment.cutout if config.train.augment is not None else 0
     for name, feature in config.features.items():
-        if isinstance(feature, ImageFeature) and cutout >= min(feature.height, feature.width):
+        size = feature.size if isinstance(feature, ImageFeature) else None
+        if size is not None and cutout >= min(size):
             yield Issue(
                 "train.augment.cutout",
-                f"found {cutout}, but image {name!r} is {feature.height}x{feature.width} pixels; "
-                f"use at most half of its side, {min(feature.height, feature.width) // 2}",
+                f"found {cutout}, but image {name!r} is {size[0]}x{size[1]} pixels; "
+                f"use at most half of its side, {min(size) // 2}",
             )
 
 

@@ -178,8 +178,8 @@ def weight_is_a_column_of_its_own(config: PipelineConfig) -> Iterator[Issue]:
         yield Issue("data.weight", found)
 
 
-def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
-    """Image data has one feature, `image`, and the model needs its size."""
+def pictures_are_the_one_feature(config: PipelineConfig) -> Iterator[Issue]:
+    """Image data has one feature, `image`."""
     if not FORMATS[config.data.format].holds_images:
         return
     for name in config.features:
@@ -191,7 +191,8 @@ def images_declare_their_size(config: PipelineConfig) -> Iterator[Issue]:
     if not isinstance(config.features.get(IMAGE_FEATURE), ImageFeature):
         yield Issue(
             f"features.{IMAGE_FEATURE}",
-            "images need a size, such as {type: image, height: 28, width: 28, channels: 1}",
+            f"{config.data.format} data holds pictures; leave all features out, or give this one, "
+            "such as {type: image, height: 28, width: 28, channels: 1}",
         )
 
 
@@ -254,7 +255,7 @@ DATA_RULES = (
     labels_exist,
     label_is_no_feature,
     weight_is_a_column_of_its_own,
-    images_declare_their_size,
+    pictures_are_the_one_feature,
     pictures_of_tables_have_files,
     picture_folders_exist,
     image_folders_hold_classes,

@@ -39,10 +39,11 @@ def pictures_are_large_enough(config: PipelineConfig) -> Iterator[Issue]:
         return
     least = NETWORKS[kind].least
     for name, feature in config.features.items():
-        if isinstance(feature, ImageFeature) and min(feature.height, feature.width) < least:
+        size = feature.size if isinstance(feature, ImageFeature) else None
+        if size is not None and min(size) < least:
             yield Issue(
                 f"features.{name}",
-                f"found {feature.height}x{feature.width} pixels, but {kind} takes {least}x{least} "
+                f"found {size[0]}x{size[1]} pixels, but {kind} takes {least}x{least} "
                 f"and more; give height: {least} and width: {least}, as pictures are resized",
             )
 

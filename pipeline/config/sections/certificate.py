@@ -18,7 +18,7 @@ class CertificateSettings(Settings):
     """Whether there is one; `certificate: false` stands for a section that says so."""
     tolerance: float = Field(default=0.001, gt=0)
     """The largest difference of answers that count as equal: of scores as such, of other numbers
-    for each unit of them."""
+    as a share of the expected one, or of the output's usual size where that is larger."""
     timeout: SomeTime = timedelta(minutes=10)
     """How long a model may take to answer all golden rows."""
     memory: float = Field(default=8.0, gt=0)

@@ -18,7 +18,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from trainer_module.errors import ConfigError, InternalError, TryLaterError
+from trainer_module.errors import ConfigError, InternalError, TryLaterError, shorten
 
 TOKEN_VARIABLE = "SCOPELINE_KFP_TOKEN"  # noqa: S105 - its name, not its value
 """The environment variable with a token that the API accepts."""
@@ -148,7 +148,7 @@ def message_of(body: str | bytes | None) -> str:
 def _shorten(text: str) -> str:
     """The first line that is not empty, cut to `_MESSAGE_CHARACTERS`."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _MESSAGE_CHARACTERS else line[: _MESSAGE_CHARACTERS - 3] + "..."
+    return shorten(line, _MESSAGE_CHARACTERS)
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:

@@ -29,7 +29,7 @@ def variants_table(variants: Mapping[str, Any]) -> Table:
         table.add_row(
             variant["name"],
             _show(variant["metrics"].get(metric), ".4f"),
-            _show(variant["drop"], "+.4f"),
+            _show(variant["drop"], "+.2%" if variant.get("drop_is_share") else "+.4f"),
             _size(variant["bytes"]),
             _show(variant["size_ratio"], ".3f"),
             _size(variant["gzipped_bytes"]),

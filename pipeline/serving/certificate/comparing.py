@@ -16,9 +16,10 @@ _CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
 def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
     """The largest difference of all rows and outputs.
 
-    Numbers differ by so much for each unit of the expected one, which counts as 1 at least. Text
-    is equal, or differs without end; but of two classes whose scores are as good as equal either
-    may be the most probable one.
+    Scores differ by so much as such. Other numbers, whose unit nobody knows, differ by a share of
+    the expected one, or of the usual size of the output where that is larger. Text is equal,
+    or differs without end; but of two classes whose scores are as good as equal either may be the
+    most probable one.
 
     Args:
       expected: answers by name, [rows, ...] each.
@@ -42,7 +43,9 @@ def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Ar
     if expected.shape != found.shape:
         return np.full(len(expected), np.inf)
     if expected.dtype != object:
-        apart = _of_numbers(expected.astype(np.float64), found.astype(np.float64))
+        numbers = expected.astype(np.float64)
+        usual = 1.0 if name == _SCORES else _usual_size(numbers)
+        apart = _of_numbers(numbers, found.astype(np.float64), usual)
     else:
         differs = _as_text(expected) != _as_text(found)
         apart = np.where(differs, np.inf, 0.0)
@@ -51,9 +54,17 @@ def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Ar
     return apart.reshape(len(apart), -1).max(axis=1, initial=0.0)
 
 
-def _of_numbers(expected: np.ndarray, found: np.ndarray) -> np.ndarray:
+def _usual_size(numbers: np.ndarray) -> float:
+    """The root of the mean square of those that are finite; 1 where there is nothing but zeros."""
+    finite = np.abs(numbers[np.isfinite(numbers)])
+    largest = finite.max(initial=0.0)
+    # Squares of shares: those of the numbers may be too large.
+    return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest else 1.0
+
+
+def _of_numbers(expected: np.ndarray, found: np.ndarray, usual: float) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(expected - found) / np.maximum(1.0, np.abs(expected))
+        apart = np.abs(expected - found) / np.maximum(usual, np.abs(expected))
     same = (expected == found) | (np.isnan(expected) & np.isnan(found))
     return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
 

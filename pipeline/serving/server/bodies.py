@@ -15,6 +15,7 @@ from starlette.types import Receive
 from pipeline.serving.server.errors import RequestError
 from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.room import Held
+from trainer_module.errors import shorten
 
 _AS_IT_IS, _PACKED = ("", "identity"), ("gzip", "x-gzip", "deflate")
 """What Content-Encoding may say."""
@@ -127,4 +128,4 @@ def parse_json(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is no JSON: {str(error)[:200]}.") from None
+        raise RequestError(f"the body is no JSON: {shorten(error)}.") from None

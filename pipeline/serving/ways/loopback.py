@@ -26,7 +26,7 @@ from pipeline.serving.server.options import ServeOptions
 from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH
 from pipeline.serving.server.protocols.tensors import from_tensors, to_tensors
 from pipeline.serving.server.repository import Repository
-from trainer_module.errors import DataError
+from trainer_module.errors import DataError, shorten
 from trainer_module.scratch import ScratchFolder
 
 _NAME = "golden"
@@ -124,4 +124,4 @@ def _session() -> requests.Session:
 def _read(answer: requests.Response) -> requests.Response:
     if answer.ok:
         return answer
-    raise DataError(f"status {answer.status_code}, {answer.text[:300]}")
+    raise DataError(f"status {answer.status_code}, {shorten(answer.text)}")

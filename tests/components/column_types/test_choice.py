@@ -15,6 +15,7 @@ from components.column_types.choice import (
 )
 from trainer_module.errors import DataError
 from trainer_module.features.dates.date import DateFeature
+from trainer_module.features.image import ImageFeature
 from trainer_module.features.text.text import TextFeature
 from trainer_module.settings import Task, TrainerSettings
 
@@ -136,3 +137,20 @@ def test_choices_are_taken_out_and_tags_of_others_stay(schema: schema_pb2.Schema
     strip_choices(schema)
     assert read_choices(schema) == {}
     assert list(schema.feature[0].annotation.tag) == ["personal"]
+
+
+def test_pictures_without_a_size_take_the_one_that_was_chosen() -> None:
+    schema = make_schema()
+    found = {"type": "image", "height": 30, "width": 40, "channels": 1}
+    annotate(schema, {"side": Choice(found, "the usual size")})
+
+    def size(**given: object) -> tuple[object, ...]:
+        told = with_choices(config(side={"type": "image", **given}), schema)
+        photo = TrainerSettings.from_custom_config(told).features["side"]
+        assert isinstance(photo, ImageFeature)
+        return photo.height, photo.width, photo.channels, photo.origin
+
+    assert size() == (30, 40, 1, "bytes")
+    assert size(channels=3) == (30, 40, 3, "bytes")
+    assert size(**{"from": "path"}) == (30, 40, 1, "path")
+    assert size(height=8, width=9) == (8, 9, 3, "bytes")

@@ -128,6 +128,17 @@ def test_a_value_that_is_no_time_is_named(odd):
         ordered(values)
 
 
+def test_rows_left_out_are_not_counted_as_undated():
+    column = pa.array([[], [1], [2], [], [3]])
+    settings = ExampleGenSettings(format="csv", label="y", task="regression", order_by="when")
+    ranks = rank_rows(pa.record_batch([column], ["when"]), FIRST, settings)
+    (all_rows,) = cut_groups([ranks], NAMES[:2], [2, 8], "when").notes
+    assert all_rows.startswith("2 ")
+    kept = ranks.only(np.array([True, True, True, False, True]))
+    (some_rows,) = cut_groups([kept], NAMES[:2], [2, 8], "when").notes
+    assert some_rows.startswith("1 ")
+
+
 def write(folder: Path, lines: list[str], files: int) -> Path:
     """Writes rows to several files, in any order."""
     folder.mkdir()

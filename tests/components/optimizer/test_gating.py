@@ -20,9 +20,15 @@ MODEL = Evaluated(
 TAKEN = Figures(bytes=4_000, latency_ms=1.0)
 
 
-def plan_of(metric: str = "accuracy", better: bool | None = True, **settings: Any) -> OptimizerPlan:
+def plan_of(
+    metric: str = "accuracy",
+    better: bool | None = True,
+    has_unit: bool = False,
+    **settings: Any,
+) -> OptimizerPlan:
     told = OptimizeSettings.model_validate({"variants": ["int8", "float"], **settings})
-    return OptimizerPlan(settings=told, metric=DecidingMetric(name=metric, higher_is_better=better))
+    deciding = DecidingMetric(name=metric, higher_is_better=better, has_unit=has_unit)
+    return OptimizerPlan(settings=told, metric=deciding)
 
 
 def made(
@@ -103,6 +109,42 @@ def test_what_is_worse_depends_on_the_metric() -> None:
     assert judged(made(log_loss=0.05), loss).accepted
     bias = plan_of("bias", better=None)
     assert not judged(made(bias=-0.02), bias).accepted
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 3.378e6])
+def test_errors_in_the_labels_unit_may_grow_by_a_share_whatever_the_unit(scale: float) -> None:
+    plan = plan_of("mse", better=False, has_unit=True)
+    model = Evaluated({"mse": scale})
+
+    def judged_at(share: float) -> VariantReport:
+        return decide(plan, made(mse=scale * share), model, TAKEN)
+
+    assert judged_at(1 + 2e-7).accepted
+    report = judged_at(1.0049)
+    assert report.accepted
+    assert (report.drop, report.drop_is_share) == (pytest.approx(0.0049), True)
+    (said,) = judged_at(1.006).reasons
+    assert "0.60% worse than the model's" in said
+    assert "at most 0.500% may be lost" in said
+
+
+def test_a_variant_of_a_model_without_errors_may_have_none() -> None:
+    plan, model = plan_of("mse", better=False, has_unit=True), Evaluated({"mse": 0.0})
+    assert decide(plan, made(mse=0.0), model, TAKEN).accepted
+    assert not decide(plan, made(mse=1e-6), model, TAKEN).accepted
+
+
+@pytest.mark.parametrize("metrics", [{}, {"accuracy": math.nan}])
+def test_a_variant_whose_model_was_not_measured_is_refused(metrics: dict[str, float]) -> None:
+    report = decide(plan_of(), made(), Evaluated(metrics), TAKEN)
+    (reason,) = report.reasons
+    assert reason.startswith("accuracy is not a number for the model itself, so that nothing says")
+
+
+def test_a_slice_that_cannot_be_measured_excuses_and_is_named() -> None:
+    report = judged(made(), plan_of(accept={"slices": True}))
+    assert report.accepted
+    assert report.remarks == ["accuracy cannot be measured on plan=free, which does not decide"]
 
 
 def test_required_variants_that_are_refused_are_named() -> None:

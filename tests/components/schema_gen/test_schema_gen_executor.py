@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import tensorflow as tf
 import tensorflow_data_validation as tfdv
+from PIL import Image
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from components.column_types.choice import read_choices
 from components.schema_gen.component import Executor
 from components.schema_gen.files import keep_schema, schema_revision
 from components.schema_gen.inference import infer_schema
@@ -48,7 +52,7 @@ def generate(tmp_path: Path, kept: Path) -> Run:
         Path(schema.uri, "schema").mkdir()
         schema.uri += "/schema"
         properties = {"curated": curated, "kept": str(kept), "label": "label", "task": "binary"}
-        properties |= {"images": "[]", "aside": "", "names": json.dumps(names)}
+        properties |= {"images": "[]", "aside": "", "names": json.dumps(names), "unsized": "[]"}
         Executor().Do({"statistics": [statistics]}, {"schema": [schema]}, properties)
         given = tfdv.load_schema_text(str(Path(schema.uri, "schema.pbtxt")))
         return {feature.name: feature.type for feature in given.feature}
@@ -76,3 +80,44 @@ def test_what_a_user_wrote_is_not_changed_but_said(
     with pytest.raises(DataError, match=said):
         generate(["day", "size"], curated=str(kept) if is_curated else "")
     assert kept.read_text().endswith("# mine\n")
+
+
+def test_the_size_of_pictures_is_kept_with_the_schema(tmp_path: Path) -> None:
+    pictures = []
+    for width in (8, 9, 9):
+        written = io.BytesIO()
+        Image.new("L", (width, 7)).save(written, "PNG")
+        pictures.append(written.getvalue())
+    kept = tmp_path / "schema.pbtxt"
+
+    def size_of(*pictures: bytes, aside: str, day: str) -> dict[str, object]:
+        statistics, examples = standard_artifacts.ExampleStatistics(), standard_artifacts.Examples()
+        schema = standard_artifacts.Schema()
+        for artifact in (statistics, examples, schema):
+            artifact.uri = str(tmp_path / day / artifact.type_name)
+            Path(artifact.uri, "Split-train").mkdir(parents=True)
+        for artifact in (statistics, examples):
+            artifact.split_names = artifact_utils.encode_split_names(["train"])
+        found = statistics_of(photo=list(pictures), label=[0] * len(pictures))
+        Path(statistics.uri, "Split-train/FeatureStats.pb").write_bytes(found.SerializeToString())
+        file = f"{examples.uri}/Split-train/data_tfrecord-00000-of-00001.gz"
+        with tf.io.TFRecordWriter(file, "GZIP") as writer:
+            for picture in pictures:
+                example = tf.train.Example()
+                example.features.feature["photo"].bytes_list.value.append(picture)
+                writer.write(example.SerializeToString())
+        properties = {"curated": "", "kept": str(kept), "label": "label", "task": "binary"}
+        properties |= {"images": '["photo"]', "aside": aside, "names": "[]"}
+        inputs = {"statistics": [statistics], "examples": [examples]}
+        Executor().Do(inputs, {"schema": [schema]}, {**properties, "unsized": '["photo"]'})
+        return read_choices(tfdv.load_schema_text(f"{schema.uri}/schema.pbtxt"))["photo"].settings
+
+    size = {"type": "image", "height": 7, "width": 9, "channels": 1}
+    assert size_of(*pictures, aside='["label"]', day="first") == size
+    # Later data is resized as the first, also where a function of the user's makes the features.
+    assert size_of(pictures[0], aside="", day="second") == size
+    kept.unlink()
+    assert size_of(pictures[0], aside='["label"]', day="third") == {**size, "width": 8}
+    kept.unlink()
+    with pytest.raises(DataError, match=r"Column 'photo' holds no picture.*give one, such as"):
+        size_of(b"text", aside='["label"]', day="fourth")

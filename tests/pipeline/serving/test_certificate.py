@@ -262,12 +262,25 @@ def _garble_rows(version: Path) -> None:
 def test_differences_are_relative_and_of_equals_there_are_none() -> None:
     rows = [GoldenRow(f"row {place}", b"") for place in range(3)]
     right = {"value": np.array([1000.0, np.nan, 0.1])}
-    agreement = compare(right, {"value": np.array([1000.5, np.nan, 0.1])}, rows)
+    agreement = compare(right, {"value": np.array([1000.5, np.nan, 0.2])}, rows)
     assert (agreement.row, agreement.output) == ("row 0", "value")
     assert agreement.largest_difference == pytest.approx(5e-4)
     infinite = compare(right, {"value": np.array([1000.0, 1.0, 0.1])}, rows)
     assert (infinite.row, infinite.largest_difference) == ("row 1", np.inf)
     assert compare(right, {"other": right["value"]}, rows).largest_difference == np.inf
+
+
+def test_small_numbers_are_compared_by_their_own_size() -> None:
+    rows = [GoldenRow(f"row {place}", b"") for place in range(2)]
+    right = {"value": np.array([3e-4, -4e-4])}
+    assert compare(right, {"value": np.zeros(2)}, rows).largest_difference == pytest.approx(1)
+    near = {"value": right["value"] + 1e-9}
+    assert compare(right, near, rows).largest_difference < 1e-5
+    zeros = {"value": np.zeros(2)}
+    assert compare(zeros, zeros, rows).largest_difference == 0
+    scores = {"scores": np.array([[1e-9, 1 - 1e-9], [1e-9, 1 - 1e-9]])}
+    none = {"scores": np.array([[0.0, 1.0], [0.0, 1.0]])}
+    assert compare(scores, none, rows).largest_difference == pytest.approx(1e-9)
 
 
 def test_either_of_two_classes_that_are_as_good_as_equal_may_be_named() -> None:

@@ -1,0 +1,54 @@
+"""The size that pictures are given where the config names none: what is usual among them."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+
+from PIL import Image
+
+from components.column_types.choice import Choice
+
+LARGEST = 224
+"""Pixels of the longer side, at most: what most networks were made for; more takes long."""
+
+_GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
+"""What Pillow calls pictures without colours."""
+
+
+def choose_size(pictures: Iterable[bytes]) -> Choice | None:
+    """The median height and width, and one channel where all pictures are grey.
+
+    The order of the pictures makes no difference.
+
+    Args:
+      pictures: encoded; what is none does not count.
+
+    Returns:
+      None where there is no picture.
+    """
+    heights, widths, colours = Counter[int](), Counter[int](), Counter[bool]()
+    for encoded in pictures:
+        try:
+            with Image.open(io.BytesIO(encoded), formats=("PNG", "JPEG", "BMP", "GIF")) as image:
+                widths[image.width] += 1
+                heights[image.height] += 1
+                colours[image.mode not in _GREY] += 1
+        except Exception:  # noqa: S112 - Pillow raises all sorts; Transform names what is broken.
+            continue
+    if not colours:
+        return None
+    height, width = (statistics.median_low(sizes.elements()) for sizes in (heights, widths))
+    share = min(1.0, LARGEST / max(height, width))
+    settings = {
+        "type": "image",
+        "height": max(1, round(height * share)),
+        "width": max(1, round(width * share)),
+        "channels": 3 if colours[True] else 1,
+    }
+    pictures_seen = "1 picture" if colours.total() == 1 else f"{colours.total():,} pictures"
+    is_usual = f"{height}x{width} is the usual size of {pictures_seen}"
+    smaller = f", made smaller to {LARGEST} pixels at most" if share < 1 else ""
+    return Choice(settings, f"{is_usual}{smaller}; {'in colour' if colours[True] else 'all grey'}")
