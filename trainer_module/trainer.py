@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from trainer_module.data.dealing import Parts, deal, make_fold
 from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.data.loading import TrainingData, load_data
-from trainer_module.evaluation.folds import FOLDS_FOLDER, deal, make_fold, summarize
+from trainer_module.evaluation.folds import FOLDS_FOLDER, summarize
 from trainer_module.export.saving import export_model, try_export
 from trainer_module.fine_tuning.job import TransferJob
 from trainer_module.fine_tuning.phases import Phases
@@ -101,7 +101,7 @@ def cross_validate(
       TrainingError: there are fewer examples than folds, or training diverges.
     """
 
-    def train_fold(fold: int, fold_of: np.ndarray) -> dict[str, float]:
+    def train_fold(fold: int, folds: Parts) -> dict[str, float]:
         """What is made for a fold is let go of with the end of the call: it may fill the memory."""
         number = fold + 1
         folder = os.path.join(FOLDS_FOLDER, str(number))
@@ -110,17 +110,17 @@ def cross_validate(
         arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
         backup = os.path.join(_backup_directory(fn_args, runtime), folder)
         told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
-        train, held_out = make_fold(data.train, data.evaluation, fold_of, fold)
+        train, held_out = make_fold(data.train, data.evaluation, folds, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
         job = open_job(arguments, settings, told, strategy, part, f"fold {number} of {count}, ")
         job.run()
         return dict(job.measured)
 
-    fold_of = deal(data.train, count)
+    folds = deal(data.train, count, f"evaluate.folds: {count} folds")
     measured = []
     for fold in range(count):
-        measured.append(train_fold(fold, fold_of))
+        measured.append(train_fold(fold, folds))
         gc.collect()  # Keras's models refer to themselves.
     return summarize(measured)
 

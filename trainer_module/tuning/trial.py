@@ -16,9 +16,9 @@ import tensorflow_transform as tft
 import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
+from trainer_module.data.dealing import deal, make_fold
 from trainer_module.data.loading import Known, TrainingData, load_data
 from trainer_module.errors import TrainingError
-from trainer_module.evaluation.folds import deal, make_fold
 from trainer_module.loops import Job
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
@@ -144,7 +144,8 @@ class TrialRunner:
         data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data
-        train, held_out = make_fold(data.train, data.evaluation, deal(data.train, PARTS), part)
+        parts = deal(data.train, PARTS, f"tune: {PARTS} parts to measure on")
+        train, held_out = make_fold(data.train, data.evaluation, parts, part)
         return replace(data, train=train, evaluation=held_out)
 
     def _result(self, job: Job, watcher: TrialWatcher, seconds: float) -> TrialResult:
