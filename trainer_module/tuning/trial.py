@@ -20,9 +20,10 @@ from trainer_module.data.dealing import deal, make_fold
 from trainer_module.data.loading import Known, TrainingData, load_data
 from trainer_module.errors import TrainingError
 from trainer_module.loops import Job
+from trainer_module.loops.length import is_chosen
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import open_job, open_strategy
+from trainer_module.trainer import Length, open_job, open_strategy
 from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import PARTS
 from trainer_module.tuning.result import TrialResult
@@ -133,7 +134,11 @@ class TrialRunner:
         strategy = open_strategy(settings)
         data = self._load(settings, strategy, part)
         tf_keras.utils.set_random_seed(settings.train.seed)
-        return open_job(arguments, settings, runtime, strategy, data, watchers=[watcher])
+        # As of the model itself, which is of the last epoch where nothing is chosen.
+        length = None if is_chosen(settings.train, data.train.steps) else Length()
+        return open_job(
+            arguments, settings, runtime, strategy, data, watchers=[watcher], length=length
+        )
 
     def _load(
         self, settings: TrainerSettings, strategy: tf.distribute.Strategy, part: int
