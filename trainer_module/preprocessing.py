@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,11 +19,20 @@ import tensorflow as tf
 from trainer_module.errors import DataError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.categorical import CategoricalFeature
-from trainer_module.features.names import free_name
+from trainer_module.features.names import GROUP, TIME, free_name
 from trainer_module.features.numbers.numeric import NumericFeature
 from trainer_module.features.own import is_own, transform_own
-from trainer_module.features.raw_columns import AnyTensor, dense_numbers
-from trainer_module.settings import Feature, TrainerSettings
+from trainer_module.features.raw_columns import (
+    AnyTensor,
+    dense_keys,
+    dense_numbers,
+    fingerprints,
+)
+from trainer_module.own_code import load_own
+from trainer_module.settings import OWN_PREPROCESSING_KEY, Feature, TrainerSettings
+
+CUSTOM_CONFIG_KEY = "custom_config"
+"""The argument that a function of the user's may have."""
 
 
 def preprocessing_fn(
@@ -36,7 +46,30 @@ def preprocessing_fn(
     settings = TrainerSettings.from_custom_config(custom_config)
     label = transform_label(inputs, settings)
     weight = transform_weight(inputs, settings)
-    return {**transform_features(inputs, settings), **weight, settings.label: label}
+    aside = transform_aside(inputs, settings)
+    return {**transform_features(inputs, settings), **weight, **aside, settings.label: label}
+
+
+def preprocess_by_own_function(
+    inputs: dict[str, AnyTensor], custom_config: Mapping[str, Any]
+) -> dict[str, tf.Tensor]:
+    """What a `preprocessing_fn` of the user's returns, and what the rows are divided by.
+
+    Args:
+      inputs: the raw columns.
+      custom_config: as of `preprocessing_fn`, with the import path of the function as
+          `OWN_PREPROCESSING_KEY`.
+
+    Raises:
+      DataError: the data lacks the column that the rows are divided by.
+      TrainingError: there is no such function.
+    """
+    settings = TrainerSettings.from_custom_config(custom_config)
+    own = load_own("preprocessing", custom_config[OWN_PREPROCESSING_KEY])
+    # As TFX calls it.
+    takes_config = CUSTOM_CONFIG_KEY in inspect.signature(own).parameters
+    returned = own(dict(inputs), **({CUSTOM_CONFIG_KEY: custom_config} if takes_config else {}))
+    return {**returned, **transform_aside(inputs, settings)}
 
 
 def transform_features(
@@ -100,6 +133,25 @@ def transform_weight(
         return {}
     _require(settings.weight, inputs, "weight")
     return {settings.weight: dense_numbers(inputs[settings.weight])}
+
+
+def transform_aside(
+    inputs: Mapping[str, AnyTensor], settings: TrainerSettings
+) -> dict[str, tf.Tensor]:
+    """What the rows of train are divided by, [batch, 1], by its name among `ASIDE`.
+
+    No model takes it, and nobody who asks a model has to have it.
+
+    Raises:
+      DataError: if the column is not among `inputs`.
+    """
+    if settings.split_by:
+        _require(settings.split_by, inputs, "data.split_by")
+        return {GROUP: fingerprints(inputs[settings.split_by])}
+    if settings.order_by:
+        _require(settings.order_by, inputs, "data.order_by")
+        return {TIME: dense_keys(inputs[settings.order_by])}
+    return {}
 
 
 def _check_columns(inputs: Mapping[str, AnyTensor], settings: TrainerSettings) -> None:

@@ -17,7 +17,7 @@ import tf_keras
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import BaseFeature
-from trainer_module.features.names import PACKED, underscored
+from trainer_module.features.names import ASIDE, PACKED, underscored
 from trainer_module.features.numbers.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.tasks import as_task
@@ -153,7 +153,7 @@ class Problem:
                 (label, weight),
             )
             for name, spec in sorted(tft_output.transformed_feature_spec().items())
-            if name not in (label, weight)
+            if name not in (label, weight, *ASIDE)
         )
         target = as_task(task)
         is_class = target.family.is_classification

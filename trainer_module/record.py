@@ -172,6 +172,6 @@ def _length(settings: TrainerSettings, job: TrainingJob) -> str:
     if train.rounds > 1:
         chosen += f", in which every example comes up {train.rounds} times"
     stopping = choose_stopping(settings.train, train.steps)
-    if stopping is None or epochs == job.epochs:
+    if stopping is None or epochs == job.epochs or not job.chooses:
         return chosen
     return f"{chosen}; ended after {epochs}, as {stopping.patience} in a row were no better"

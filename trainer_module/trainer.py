@@ -6,25 +6,26 @@ import copy
 import gc
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from trainer_module.data.dealing import ENOUGH, Parts, deal, hold_out, make_fold
 from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.data.loading import TrainingData, load_data
-from trainer_module.evaluation.folds import FOLDS_FOLDER, deal, make_fold, summarize
+from trainer_module.evaluation.folds import FOLDS_FOLDER, summarize
 from trainer_module.export.saving import export_model, try_export
 from trainer_module.fine_tuning.job import TransferJob
 from trainer_module.fine_tuning.phases import Phases
 from trainer_module.loops import LOOPS, Job, TrainingJob
 from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
-from trainer_module.loops.length import choose_epochs
+from trainer_module.loops.length import choose_epochs, is_chosen
+from trainer_module.loops.losses import make_loss
 from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.models import is_grown
 from trainer_module.models.building import build_model, compile_model, make_network
@@ -35,6 +36,19 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.strategies import build_strategy
 from trainer_module.warm_start.transfer import warm_start
+
+CHOICE_FOLDER = "choice"
+"""In the folders of a training: that of the one by which its length is chosen."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a network is trained, where nothing of that is chosen any more."""
+
+    epochs: int | None = None
+    """None: as many as the settings say."""
+    held_out: int = 0
+    """Examples by which they were chosen."""
 
 
 def run_fn(fn_args: Any) -> None:
@@ -56,12 +70,13 @@ def run_fn(fn_args: Any) -> None:
     strategy = open_strategy(settings)
     tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
     data = load_data(fn_args, tft_output, settings, strategy, runtime.workers)
-    job = open_job(fn_args, settings, runtime, strategy, data)
-    is_own = settings.model.is_custom and job.exported is not None
-    if is_own and not job.start_step:
-        try_export(job.exported, tft_output, data.problem, settings)
+
+    def check(job: Job) -> None:
+        if settings.model.is_custom and job.exported is not None and not job.start_step:
+            try_export(job.exported, tft_output, data.problem, settings)
+
     start = time.monotonic()
-    job.run()
+    job = train_model(fn_args, settings, runtime, strategy, data, check=check)
     seconds = time.monotonic() - start
     export_model(job.result, tft_output, data.problem, settings, fn_args.serving_model_dir)
     record = describe(settings, runtime, job, seconds)
@@ -70,6 +85,81 @@ def run_fn(fn_args: Any) -> None:
         record = remember_record(backups, record, runtime.writes_backup)
         record["folds"] = cross_validate(folds, fn_args, settings, runtime, strategy, data)
     write_record(fn_args.model_run_dir, record)
+
+
+def train_model(
+    fn_args: Any,
+    settings: TrainerSettings,
+    runtime: Runtime,
+    strategy: tf.distribute.Strategy,
+    data: TrainingData,
+    prefix: str = "",
+    check: Callable[[Job], None] = lambda job: None,
+) -> Job:
+    """Trains a model; what is chosen, such as the epoch, is chosen by a part of the train split.
+
+    The eval split judges the model, so nothing is chosen by it. A small train split is learnt from
+    whole once it is known for how many epochs.
+
+    Args:
+      fn_args: as of `run_fn`.
+      settings: of the model and its training.
+      runtime: of this process.
+      strategy: that the model is trained under.
+      data: what is to be learnt, and the examples.
+      prefix: begins what it says of itself.
+      check: called with the job before its first step.
+
+    Raises:
+      TrainingError: if the model cannot be built, or training diverges.
+    """
+    options: dict[str, Any] = {"prefix": prefix}
+    if not is_grown(settings.model.kind):
+        held_out = None
+        if is_chosen(settings.train, data.train.steps):
+            held_out = hold_out(data.train, data.evaluation)
+        if held_out is None:
+            options["length"] = Length()
+        else:
+            part = replace(data, train=held_out[0], evaluation=held_out[1])
+            # Callbacks of the user's may choose by what they see, and checkpoints are gone on from.
+            goes_once = settings.train.callbacks or settings.train.checkpoints
+            if data.train.examples > ENOUGH or goes_once:
+                data = part
+            else:
+                options["length"] = _find_length(
+                    fn_args, settings, runtime, strategy, part, prefix, check
+                )
+    job = open_job(fn_args, settings, runtime, strategy, data, **options)
+    check(job)
+    job.run()
+    return job
+
+
+def _find_length(
+    fn_args: Any,
+    settings: TrainerSettings,
+    runtime: Runtime,
+    strategy: tf.distribute.Strategy,
+    data: TrainingData,
+    prefix: str,
+    check: Callable[[Job], None],
+) -> Length:
+    """Trains on a part, and finds for how many epochs by the rest."""
+    arguments = copy.copy(fn_args)
+    arguments.model_run_dir = os.path.join(fn_args.model_run_dir, CHOICE_FOLDER)
+    backup = os.path.join(_backup_directory(fn_args, runtime), CHOICE_FOLDER)
+    told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
+    job = open_job(arguments, settings, told, strategy, data, f"{prefix}first on a part, ")
+    check(job)
+    job.run()
+    length = Length(job.best_epoch, data.evaluation.examples)
+    del job
+    # The model's layers have the names that a new process would give them.
+    tf_keras.backend.clear_session()
+    gc.collect()
+    tf_keras.utils.set_random_seed(settings.train.seed)
+    return length
 
 
 def open_strategy(settings: TrainerSettings) -> tf.distribute.Strategy:
@@ -101,7 +191,7 @@ def cross_validate(
       TrainingError: there are fewer examples than folds, or training diverges.
     """
 
-    def train_fold(fold: int, fold_of: np.ndarray) -> dict[str, float]:
+    def train_fold(fold: int, folds: Parts) -> dict[str, float]:
         """What is made for a fold is let go of with the end of the call: it may fill the memory."""
         number = fold + 1
         folder = os.path.join(FOLDS_FOLDER, str(number))
@@ -110,19 +200,30 @@ def cross_validate(
         arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
         backup = os.path.join(_backup_directory(fn_args, runtime), folder)
         told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
-        train, held_out = make_fold(data.train, data.evaluation, fold_of, fold)
+        train, held_out = make_fold(data.train, data.evaluation, folds, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
-        job = open_job(arguments, settings, told, strategy, part, f"fold {number} of {count}, ")
-        job.run()
-        return dict(job.measured)
+        job = train_model(arguments, settings, told, strategy, part, f"fold {number} of {count}, ")
+        return dict(job.measured if job.evaluation is held_out else measure(job.result, part))
 
-    fold_of = deal(data.train, count)
+    folds = deal(data.train, count, f"evaluate.folds: {count} folds")
     measured = []
     for fold in range(count):
-        measured.append(train_fold(fold, fold_of))
+        measured.append(train_fold(fold, folds))
         gc.collect()  # Keras's models refer to themselves.
     return summarize(measured)
+
+
+def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
+    """What a trained model comes to on the examples that it is evaluated on, by metric."""
+    strategy = model.distribute_strategy
+    if model.optimizer is None:  # It was trained as a part of another one.
+        with strategy.scope():
+            metrics = data.problem.make_metrics()
+            model.compile(loss=make_loss(data.problem, None), metrics=metrics)
+    batches = data.evaluation.distribute(strategy)
+    found = model.evaluate(batches, steps=data.evaluation.steps, verbose=0, return_dict=True)
+    return {name: float(value) for name, value in found.items()}
 
 
 def _backup_directory(fn_args: Any, runtime: Runtime) -> str:
@@ -137,6 +238,7 @@ def open_job(
     data: TrainingData,
     prefix: str = "",
     watchers: Sequence[tf_keras.callbacks.Callback] = (),
+    length: Length | None = None,
 ) -> Job:
     """The training of the model that the settings name.
 
@@ -148,9 +250,10 @@ def open_job(
       data: what is to be learnt, and the examples.
       prefix: begins what it says of itself.
       watchers: callbacks that see each epoch of a network; what is grown has none.
+      length: of a network's training; None lets the examples that are evaluated on decide.
     """
     if not is_grown(settings.model.kind):
-        return make_job(fn_args, settings, runtime, strategy, data, prefix, watchers)
+        return make_job(fn_args, settings, runtime, strategy, data, prefix, watchers, length)
     from trainer_module.trees.job import ForestJob
 
     directory = fn_args.model_run_dir
@@ -167,6 +270,7 @@ def make_job(
     data: TrainingData,
     prefix: str = "",
     watchers: Sequence[tf_keras.callbacks.Callback] = (),
+    length: Length | None = None,
 ) -> TrainingJob:
     """The network in the state of its latest backup, or with the base model's weights, if any.
 
@@ -218,8 +322,16 @@ def make_job(
         [*make_callbacks(settings), *watchers],
         phases.patient_from if phases else whole_from,
         whole_from,
+        chooses=length is None,
     )
     start = phases.begin(backup, data.train, data.evaluation) if phases else backup.restore(model)
+    last_epoch = epochs
+    if length is not None and length.epochs:
+        last_epoch = min(epochs, max(length.epochs, whole_from + 1))
+        notes.append(
+            f"{length.epochs} epochs were the best for {length.held_out:,} examples of the train "
+            f"split that were held out; then all {data.train.examples:,} were learnt from"
+        )
     # What has ended an earlier run is no end for one that goes on from its last checkpoint.
     is_over = start.ended and start.epoch > runtime.continued_epochs
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -233,12 +345,13 @@ def make_job(
         train=data.train,
         evaluation=data.evaluation,
         epochs=epochs,
-        last_epoch=start.epoch if is_over else epochs,
+        last_epoch=start.epoch if is_over else last_epoch,
         steps_per_execution=execution,
         callbacks=[*callbacks, backup],
         backup=backup,
         base_model=base_model,
         notes=notes,
+        chooses=length is None,
         pruning=pruning,
     )
     return TransferJob.of(job, phases) if phases else job

@@ -46,9 +46,12 @@ def note_unreadable(
         return []
     counts = {feature.name: Counter[bytes]() for feature in wanted}
     for split in artifact_utils.decode_split_names(examples.split_names):
-        for batch in read_columns([examples], split, wanted, MOST_ROWS):
+        rows = 0
+        for batch in read_columns([examples], split, wanted):
             for name, counter in counts.items():
                 counter.update(_count(batch, name))
+            if (rows := rows + batch.num_rows) >= MOST_ROWS:
+                break
     return [note for name, found in counts.items() for note in _note(name, found, readers[name])]
 
 

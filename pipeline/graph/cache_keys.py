@@ -16,14 +16,35 @@ from pipeline.config.fingerprint import (
 from pipeline.config.settings import PipelineConfig
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
 from trainer_module.models import ZOO
-from trainer_module.settings import SETTINGS_KEY, ModelSettings, TextFeature, TrainerSettings
+from trainer_module.settings import (
+    OWN_PREPROCESSING_KEY,
+    SETTINGS_KEY,
+    ModelSettings,
+    TextFeature,
+    TrainerSettings,
+)
 from trainer_module.settings.tune import TUNE_KEY
 
 if TYPE_CHECKING:
     from tfx.dsl.components.base import base_node
 
 PREPROCESSING_FN = "trainer_module.preprocessing.preprocessing_fn"
+OWN_PREPROCESSING_FN = "trainer_module.preprocessing.preprocess_by_own_function"
 RUN_FN = "trainer_module.trainer.run_fn"
+
+
+def preprocessing_fn(config: PipelineConfig) -> str:
+    """The import path of the function that Transform calls."""
+    if config.preprocessing and any(_divided_by(config).values()):
+        return OWN_PREPROCESSING_FN
+    return config.preprocessing or PREPROCESSING_FN
+
+
+def _divided_by(config: PipelineConfig) -> dict[str, str | None]:
+    """The column that Trainer and Tuner divide the rows of train by, if there is one."""
+    # A function of the user's that trains may take all that Transform returns for inputs.
+    data = None if config.train.run_fn else config.data
+    return {key: getattr(data, key, None) for key in ("split_by", "order_by")}
 
 
 def transform_config(config: PipelineConfig) -> dict[str, object]:
@@ -36,6 +57,7 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
     settings = TrainerSettings(
         label=data.label,
         weight=data.weight,
+        **_divided_by(config),
         task=config.target.without_model_keys(),
         features=config.features,
         model=ModelSettings(kind=kind, weights=weights) if follows else ModelSettings(),
@@ -46,7 +68,9 @@ def transform_config(config: PipelineConfig) -> dict[str, object]:
         [*own, *settings.own_features.values()],
         never_loads=MODELS,
     )
-    return _custom_config(settings, code, _vocabularies(settings))
+    told = _custom_config(settings, code, _vocabularies(settings))
+    is_wrapped = preprocessing_fn(config) == OWN_PREPROCESSING_FN
+    return {**told, OWN_PREPROCESSING_KEY: config.preprocessing} if is_wrapped else told
 
 
 def trainer_config(config: PipelineConfig) -> dict[str, object]:

@@ -9,7 +9,7 @@ from tfx.dsl.components.base import base_node
 
 from components.column_types.transform import Transform
 from pipeline.component_ids import ComponentId
-from pipeline.graph.cache_keys import PREPROCESSING_FN, transform_config
+from pipeline.graph.cache_keys import preprocessing_fn, transform_config
 from pipeline.graph.data import Spans, create_data
 from pipeline.graph.resolving import resolve_analyzer_cache, resolve_window
 from pipeline.run_context import RunContext
@@ -56,7 +56,7 @@ def create_inputs(context: RunContext, spans: Spans | None) -> Inputs:
     transform = Transform(
         examples=window,
         schema=schema,
-        preprocessing_fn=config.preprocessing or PREPROCESSING_FN,
+        preprocessing_fn=preprocessing_fn(config),
         custom_config=transform_config(config),
         # Statistics of what goes in and comes out would double its time; the cache costs more than
         # it saves where no span comes up again.

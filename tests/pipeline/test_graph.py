@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from tfx.dsl.compiler import compiler
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import (
@@ -24,6 +25,8 @@ from pipeline.graph.create import create_ingestion, create_pipeline, create_sear
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext
+from trainer_module import preprocessing
+from trainer_module.features.names import GROUP
 from trainer_module.settings import SETTINGS_KEY
 
 INGESTION = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]
@@ -266,6 +269,25 @@ def test_own_preprocessing_is_called_and_known_by_its_code(
     assert parameters(own, "Transform")["preprocessing_fn"] == "own_graph_features.prepare"
     codes = [custom_config(pipeline, "Transform")[CODE_KEY] for pipeline in (plain, own)]
     assert codes[0] != codes[1]
+
+
+def test_what_rows_are_split_by_is_carried_beside_what_own_preprocessing_returns(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = layout.output.parent
+    monkeypatch.syspath_prepend(folder)
+    code = "def prepare(inputs):\n    return {'x': inputs['x']}\n"
+    (folder / "own_divided_features.py").write_text(code)
+    given = config_of(layout, preprocessing="own_divided_features.prepare").model_dump(
+        by_alias=True
+    )
+    given["data"]["split_by"] = "patient"
+    config = PipelineConfig.model_validate(given)
+    told = parameters(create_pipeline(context_of(config, layout)), "Transform")
+    assert told["preprocessing_fn"] == f"{preprocessing.__name__}.preprocess_by_own_function"
+    inputs = {"x": tf.constant([[1.0]]), "patient": tf.constant([["p1"]])}
+    found = preprocessing.preprocess_by_own_function(inputs, json.loads(told["custom_config"]))
+    assert set(found) == {"x", GROUP}
 
 
 def test_columns_that_the_config_names_are_checked_by_their_keys(layout: Layout) -> None:

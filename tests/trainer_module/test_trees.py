@@ -12,6 +12,7 @@ import ydf
 from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
+from trainer_module.data.dealing import Parts
 from trainer_module.evaluation.reference import KerasReference
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
@@ -76,7 +77,7 @@ def grow_some(
         return models[-1]
 
     monkeypatch.setattr(ydf.GradientBoostedTreesLearner, "train", spy)
-    parts = np.arange(ROWS) % 10
+    parts = Parts(np.arange(ROWS) % 10)
     return grow(examples, problem, settings, parts, members, lambda done, detail: None), models
 
 
@@ -171,7 +172,9 @@ def test_what_many_values_gain_in_training_does_not_count() -> None:
     settings = TrainerSettings(
         label="y", task=Task.BINARY, model=ModelSettings(kind="trees", trees=30)
     )
-    grown = grow(examples, problem, settings, np.arange(rows) % 4, 1, lambda done, detail: None)
+    grown = grow(
+        examples, problem, settings, Parts(np.arange(rows) % 4), 1, lambda done, detail: None
+    )
     gained, user = grown.forest.gains, len(columns) - 1
     assert gained[user] > 0.25 * gained.total(), "the trees split by noise"
     assert list(grown.importances)[:2] == ["price", "tags"]

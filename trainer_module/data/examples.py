@@ -10,9 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
+from trainer_module.data.times import ordered_keys
 from trainer_module.errors import TrainingError
+from trainer_module.features.names import GROUP, TIME
+from trainer_module.features.raw_columns import NO_FINGERPRINT
 from trainer_module.machine import free_memory
 from trainer_module.problem import Problem
 from trainer_module.settings import Task
@@ -51,6 +56,12 @@ class Content:
     label_sum: float = 0.0
     """Of numbers, each times its weight; so are the squares."""
     label_squares: float = 0.0
+    classes: np.ndarray | None = None
+    """Of each usable example; None where the label is a number."""
+    groups: np.ndarray | None = None
+    """Likewise: equal where examples have to stay together; None where each is by itself."""
+    times: np.ndarray | None = None
+    """Likewise: larger where an example is later; None where they have no order."""
 
     @property
     def examples(self) -> int:
@@ -68,7 +79,12 @@ class Content:
             rows = tf.constant(chosen[self.usable])
             with tf.device("CPU:0"):  # As the batches are made: all would fill a GPU.
                 tensors = _masked(tensors, rows)
-        return Content(self.usable[chosen], tensors)
+        parts = {
+            name: values[chosen[self.usable]]
+            for name in ("classes", "groups", "times")
+            if (values := getattr(self, name)) is not None
+        }
+        return Content(self.usable[chosen], tensors, **parts)
 
     def add_classes(self, label: np.ndarray, weight: np.ndarray) -> None:
         """Adds the usable labels of a batch, [batch], and their weights to the counts."""
@@ -115,6 +131,8 @@ class Reader:
     problem: Problem
     chosen: np.ndarray | None = None
     """For each record in order: whether it is read; None reads them all."""
+    aside: FeatureSpec = field(default_factory=dict)
+    """What the examples are divided by, among `ASIDE`."""
 
     def only(self, chosen: np.ndarray) -> Reader:
         """The same for some of the records, [records] bool."""
@@ -137,18 +155,24 @@ class Reader:
         parts: list[Tensors] = []
         masks: list[np.ndarray] = []
         found, examples = Content(), 0
-        for batch in self.batches().map(self.parse, tf.data.AUTOTUNE):
+        aside: dict[str, list[np.ndarray]] = {name: [] for name in self.aside}
+        classes: list[np.ndarray] = []
+        whole = replace(self, spec={**self.spec, **self.aside})
+        for batch in self.batches().map(whole.parse, tf.data.AUTOTUNE):
             keep = self.is_usable(batch)
             masks.append(keep.numpy())
             examples += int(np.count_nonzero(masks[-1]))
             if not masks[-1].all():
                 # Not for every batch: a mask costs more than the parsing, and most need none.
                 batch = _masked(batch, keep)
+            for name, values in aside.items():
+                values.append(batch.pop(name).numpy().ravel())
             label, weight = batch[self.problem.label].numpy().ravel(), self._weigh(batch)
             if self.problem.task is Task.REGRESSION:
                 found.add_labels(label, weight)
             else:
                 found.add_classes(label, weight)
+                classes.append(label)
             if examples * per_example <= max_bytes:
                 parts.append(batch)
             else:
@@ -156,18 +180,16 @@ class Reader:
         if not examples:
             raise TrainingError(f"the {name} split has no example with {self._wanted}.")
         found.usable = np.concatenate(masks)
+        found.classes = np.concatenate(classes) if classes else None
+        if GROUP in aside:
+            found.groups = _by_themselves(np.concatenate(aside[GROUP]))
+        if TIME in aside:
+            found.times = _in_order(np.concatenate(aside[TIME]))
         if left_out := len(found.usable) - examples:
             logger.warning("%s: %d examples without %s left out", name, left_out, self._wanted)
         if parts:
             found.tensors = {key: tf.concat([part[key] for part in parts], 0) for key in self.spec}
         return found
-
-    def read_labels(self) -> np.ndarray:
-        """Those of all usable examples, in order."""
-        label = self.problem.label
-        spec = {name: self.spec[name] for name in {label, self.problem.weight or label}}
-        batches = replace(self, spec=spec).stream(self.records())
-        return np.concatenate([batch[label].numpy().ravel() for batch in batches])
 
     def read_in_graph(self, records: int) -> Tensors:
         """All usable examples as tensors, read where the operations run: on another machine."""
@@ -232,6 +254,26 @@ class Reader:
         """What `is_usable` asks for, in words."""
         above = f" and a {self.problem.weight!r} above 0" if self.problem.weight else ""
         return f"a usable label{above}"
+
+
+def _by_themselves(groups: np.ndarray) -> np.ndarray:
+    """The same fingerprints, but each example without a value is a group of its own."""
+    return np.where(groups == NO_FINGERPRINT, -1 - np.arange(len(groups)), groups)
+
+
+def _in_order(values: np.ndarray) -> np.ndarray:
+    """Numbers, or texts of dates and times, as what they are ordered by.
+
+    Raises:
+      TrainingError: a text is no date or time.
+    """
+    if values.dtype != object:
+        return ordered_keys(pa.array(values))
+    texts = pa.array(values, pa.binary())
+    try:
+        return ordered_keys(pc.if_else(pc.equal(texts, b""), None, texts))
+    except pa.ArrowInvalid as error:
+        raise TrainingError(f"data.order_by: a value is no date or time: {error}") from error
 
 
 def _read_file(file: Any) -> tf.data.Dataset:

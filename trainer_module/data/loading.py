@@ -15,6 +15,7 @@ from trainer_module.data.distributions import measure_quartiles
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.weights import Weighting, weights_by_class
+from trainer_module.features.names import ASIDE
 from trainer_module.loops.length import choose_batch_size, choose_rounds
 from trainer_module.models import ZOO
 from trainer_module.problem import Problem
@@ -64,7 +65,9 @@ def load_data(
     )
     problem = _without_refused(problem, settings.model.kind)
     inputs = {feature.name for feature in problem.features} | {problem.label, problem.weight}
-    spec = {n: s for n, s in tft_output.transformed_feature_spec().items() if n in inputs}
+    returned = tft_output.transformed_feature_spec()
+    spec = {name: returned[name] for name in returned if name in inputs}
+    aside = {name: returned[name] for name in returned if name in ASIDE}
     in_step = workers if settings.train.strategy.processes is Processes.IN_STEP else 1
 
     replicas = strategy.num_replicas_in_sync
@@ -74,7 +77,7 @@ def load_data(
     def read(name: str, files: list[str]) -> tuple[Reader, Content]:
         key = (*files, *sorted(spec))
         if key not in known:
-            reader = Reader(files, spec, problem)
+            reader = Reader(files, spec, problem, aside=aside)
             known[key] = reader, reader.read(name, processes=workers)
         return known[key]
 

@@ -13,6 +13,12 @@ LENGTH_SUFFIX = f"{BESIDE}length"
 PACKED = f"all{BESIDE}numbers"
 """The name of the vector of very many numbers: scores in the order of the columns' names, then the
 flags."""
+GROUP = f"split{BESIDE}group"
+"""The name of a tensor that no model sees: rows of which it is equal are on one side wherever the
+train split is divided."""
+TIME = f"split{BESIDE}time"
+"""Likewise: what is chosen is chosen by later rows than are learnt from."""
+ASIDE = (GROUP, TIME)
 
 
 def underscored(name: str) -> str:

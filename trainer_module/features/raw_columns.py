@@ -17,6 +17,9 @@ AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor
 MISSING_INTEGER = tf.int64.min
 """Stands for a missing value in a dense tensor of whole numbers, which have no NaN."""
 
+NO_FINGERPRINT = -1
+"""Of a row without a value."""
+
 
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?"
 
@@ -48,6 +51,31 @@ def dense_strings(column: AnyTensor) -> tf.Tensor:
         column = tf.SparseTensor(column.indices, _as_string(column.values), column.dense_shape)
         return _one_value(column, "")
     return _matrix(_as_string(column))
+
+
+def dense_keys(column: AnyTensor) -> tf.Tensor:
+    """[batch, 1] of the column's own type, to order rows by; the least one, NaN or "" is none."""
+    if isinstance(column, tf.RaggedTensor):
+        column = column.to_sparse()
+    if isinstance(column, tf.SparseTensor):
+        numbers = MISSING_INTEGER if column.dtype.is_integer else float("nan")
+        return _one_value(column, "" if column.dtype == tf.string else numbers)
+    return _matrix(column)
+
+
+def fingerprints(column: AnyTensor) -> tf.Tensor:
+    """[batch, 1] int64, equal where all values of a row are; `NO_FINGERPRINT` where it has none."""
+    if isinstance(column, tf.Tensor):
+        column = tf.RaggedTensor.from_tensor(_matrix(column))
+    elif isinstance(column, tf.SparseTensor):
+        column = tf.RaggedTensor.from_sparse(column)
+    texts = column.with_flat_values(_as_string(column.flat_values))
+    # The lengths tell ["a", "b"] from ["a\x1fb"].
+    joined = tf.strings.reduce_join(texts, axis=-1, separator="\x1f")
+    is_missing = joined == ""
+    whole = tf.strings.join([tf.strings.as_string(texts.row_lengths()), joined], "\x1f")
+    found = tf.strings.to_hash_bucket_fast(whole, tf.int64.max)
+    return tf.where(is_missing, tf.constant(NO_FINGERPRINT, tf.int64), found)[:, tf.newaxis]
 
 
 def written_numbers(texts: tf.Tensor, writing: Writing) -> tf.Tensor:

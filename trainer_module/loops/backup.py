@@ -47,15 +47,21 @@ class Position:
 
 
 class BestEpoch(tf_keras.callbacks.Callback):
-    """Knows the epoch with the lowest evaluation loss; its weights are the `Backup`'s to keep.
+    """Knows the epoch with the lowest loss of what is held out; the `Backup` keeps its weights.
 
     `epoch` counts from 1; 0 until an epoch has ended that may be the best.
     """
 
-    def __init__(self, first: int = 0) -> None:
-        """Takes the first epoch that may be the best, counted from 0."""
+    def __init__(self, first: int = 0, chooses: bool = True) -> None:
+        """Takes how the epoch is found.
+
+        Args:
+          first: the first epoch that may be the best, counted from 0.
+          chooses: whether the loss decides; otherwise it is the last epoch.
+        """
         super().__init__()
         self._first = first
+        self._chooses = chooses
         self.epoch = 0
         self.loss = math.inf
 
@@ -70,7 +76,7 @@ class BestEpoch(tf_keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Compares."""
         loss = float((logs or {})[MONITOR])
-        if epoch >= self._first and loss < self.loss:
+        if not self._chooses or (epoch >= self._first and loss < self.loss):
             self.epoch, self.loss = epoch + 1, loss
 
 

@@ -225,6 +225,7 @@ def build_callbacks(
     own: Sequence[tf_keras.callbacks.Callback] = (),
     patient_from: int = 0,
     best_from: int = 0,
+    chooses: bool = True,
 ) -> list[tf_keras.callbacks.Callback]:
     """The callbacks of a training run, in working order; the last one is the `Backup`.
 
@@ -240,6 +241,7 @@ def build_callbacks(
       own: callbacks of the user's.
       patient_from: the epoch, counted from 0, from which on early stopping looks.
       best_from: likewise, the first one that may be the best.
+      chooses: whether an epoch is chosen, and training ended, by what is held out.
     """
     tf.io.gfile.makedirs(log_directory)
     callbacks = [
@@ -248,9 +250,9 @@ def build_callbacks(
         StopOnNaN(steps_per_epoch, not isinstance(strategy, tf.distribute.ParameterServerStrategy)),
         Progress(unit),
         TensorBoard(log_directory, write_graph=False),
-        BestEpoch(best_from),
+        BestEpoch(best_from, chooses),
     ]
-    if stopping := choose_stopping(train, steps_per_epoch):
+    if chooses and (stopping := choose_stopping(train, steps_per_epoch)):
         callbacks.append(
             EarlyStopping(
                 MONITOR,

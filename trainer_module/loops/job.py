@@ -99,6 +99,8 @@ class TrainingJob:
     """Path of the model whose weights the model began with; None if it began from scratch."""
     notes: Sequence[str] = ()
     """What the one who reads the summary should know of how it began."""
+    chooses: bool = True
+    """Whether `evaluation` decides which epoch is kept; otherwise it is the last one."""
     pruning: PruningPlan | None = None
     """The weights that are made zero, if any."""
 

@@ -114,3 +114,13 @@ def choose_stopping(train: TrainSettings, steps_per_epoch: int) -> EarlyStopping
     return EarlyStoppingSettings(
         patience=max(FEWEST_PATIENT_EPOCHS, math.ceil(PATIENCE_STEPS / steps_per_epoch))
     )
+
+
+def is_chosen(train: TrainSettings, steps_per_epoch: int) -> bool:
+    """Whether a training chooses by examples that it does not learn from.
+
+    Args:
+      train: the settings.
+      steps_per_epoch: of the training.
+    """
+    return choose_stopping(train, steps_per_epoch) is not None or bool(train.callbacks)

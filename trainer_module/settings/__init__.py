@@ -63,6 +63,7 @@ from trainer_module.tasks.base import BaseTask, Task
 
 __all__ = [
     "AUTO",
+    "OWN_PREPROCESSING_KEY",
     "SETTINGS_KEY",
     "AugmentSettings",
     "BaseTask",
@@ -115,6 +116,9 @@ __all__ = [
 SETTINGS_KEY = "scopeline"
 """The key of the settings in the `custom_config` of Transform and Trainer."""
 
+OWN_PREPROCESSING_KEY = "preprocessing"
+"""The key of the import path of a `preprocessing_fn` of the user's, in that of Transform."""
+
 
 class TrainerSettings(Settings):
     """What Transform and Trainer are told; travels as JSON in TFX's `custom_config`."""
@@ -122,6 +126,10 @@ class TrainerSettings(Settings):
     label: str
     weight: str | None = None
     """The column of the examples' weights; None where all count alike."""
+    split_by: str | None = None
+    """The column whose equal values stay on one side wherever the train split is divided."""
+    order_by: str | None = None
+    """The column by which what is chosen is chosen by later rows than are learnt from."""
     target: TaskSettings = Field(alias="task")
     features: dict[str, Feature] = {}
     model: ModelSettings = ModelSettings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trainer_module.data.dealing import Parts
 from trainer_module.errors import TrainingError
 from trainer_module.machine import count_cores
 from trainer_module.problem import Problem
@@ -91,18 +93,21 @@ def grow(
     examples: TreeExamples,
     problem: Problem,
     settings: TrainerSettings,
-    parts: np.ndarray,
+    parts: Parts,
     members: int,
     report: Report,
 ) -> Grown:
     """Grows a forest, which is the mean of members that are each stopped by a part of their own.
 
+    In an order of time all are stopped by the latest part, then grown anew to that size from all
+    examples: the latest ones tell the most of what is to come.
+
     Args:
       examples: of the train split.
       problem: what is to be learnt.
       settings: of the model and its training.
-      parts: for each example the member that it is held out from, to tell when to stop. A member
-          without any grows as many trees as it may.
+      parts: of the examples, one of which is held out from each member, to tell when to stop. A
+          member without any grows as many trees as it may.
       members: how many there are.
       report: called after each member, with how many are done and what it came to.
 
@@ -113,21 +118,26 @@ def grow(
     forest = _empty(examples.columns, spec, problem)
     histories, kept, models = [], [], []
     for member in range(members):
-        held_out = parts == member
-        learner = _learner(spec, examples, problem, settings, member, stops=held_out.any())
+        held_out = _held_out(parts, member)
+        stops = bool(held_out.any())
+        learner = functools.partial(_learner, spec, examples, problem, settings, member)
         try:
-            model = learner.train(
+            model = learner(settings.model.trees, stops).train(
                 examples.to_ydf(problem, ~held_out),
-                valid=examples.to_ydf(problem, held_out) if held_out.any() else None,
+                valid=examples.to_ydf(problem, held_out) if stops else None,
                 verbose=0,
             )
+            grown, trees = model, model.num_trees() // problem.output_units
+            if parts.is_ordered and stops and trees:
+                everything = examples.to_ydf(problem, np.arange(len(examples.label)))
+                grown = learner(trees, stops=False).train(everything, verbose=0)
         except ValueError as error:
             said = " ".join(str(error).split())
             raise TrainingError(f"model 'trees': YDF cannot learn from the data: {said}") from error
         models.append(model)
-        _join(forest, model, 1 / members)
+        _join(forest, grown, 1 / members)
         histories.append(_history(model, problem))
-        kept.append(model.num_trees() // problem.output_units)
+        kept.append(trees)
         report(member + 1, f"{model.num_trees():,} trees")
     if problem.class_shift:
         # They have learnt what probabilities are where classes are as frequent as they count.
@@ -139,7 +149,7 @@ def grow(
 def _weigh_columns(
     examples: TreeExamples,
     problem: Problem,
-    parts: np.ndarray,
+    parts: Parts,
     models: Sequence[Any],
     forest: Forest,
     seed: int,
@@ -149,7 +159,7 @@ def _weigh_columns(
     label, weight = examples.target(problem), examples.weight
     random, lost = np.random.default_rng(seed), Counter[int]()
     for member, model in enumerate(models):
-        held_out = np.flatnonzero(parts == member)
+        held_out = np.flatnonzero(_held_out(parts, member))
         rows = held_out if len(held_out) else np.arange(len(label))
         rows = random.permutation(rows)[: ROWS // len(models)]
         found = losses_of_shuffling(
@@ -163,6 +173,11 @@ def _weigh_columns(
         )
         lost.update({group[0]: loss for group, loss in zip(groups, found, strict=True)})
     return shares(examples.columns, lost)
+
+
+def _held_out(parts: Parts, member: int) -> np.ndarray:
+    """Whether each example is held out from a member."""
+    return parts.held_out(0 if parts.is_ordered else member)
 
 
 def _features(columns: tuple[TreeColumn, ...]) -> list[ydf.Feature]:
@@ -203,6 +218,7 @@ def _learner(
     problem: Problem,
     settings: TrainerSettings,
     member: int,
+    trees: int,
     stops: bool,
 ) -> ydf.GradientBoostedTreesLearner:
     import ydf
@@ -215,7 +231,7 @@ def _learner(
         weights=WEIGHT if examples.weight is not None else None,
         features=[str(place) for place in range(len(examples.columns))],
         data_spec=spec,
-        num_trees=settings.model.trees,
+        num_trees=trees,
         max_depth=settings.model.max_depth,
         shrinkage=settings.model.shrinkage,
         subsample=SUBSAMPLE,

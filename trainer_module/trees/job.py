@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from trainer_module.data.dealing import Parts, count_units, deal_out, spare_rare
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.evaluation.folds import deal_out
 from trainer_module.loops.losses import make_loss
 from trainer_module.problem import Problem
 from trainer_module.progress import report_progress
-from trainer_module.settings import Task, TrainerSettings
+from trainer_module.settings import TrainerSettings
 from trainer_module.trees.columns import columns_of, split_columns
 from trainer_module.trees.growing import TreeExamples, grow
 from trainer_module.trees.model import build_model
 
 PARTS, MEMBERS = 10, 5
-"""Each member of a forest is stopped by another tenth of the train split; there are so many at
-most, as each of them takes its time, in training and in service."""
+"""Each member of a forest is stopped by another tenth of the train split, in an order of time by
+the latest one; there are so many at most, as each takes its time, in training and in service."""
 
 ENOUGH = 20_000
 """Examples of which one tenth tells when to stop. Of fewer the forest is the mean of more members:
@@ -83,7 +83,7 @@ class ForestJob:
         """Grows the trees."""
         begun = time.monotonic()
         examples = self._examples()
-        parts, members = self._deal(examples.label)
+        parts, members = self._deal()
 
         def report(done: int, detail: str) -> None:
             report_progress(done, members, f"{self._prefix}forest", detail)
@@ -107,18 +107,16 @@ class ForestJob:
             None if weight is None else weight.numpy(),
         )
 
-    def _deal(self, label: np.ndarray) -> tuple[np.ndarray, int]:
-        """Which member each example is held out from, -1 for none, and how many members to grow."""
-        count = len(label)
-        if self._settings.train.early_stopping in (None, False) or count < PARTS:
-            return np.full(count, -1), 1
-        is_regression = self._problem.task is Task.REGRESSION
-        seed = self._settings.train.seed
-        parts = deal_out(None if is_regression else label, count, PARTS, seed)
-        if not is_regression:
-            # A member that has never seen a class would be sure that there is none.
-            parts[np.bincount(label)[label] == 1] = -1
-        return parts, min(MEMBERS, max(1, ENOUGH // count))
+    def _deal(self) -> tuple[Parts, int]:
+        """Which member each example is held out from, and how many members to grow."""
+        content = self.train.content
+        count, units = content.examples, count_units(content)
+        if self._settings.train.early_stopping in (None, False) or count < PARTS or units == 1:
+            return Parts(np.full(count, -1)), 1
+        parts = min(PARTS, units)
+        dealt = deal_out(content, parts, self._settings.train.seed)
+        members = min(MEMBERS, parts, max(1, ENOUGH // count))
+        return spare_rare(dealt, content), members
 
     def _write_curves(self) -> None:
         """Where Keras's callback would: by tree instead of epoch."""

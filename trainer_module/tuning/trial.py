@@ -16,13 +16,14 @@ import tensorflow_transform as tft
 import tf_keras
 from tensorboard.plugins.hparams import api as hparams
 
+from trainer_module.data.dealing import deal, make_fold
 from trainer_module.data.loading import Known, TrainingData, load_data
 from trainer_module.errors import TrainingError
-from trainer_module.evaluation.folds import deal, make_fold
 from trainer_module.loops import Job
+from trainer_module.loops.length import is_chosen
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import open_job, open_strategy
+from trainer_module.trainer import Length, open_job, open_strategy
 from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import PARTS
 from trainer_module.tuning.result import TrialResult
@@ -133,7 +134,11 @@ class TrialRunner:
         strategy = open_strategy(settings)
         data = self._load(settings, strategy, part)
         tf_keras.utils.set_random_seed(settings.train.seed)
-        return open_job(arguments, settings, runtime, strategy, data, watchers=[watcher])
+        # As of the model itself, which is of the last epoch where nothing is chosen.
+        length = None if is_chosen(settings.train, data.train.steps) else Length()
+        return open_job(
+            arguments, settings, runtime, strategy, data, watchers=[watcher], length=length
+        )
 
     def _load(
         self, settings: TrainerSettings, strategy: tf.distribute.Strategy, part: int
@@ -144,7 +149,8 @@ class TrialRunner:
         data = replace(data, problem=replace(data.problem, measures=measures))
         if self._has_own_split:
             return data
-        train, held_out = make_fold(data.train, data.evaluation, deal(data.train, PARTS), part)
+        parts = deal(data.train, PARTS, f"tune: {PARTS} parts to measure on")
+        train, held_out = make_fold(data.train, data.evaluation, parts, part)
         return replace(data, train=train, evaluation=held_out)
 
     def _result(self, job: Job, watcher: TrialWatcher, seconds: float) -> TrialResult:

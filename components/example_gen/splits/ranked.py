@@ -19,10 +19,8 @@ from components.example_gen.columns.encoded import Cell, first_values, shown, si
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
 from components.example_gen.splits.hashed import hash_rows
+from trainer_module.data.times import ends_between_values, ordered_keys, parse_times
 from trainer_module.errors import DataError
-
-_ZONED_TIME = r"[T ]\d{2}:?\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)$"
-_NANOSECONDS = r"(\.\d{6})\d+"
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def cut_groups(
     by_group = np.lexsort((keys, codes))
     sizes = np.bincount(codes)
     if order_by:
-        ends = _ends_between_values(keys[by_group], parts_of_whole)[None, :]
+        ends = ends_between_values(keys[by_group], parts_of_whole)[None, :]
     else:
         ends = _ends_in_proportion(groups, sizes, parts_of_whole)
     last_rows = (np.cumsum(sizes) - sizes)[:, None] + ends - 1
@@ -122,24 +120,6 @@ def _ends_in_proportion(
     rounding = hash_rows(pa.record_batch([single_values(classes)], ["class"])) / 2.0**64
     ends = np.floor(sizes[:, None] * parts_of_whole + rounding[:, None]).astype(np.int64)
     return np.clip(ends, 1, sizes[:, None])
-
-
-def _ends_between_values(keys: np.ndarray, parts_of_whole: np.ndarray) -> np.ndarray:
-    """How many of the sorted keys are in a split or one before it, of shape [splits - 1].
-
-    The nearest place to a share at which the key changes; no split is left without a key if there
-    are enough of them.
-    """
-    changes = np.flatnonzero(keys[1:] != keys[:-1]) + 1
-    splits = len(parts_of_whole)
-    if len(changes) < splits:
-        return np.append(changes, np.full(splits - len(changes), len(keys)))
-    middles = (changes[:-1] + changes[1:]) / 2
-    nearest = np.searchsorted(middles, parts_of_whole * len(keys))
-    for split in range(1, splits):
-        nearest[split] = max(nearest[split], nearest[split - 1] + 1)
-    latest = len(changes) - splits + np.arange(splits)
-    return changes[np.minimum(nearest, latest)]
 
 
 def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
@@ -177,40 +157,24 @@ def rank_by_value(rows: pa.RecordBatch, first: Cell, name: str) -> Ranks:
             f" such column; it has {show_names(rows.schema.names)}."
         )
     values = first_values(rows.column(name))
-    if pa.types.is_null(values.type):
-        values = values.cast(pa.int64())
-    if _is_text(values):
-        values = _parse_times(values, first, name)
+    try:
+        keys = ordered_keys(values)
+    except pa.ArrowInvalid as error:
+        row, value = _first_without_time(values)
+        raise DataError(
+            f"Column {name!r} is {shown(value)!r} in row {first.row + row} of {first.file}, but"
+            " data.order_by needs numbers, or dates and times such as 2026-01-31 or"
+            " 2026-01-31T18:30:00Z in every row."
+        ) from error
     missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    oldest = np.iinfo(np.int64).min if pa.types.is_integer(values.type) else -np.inf
-    keys = np.where(missing, oldest, pc.fill_null(values, 0).to_numpy())
     return Ranks(_one_group(rows), keys, missing)
 
 
-def _parse_times(values: pa.Array, first: Cell, name: str) -> pa.Array:
-    """Dates and times as microseconds since 1970, int64; without a zone they are of UTC.
-
-    Raises:
-      DataError: one is none.
-    """
-    try:
-        texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
-        texts = pc.replace_substring_regex(texts, _NANOSECONDS, r"\1")
-        zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONED_TIME), False)
-        # Arrow takes a column of times with zones or one without.
-        times = [
-            pc.if_else(mask, texts, None).cast(pa.timestamp("us", zone)).cast(pa.int64())
-            for mask, zone in ((zoned, "UTC"), (pc.invert(zoned), None))
-        ]
-        return pc.coalesce(*times)
-    except pa.ArrowInvalid as error:
-        if len(values) > 1:
-            # Each by itself, to find the first.
-            for row in range(len(values)):
-                _parse_times(values.slice(row, 1), Cell(first.file, first.row + row), name)
-        value = shown(values[0].as_py())
-        raise DataError(
-            f"Column {name!r} is {value!r} in row {first.row} of {first.file}, but data.order_by"
-            " needs numbers, or dates and times such as 2026-01-31 or 2026-01-31T18:30:00Z in"
-            " every row."
-        ) from error
+def _first_without_time(values: pa.Array) -> tuple[int, bytes]:
+    """The place and the value of the first text that is no date or time."""
+    for row in range(len(values)):
+        try:
+            parse_times(values.slice(row, 1))
+        except pa.ArrowInvalid:
+            return row, values[row].as_py()
+    raise AssertionError("all of them are dates or times")

@@ -48,7 +48,7 @@ class Precision(StrEnum):
 
 
 class EarlyStoppingSettings(Settings):
-    """Stop when the evaluation loss has not improved for some epochs."""
+    """Stop when the loss of a part of train that is held out has not improved for some epochs."""
 
     patience: PositiveInt = 3
     """Epochs without improvement before training stops."""
@@ -154,7 +154,8 @@ class TrainSettings(Settings):
     """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
     goes on from the last one. Default: none is left when training is done."""
     callbacks: list[str] = []
-    """Import paths of Keras callbacks of yours: classes, or functions that make one."""
+    """Import paths of Keras callbacks of yours: classes, or functions that make one. What they see
+    as `val_` is of a part of train that is held out."""
     run_fn: str | None = None
     """Import path of a `run_fn(fn_args)` of yours, as TFX's Trainer takes it; the other keys of the
     section are for it to read then. Default: the one that does what they say."""

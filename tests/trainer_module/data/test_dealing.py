@@ -1,0 +1,147 @@
+"""How the train split is divided: whole groups, or what is older from what is later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from trainer_data import Transformed, read_record, run_transform, write_examples
+
+from trainer_module.data.dealing import deal_out, spare_rare
+from trainer_module.data.examples import Content, Reader
+from trainer_module.data.loading import load_data
+from trainer_module.features.names import ASIDE, TIME
+from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fingerprints
+from trainer_module.problem import Problem
+from trainer_module.runtime import Runtime
+from trainer_module.settings import TrainerSettings
+from trainer_module.trainer import run_fn
+from trainer_module.tuning.objective import find_objective
+from trainer_module.tuning.trial import TrialRunner
+
+PATIENTS, VISITS = 60, 10
+
+
+def content_of(**parts: np.ndarray) -> Content:
+    rows = len(next(iter(parts.values())))
+    return Content(np.ones(rows, bool), **parts)
+
+
+def test_groups_are_dealt_whole_and_evenly() -> None:
+    groups = np.repeat(np.random.default_rng(1).permutation(PATIENTS), VISITS)
+    classes = (groups % 3 == 0).astype(np.int64)
+    parts = deal_out(content_of(groups=groups, classes=classes), 10, seed=1)
+    for group in range(PATIENTS):
+        assert len(set(parts.part_of[groups == group])) == 1
+    for part in range(10):
+        held_out = parts.held_out(part)
+        assert held_out.sum() == PATIENTS * VISITS / 10
+        assert classes[held_out].mean() == pytest.approx(1 / 3, abs=0.01 + 1 / 6)
+        assert (parts.learnt(part) == ~held_out).all()
+
+
+@pytest.mark.parametrize("times", [np.arange(100), np.repeat([3, 1, 4, 2], 25)])
+def test_what_is_held_out_is_later_than_all_that_is_learnt(times: np.ndarray) -> None:
+    times = np.random.default_rng(2).permutation(times)
+    parts = deal_out(content_of(times=times), 4, seed=1)
+    assert parts.held_out(0).sum() == 25
+    for part in range(3):
+        held_out, learnt = times[parts.held_out(part)], times[parts.learnt(part)]
+        assert len(held_out) == 25
+        assert len(learnt) == 75 - 25 * part
+        assert learnt.max() < held_out.min()
+
+
+def test_examples_of_a_class_that_one_part_has_alone_are_learnt_from() -> None:
+    classes = np.array([0, 1] * 20 + [2, 2, 3])
+    groups = np.array([*range(40), 40, 40, 41])
+    content = content_of(classes=classes, groups=groups)
+    parts = spare_rare(deal_out(content, 4, seed=1), content)
+    for part in range(4):
+        assert set(classes[parts.held_out(part)]) == {0, 1}
+        assert set(classes[parts.learnt(part)]) == {0, 1, 2, 3}
+
+
+def test_a_fingerprint_is_of_all_values_of_a_row() -> None:
+    rows = tf.ragged.constant([["a", "b"], ["b", "a"], ["a", "b"], ["ab"], []], dtype=tf.string)
+    first, swapped, again, joined, none = fingerprints(rows.to_sparse()).numpy().ravel()
+    assert first == again
+    assert len({first, swapped, joined, none}) == 4
+    assert none == NO_FINGERPRINT
+    numbers = fingerprints(tf.constant([[7], [8], [tf.int64.min]], tf.int64)).numpy().ravel()
+    assert numbers[0] != numbers[1]
+    assert numbers[2] == NO_FINGERPRINT
+
+
+def test_times_are_read_as_they_are_split_by(trips: Transformed, tmp_path: Path) -> None:
+    texts = tf.ragged.constant([["2024-03-01T00:30:00+02:00"], [], ["2024-02-29"]])
+    keys = dense_keys(texts.to_sparse()).numpy().ravel()
+    assert keys.tolist() == [b"2024-03-01T00:30:00+02:00", b"", b"2024-02-29"]
+    features = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))}
+    features["y"] = features["x"]
+    examples = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    **features,
+                    TIME: tf.train.Feature(bytes_list=tf.train.BytesList(value=[key])),
+                }
+            )
+        ).SerializeToString()
+        for key in keys
+    ]
+    write_examples(tmp_path / "rows.gz", examples)
+    number, text = (tf.io.FixedLenFeature([1], dtype) for dtype in (tf.float32, tf.string))
+    problem = Problem("regression", "y", (), ())
+    reader = Reader(
+        [str(tmp_path / "rows.gz")], {"x": number, "y": number}, problem, None, {TIME: text}
+    )
+    content = reader.read("train")
+    assert np.argsort(content.times).tolist() == [1, 2, 0]
+    assert set(content.tensors) == {"x", "y"}
+
+
+@pytest.mark.e2e
+def test_rows_of_a_patient_stay_on_one_side_of_every_division(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    bodies, labels = random.normal(size=(PATIENTS, 4)), random.integers(0, 2, PATIENTS)
+    rows = [
+        {
+            "patient": f"p{patient}",
+            **{f"x{i}": float(v + 0.01 * random.normal()) for i, v in enumerate(bodies[patient])},
+            "ill": int(labels[patient]),
+        }
+        for patient in random.permutation(np.repeat(np.arange(PATIENTS), VISITS))
+    ]
+    settings = TrainerSettings.model_validate(
+        {
+            "label": "ill",
+            "task": "binary",
+            "split_by": "patient",
+            "features": {"patient": {"type": "ignore"}},
+            "model": {"kind": "trees"},
+        }
+    )
+    data = run_transform(tmp_path / "data", rows, rows[:50], settings)
+    fn_args = data.fn_args(tmp_path)
+    assert len(set(ASIDE) & set(data.tft_output.transformed_feature_spec())) == 1
+
+    loaded = load_data(fn_args, data.tft_output, settings, tf.distribute.get_strategy(), 1)
+    assert [feature.name for feature in loaded.problem.features] == ["x0", "x1", "x2", "x3"]
+    assert len(np.unique(loaded.train.content.groups)) == PATIENTS
+
+    # What a patient's other rows give away tells nothing of other patients.
+    trial_args = SimpleNamespace(**{**vars(fn_args), "eval_files": fn_args.train_files})
+    runner = TrialRunner(trial_args, Runtime(), find_objective(settings.target, None), False)
+    (tmp_path / "trial").mkdir()
+    result = runner.run(settings, {}, str(tmp_path / "trial"), lambda epoch, value: False)
+    assert result.value < 0.8
+
+    run_fn(fn_args)
+    losses = read_record(fn_args.serving_model_dir)["history"]["val_loss"]
+    assert min(losses) > 0.4, "trees are stopped by other patients"
+    served = tf.saved_model.load(fn_args.serving_model_dir).signatures["serving_raw"]
+    assert sorted(served.structured_input_signature[1]) == ["x0", "x1", "x2", "x3"]

@@ -1,0 +1,194 @@
+"""Parts of the train split, of which one is held out: the only way in which it is divided.
+
+Rows of one group (`data.split_by`) are in one part. Where rows have an order (`data.order_by`),
+parts are stretches of time, and what is held out is later than all that is learnt from. What is
+chosen by a part is then chosen as for other groups, or for what comes later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainer_module.data.examples import Content
+from trainer_module.data.input_pipeline import Split
+from trainer_module.data.times import ends_between_values
+from trainer_module.errors import TrainingError
+
+ENOUGH = 10_000
+"""Of more examples a tenth is held out, and not learnt from: it tells enough, and is hardly missed.
+Of fewer a fifth is held out, and learnt from in the end, as a small table needs all of its rows."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which part each of some rows is in."""
+
+    part_of: np.ndarray
+    """[rows]; -1 for those that are in none. In an order of time the latest part is 0."""
+    is_ordered: bool = False
+    """Whether only what is older than a part is learnt from where it is held out."""
+
+    def held_out(self, part: int) -> np.ndarray:
+        """Whether each row is held out with a part, [rows] bool."""
+        return self.part_of == part
+
+    def learnt(self, part: int) -> np.ndarray:
+        """Whether each row is learnt from when a part is held out, [rows] bool."""
+        others = self.part_of > part if self.is_ordered else self.part_of != part
+        return (self.part_of >= 0) & others
+
+
+def deal(train: Split, parts: int, purpose: str) -> Parts:
+    """Deals the records of the train split, of which each part is held out once.
+
+    It depends on the examples and the seed alone: all processes, and a training that goes on, come
+    to the same.
+
+    Args:
+      train: the examples.
+      parts: how many are held out in turn. In an order of time there is one more, the oldest, from
+          which the first one is learnt.
+      purpose: who needs them, for the message where there are too few.
+
+    Raises:
+      TrainingError: there are fewer examples, groups or times than parts.
+    """
+    content = train.content
+    wanted = parts + (content.times is not None)
+    if (units := count_units(content)) < wanted:
+        raise TrainingError(
+            f"{purpose} need at least {wanted} {_unit_name(content)}, but the train split has "
+            f"{units}."
+        )
+    dealt = deal_out(content, wanted, train.shuffle_seed)
+    part_of = np.full(len(content.usable), -1)
+    part_of[content.usable] = dealt.part_of
+    return replace(dealt, part_of=part_of)
+
+
+def deal_out(content: Content, parts: int, seed: int | None) -> Parts:
+    """Deals the usable examples: by time, by group, or at random.
+
+    Classes are dealt one after the other, so that each part has its share of a rare one.
+
+    Args:
+      content: of the train split.
+      parts: how many are wanted; there are fewer where there are fewer groups or times.
+      seed: of the order of groups or examples.
+    """
+    if content.times is not None:
+        return Parts(_by_time(content.times, parts), is_ordered=True)
+    random = np.random.default_rng(seed)
+    if content.groups is not None:
+        return Parts(_by_group(content.groups, content.classes, parts, random))
+    order = random.permutation(content.examples)
+    if content.classes is not None:
+        order = order[np.argsort(content.classes[order], kind="stable")]
+    dealt = np.empty(content.examples, int)
+    dealt[order] = np.arange(content.examples) % parts
+    return Parts(dealt)
+
+
+def count_units(content: Content) -> int:
+    """What can be dealt: examples, groups of them, or different times."""
+    keys = content.groups if content.times is None else content.times
+    return content.examples if keys is None else len(np.unique(keys))
+
+
+def _unit_name(content: Content) -> str:
+    """What that is called."""
+    if content.times is not None:
+        return "different times (data.order_by)"
+    return "examples" if content.groups is None else "groups (data.split_by)"
+
+
+def spare_rare(parts: Parts, content: Content) -> Parts:
+    """The same, but examples of a class that one part has alone are learnt from in any case.
+
+    A model that has never seen a class would be sure that there is none.
+
+    Args:
+      parts: of the usable examples.
+      content: of the train split.
+    """
+    classes, part_of = content.classes, parts.part_of
+    if classes is None:
+        return parts
+    found = np.unique(np.stack([classes, part_of]), axis=1)
+    spared = (np.bincount(found[0]) == 1)[classes]
+    if content.groups is not None:
+        spared = np.isin(content.groups, content.groups[spared])
+    return replace(parts, part_of=np.where(spared, part_of.max() + 1, part_of))
+
+
+def _by_time(times: np.ndarray, parts: int) -> np.ndarray:
+    """The part of each example, the latest first; equal times are in one."""
+    ordered = np.sort(times)
+    ends = ends_between_values(ordered, np.arange(1, parts) / parts)
+    firsts = ordered[ends[ends < len(ordered)]]
+    return len(firsts) - np.searchsorted(firsts, times, side="right")
+
+
+def _by_group(
+    groups: np.ndarray, classes: np.ndarray | None, parts: int, random: np.random.Generator
+) -> np.ndarray:
+    """The part of each example, all of whose group are in one.
+
+    Groups are dealt in turns, there and back: those that are alike in their classes, or else in
+    their size, come to different parts.
+    """
+    _, unit_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = random.permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    if classes is not None:
+        means = np.bincount(unit_of, classes) / sizes
+        order = order[np.argsort(means[order], kind="stable")]
+    turns = np.arange(len(sizes)) % (2 * parts)
+    part_of_unit = np.empty(len(sizes), int)
+    part_of_unit[order] = np.minimum(turns, 2 * parts - 1 - turns)
+    return part_of_unit[unit_of]
+
+
+def make_fold(train: Split, evaluation: Split, parts: Parts, part: int) -> tuple[Split, Split]:
+    """The examples to train on, and those held out.
+
+    Args:
+      train: what was dealt.
+      evaluation: evaluated as those held out will be.
+      parts: of the records of train.
+      part: which one is held out.
+    """
+    held_out = _only(train, parts.held_out(part), like=evaluation)
+    return _only(train, parts.learnt(part)).fitted(), held_out
+
+
+def hold_out(train: Split, evaluation: Split) -> tuple[Split, Split] | None:
+    """The examples to train on, and those by which it is chosen what is kept of that.
+
+    Args:
+      train: the examples.
+      evaluation: evaluated as those held out will be.
+
+    Returns:
+      None where all examples are of one group or time, or of a class that no other part has.
+    """
+    content = train.content
+    wanted = 10 if content.examples > ENOUGH else 5
+    dealt = deal_out(content, min(wanted, count_units(content)), train.shuffle_seed)
+    sizes = np.bincount(dealt.part_of)
+    nearest = int(np.abs(sizes - content.examples / wanted).argmin())
+    part = 0 if dealt.is_ordered else nearest
+    spared = spare_rare(dealt, content)
+    if not spared.held_out(part).any() or not spared.learnt(part).any():
+        return None
+    part_of = np.full(len(content.usable), -1)
+    part_of[content.usable] = spared.part_of
+    return make_fold(train, evaluation, replace(spared, part_of=part_of), part)
+
+
+def _only(train: Split, chosen: np.ndarray, like: Split | None = None) -> Split:
+    """Those records of the train split, to train on, or to be evaluated as another split is."""
+    reader, content = train.reader.only(chosen), train.content.only(chosen)
+    return replace(like or train, reader=reader, content=content)
