@@ -67,7 +67,8 @@ class Review:
     def from_json(cls, values: Mapping[str, Any]) -> Review:
         """Takes what `to_json` gives."""
         findings = tuple(ColumnFinding(**finding) for finding in values["findings"])
-        strongest, split = values["strongest"], values["split"]
+        # Older releases say nothing of the split.
+        strongest, split = values["strongest"], values.get("split")
         return cls(
             findings,
             Strength(**strongest) if strongest else None,
@@ -128,10 +129,9 @@ def review_columns(
 
 def _is_no_use(values: pa.Array, counts: Counts | None, *, is_typed: bool) -> Iterator[str]:
     known = values.drop_null()
-    if not len(known):
-        if counts is None or not counts.known:
-            yield "has no value in any row"
-    elif not is_typed:
+    if not (len(known) if counts is None else counts.known):
+        yield "has no value in any row"
+    elif len(known) and not is_typed:
         distinct, rows = pc.count_distinct(known).as_py(), len(known)
         is_constant = distinct == 1 and not values.null_count
         if counts is not None:

@@ -30,7 +30,7 @@ _FEWEST_DATES = 20
 """Of fewer, a split by time would hardly leave any to be measured."""
 _FEWEST_SUMS = 16
 _MOST_CLASSES = 8
-"""Of a label, the most frequent ones."""
+"""Of a label, the most frequent ones; fewer where several columns hold dates."""
 _DEALS = 999
 _MOST_AS_LARGE = 1
 """So many of the random deals may come as far: 2 of 1,000 times the labels do by chance."""
@@ -213,9 +213,9 @@ class _Dates:
         Args:
           labels: [values, rows], of any mean.
         """
-        ordered = labels[:, self._order]
-        ordered = ordered - ordered.mean(axis=1, keepdims=True)
-        sums, rows = np.add.reduceat(ordered, self._starts, axis=1), self._rows
+        ordered, rows = labels[:, self._order], self._rows
+        sums = np.add.reduceat(ordered, self._starts, axis=1)
+        sums -= rows * ordered.mean(axis=1, keepdims=True)
         found, dates = [(0.0, 0.0, 1)], 1
         while len(rows) >= _FEWEST_SUMS:
             # As far from 0 by chance, however many rows are summed.
@@ -249,6 +249,8 @@ def find_likeness(dates: Mapping[str, np.ndarray], labels: np.ndarray) -> Likene
     columns = [column for column in columns if column.count >= _FEWEST_DATES]
     if not columns:
         return None
+    # So that a deal takes about as long for several columns as for one.
+    labels = labels[: max(1, _MOST_CLASSES // len(columns))]
 
     def largest(labels: np.ndarray) -> tuple[float, Likeness]:
         return max((c.likeness(labels) for c in columns), key=lambda found: found[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,15 +44,21 @@ def note_unreadable(
     wanted = [f for f in schema.feature if f.name in readers and f.type == schema_pb2.BYTES]
     if not wanted:
         return []
-    counts = {feature.name: Counter[bytes]() for feature in wanted}
+    texts = Counter[str]()
+    odd = {feature.name: Counter[bytes]() for feature in wanted}
     for split in artifact_utils.decode_split_names(examples.split_names):
         rows = 0
         for batch in read_columns([examples], split, wanted):
-            for name, counter in counts.items():
-                counter.update(_count(batch, name))
+            for name, counter in odd.items():
+                found = _count(batch, name)
+                texts[name] += sum(found.values())
+                unread = (text for text in found if not readers[name].is_readable(text))
+                counter.update({text: found[text] for text in unread})
             if (rows := rows + batch.num_rows) >= MOST_ROWS:
                 break
-    return [note for name, found in counts.items() for note in _note(name, found, readers[name])]
+    return [
+        _note(name, counts, texts[name], readers[name]) for name, counts in odd.items() if counts
+    ]
 
 
 def _reader_of(feature: Feature) -> TextReader | None:
@@ -72,11 +78,9 @@ def _count(batch: pa.RecordBatch, name: str) -> dict[bytes, int]:
     )
 
 
-def _note(name: str, counts: Counter[bytes], reader: TextReader) -> Iterator[str]:
-    odd = Counter({text: n for text, n in counts.items() if text and not reader.is_readable(text)})
-    if odd:
-        ((most, times),) = odd.most_common(1)
-        yield (
-            f"column {name!r}: {odd.total():,} of {counts.total():,} texts cannot be read, and"
-            f" count as missing, such as {shown(most)!r} ({times:,}); right is {reader.right}"
-        )
+def _note(name: str, odd: Counter[bytes], texts: int, reader: TextReader) -> str:
+    ((most, times),) = odd.most_common(1)
+    return (
+        f"column {name!r}: {odd.total():,} of {texts:,} texts cannot be read, and"
+        f" count as missing, such as {shown(most)!r} ({times:,}); right is {reader.right}"
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from typing import Literal
+
+import numpy as np
 
 from trainer_module.errors import enumerate_names
 from trainer_module.features.numbers.written import Style, Writing, is_placeholder
@@ -13,6 +14,8 @@ from trainer_module.features.spaces import SPACES, compile_form
 
 _MOST_KNOWN, _LONGEST_KNOWN = 4096, 64
 """Texts that are remembered, and the bytes of each."""
+_LARGEST = float(np.finfo(np.float32).max)
+"""The graph reads numbers as float32."""
 _SHOWN = 3
 """Names of forms in a message."""
 
@@ -64,7 +67,7 @@ class TextReader:
         """A number, or true and false, as a text that the graph reads; None if it reads none."""
         if isinstance(value, bool) or self._writing is None:
             text = str(value).lower()
-        elif abs(value) <= sys.float_info.max:
+        elif abs(value) <= _LARGEST:
             text = self._writing.write(value)
         else:
             return None

@@ -136,7 +136,7 @@ def _note_shares(
     elif settings.split_by:
         why = f"{most} have one value of {settings.split_by!r} (data.split_by), and stay together"
     elif settings.stratify:
-        why = "equal rows stay together"
+        why = f"a class of one row is in {TRAIN_SPLIT!r}, and equal rows stay together"
     else:
         why = f"{most} are equal, and stay together"
     return [

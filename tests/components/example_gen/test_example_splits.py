@@ -165,6 +165,13 @@ def test_equal_rows_that_make_a_split_small_are_counted(tmp_path, execute, equal
     assert not sentences if note is None else re.search(note, "; ".join(sentences)), sentences
 
 
+def test_classes_of_one_row_are_said_where_they_make_a_split_small(tmp_path, execute):
+    rows = [f"{i % 2},{i}" for i in range(600)] + [f"{i},{i}" for i in range(600, 1200)]
+    (tmp_path / "a.csv").write_text("\n".join(["label,x", *rows]))
+    notes = "; ".join(read_notes(execute(tmp_path, stratify=True)).sentences)
+    assert "of the rows, where data.splits asks for 33%: a class of one row is in 'train'" in notes
+
+
 def test_the_most_frequent_hash_is_counted_over_many_batches_in_little_memory():
     random, equal = np.random.default_rng(0), EqualRows()
     for _ in range(20):

@@ -178,6 +178,7 @@ def test_number_is_a_number(server: str) -> None:
     [
         ({"mileage": True}, "'mileage' of row 0 is true or false, expected a number, written as"),
         ({"mileage": 10**40}, "expected a number, written as 1,234.5 mi. where it is text"),
+        ({"seen": 1e305}, "'seen' of row 0 is the number 1e+305, expected a number, written as"),
         ({"seen": 1e6}, "'seen' of row 0 is the number 1000000.0, expected a number, written as"),
         ({"maker": 7}, "'maker' of row 0 is the number 7, expected text"),
         ({"sold": 7}, "'sold' of row 0 is the number 7, expected what is written as %d/%m"),
