@@ -51,7 +51,8 @@ class PredictionJob:
         given = self.given
         variant = self.model.variant
         network = graph if variant is None else [graph, variant.variant.sha256]
-        return [str(self.model.folder.resolve()), network, given.format, given.files, given.kept]
+        folder, odd = str(self.model.folder.resolve()), self.on_unreadable
+        return [folder, network, given.format, given.files, given.kept, odd]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from server_process import wait_for
 from trainer_data import to_example, write_examples
 
 from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
+from pipeline.config.sections.requests import OnUnreadable
 from pipeline.serving.batch import parts
 from pipeline.serving.batch.job import PredictionJob, predict
 from pipeline.serving.batch.reading import Input, check_not_read, find_files
@@ -198,6 +200,15 @@ def test_parts_of_other_rows_are_done_anew(
     assert predict(job(model, path, output), lambda rows: None).kept == 50
     found = pq.read_table(output)["score_1"].to_numpy()
     np.testing.assert_allclose(found, expected(model, changed), atol=1e-6)
+
+
+def test_answers_of_a_command_that_refuses_less_are_not_kept(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("fare\n1\n")
+    lenient = job(model, path, tmp_path / "out.csv")
+    strict = replace(lenient, on_unreadable=OnUnreadable.REFUSE)
+    assert lenient.identity() == replace(strict, on_unreadable=OnUnreadable.MISSING).identity()
+    assert lenient.identity() != strict.identity()
 
 
 def test_missing_column_is_named_with_a_near_one(model: Model, rows: Rows, tmp_path: Path) -> None:
