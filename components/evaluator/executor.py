@@ -137,7 +137,15 @@ def _with_bound(eval_config: str, constant: ConstantPrediction) -> str:
         if metric_name(metric) == constant.metric:
             if not metric.per_slice_thresholds:
                 metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()])
-            for per_slice in metric.per_slice_thresholds:
+            for per_slice in list(metric.per_slice_thresholds):
+                # The constant is that of the whole split: it says nothing of a slice.
+                slices = [spec for spec in per_slice.slicing_specs if spec != tfma.SlicingSpec()]
+                if slices:
+                    metric.per_slice_thresholds.add(
+                        slicing_specs=slices, threshold=per_slice.threshold
+                    )
+                    del per_slice.slicing_specs[:]
+                    per_slice.slicing_specs.add()
                 # Both bounds are given: a NaN keeps neither, and a missing one would let it pass.
                 bounds = per_slice.threshold.value_threshold
                 largest = sys.float_info.max

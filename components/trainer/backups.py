@@ -14,6 +14,7 @@ from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
 from trainer_module.evaluation.folds import FOLDS_FOLDER
 from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER, STATE_FILE
+from trainer_module.loops.length import is_chosen
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import SETTINGS_KEY, CosineSchedule, LinearSchedule, TrainerSettings
 
@@ -53,6 +54,8 @@ def steps_key(input_dict: Inputs, exec_properties: Mapping[str, Any]) -> str:
         custom_config[SETTINGS_KEY]["train"].pop(key, None)
     # Folds are trained besides.
     custom_config[SETTINGS_KEY].pop("evaluate", None)
+    # Then some rows are held out, and not learnt from; from which epoch on is no matter.
+    custom_config["chooses"] = is_chosen(settings.train, steps_per_epoch=1)
     if _goes_by_all_epochs(settings):
         custom_config["epochs"] = settings.train.epochs
     return _hash(input_dict, {**exec_properties, CUSTOM_CONFIG_KEY: custom_config})

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sklearn.metrics as sk
+import tensorflow_model_analysis as tfma
+from google.protobuf import json_format
 
-from components.evaluator.constant_prediction import FORMULAS, predict_constant
+from components.evaluator.constant_prediction import (
+    FORMULAS,
+    ConstantPrediction,
+    predict_constant,
+)
 from components.evaluator.dependence import BLOCKS, block_ends
+from components.evaluator.executor import _with_bound
 
 
 @pytest.mark.parametrize(
@@ -130,3 +137,24 @@ def test_blocks_of_time_keep_equal_values_together() -> None:
     assert np.bincount(np.searchsorted(ends, days)).min() > 40
     assert block_ends(np.zeros(50)) == ()
     assert block_ends(np.zeros(0)) == ()
+
+
+def test_slices_are_not_held_by_the_constant_of_the_whole_split() -> None:
+    config = tfma.EvalConfig()
+    metric = config.metrics_specs.add().metrics.add(class_name="AUC", config='"name": "auc"')
+    specs = [tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["area"])]
+    given = metric.per_slice_thresholds.add(slicing_specs=specs).threshold
+    given.change_threshold.absolute.value = -0.1
+    given.value_threshold.lower_bound.value = -1e30
+    constant = ConstantPrediction("auc", 0.5, 0.6, 100)
+    bound = json_format.Parse(
+        _with_bound(json_format.MessageToJson(config), constant), tfma.EvalConfig()
+    )
+    held = {
+        tuple(spec.feature_keys): per_slice.threshold
+        for per_slice in bound.metrics_specs[0].metrics[0].per_slice_thresholds
+        for spec in per_slice.slicing_specs
+    }
+    assert held[()].value_threshold.lower_bound.value == 0.6
+    assert held[("area",)].value_threshold.lower_bound.value == -1e30
+    assert {one.change_threshold.absolute.value for one in held.values()} == {-0.1}

@@ -249,7 +249,11 @@ def test_training_that_was_kept_goes_on_for_more_epochs_of_the_same_steps(
         constant = {"optimizer": "adam", "learning_rate": 0.001}
         return steps_key(execution.inputs, execution.properties("train", **constant | train))
 
-    assert key(epochs=3, early_stopping={"patience": 1}) == key(epochs=9, checkpoints={"keep": 2})
+    assert key(epochs=3) == key(epochs=9, checkpoints={"keep": 2})
+    patient = {"early_stopping": {"patience": 5}}
+    assert key(epochs=3, early_stopping={"patience": 1}) == key(epochs=9, **patient)
+    assert key(epochs=3) != key(epochs=9, **patient), "a part of the rows is held out"
+    assert key(epochs=3) == key(epochs=9, early_stopping=False)
     cosine = {"schedule": "cosine", "initial": 0.1}
     assert key(learning_rate=cosine, epochs=3) != key(learning_rate=cosine, epochs=9)
     same, other = key(), key(batch_size=7)
