@@ -101,17 +101,6 @@ def tolerances_are_of_what_is_compared(config: PipelineConfig) -> Iterator[Issue
             )
 
 
-def folds_are_dealt_at_random(config: PipelineConfig) -> Iterator[Issue]:
-    """What keeps rows of one customer, or of later days, out of training has to keep them out."""
-    for key in ("split_by", "order_by"):
-        if config.evaluate.folds and getattr(config.data, key):
-            yield Issue(
-                "evaluate.folds",
-                f"found {config.evaluate.folds}, but data.{key} keeps rows apart that folds would "
-                "mix; leave one of them out",
-            )
-
-
 def leaking_columns_can_be_found(config: PipelineConfig) -> Iterator[Issue]:
     """What a function of the user's makes of a column is not known, so that none is looked at."""
     if config.evaluate.leakage is OnLeakage.FAIL and config.preprocessing:
@@ -148,7 +137,6 @@ EVALUATE_RULES = (
     thresholds_leave_room,
     thresholds_can_be_held,
     tolerances_are_of_what_is_compared,
-    folds_are_dealt_at_random,
     leaking_columns_can_be_found,
     approvals_have_a_folder,
     metadata_names_a_database,

@@ -259,6 +259,14 @@ def test_builder_that_is_not_there_is_named(
         load_config(DIGITS, [f"model.kind={kind}"])
 
 
+@pytest.mark.parametrize("key", ["split_by", "order_by"])
+def test_folds_go_with_what_keeps_rows_apart(key: str) -> None:
+    """Folds are dealt by whole groups, and in the order of time."""
+    changed = [f"data.{key}=trip_start_timestamp", "evaluate.folds=3"]
+    config = load_config(ROOT / "configs" / "taxi.yaml", changed)
+    assert config.evaluate.folds == 3
+
+
 def test_missing_file_suggests_a_sibling() -> None:
     with pytest.raises(ConfigError, match=r"did you mean `.*configs/digits\.yaml`"):
         load_config(ROOT / "configs" / "digit.yaml")
