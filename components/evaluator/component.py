@@ -15,6 +15,7 @@ from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.executor import (
     BASELINE_EXAMPLES_KEY,
     CONSTANT_KEY,
+    WARM_START_KEY,
     LEARNT_EXAMPLES_KEY,
     Executor,
 )
@@ -44,6 +45,7 @@ class Evaluator(StockEvaluator):
         baseline_model: BaseChannel,
         baseline_examples: BaseChannel | None,
         learnt_examples: BaseChannel,
+        warm_start: bool,
         eval_config: tfma.EvalConfig,
         schema: BaseChannel,
         label: str,
@@ -62,6 +64,7 @@ class Evaluator(StockEvaluator):
           baseline_examples: a channel of Examples: those that the latter has learnt from, as they
             were read; None where nobody knows.
           learnt_examples: a channel of Examples: those that the former has learnt from, likewise.
+          warm_start: whether training begins with the weights of the model in service.
           eval_config: what TFMA is told.
           schema: a channel of Schema.
           label: the label's raw column.
@@ -89,6 +92,7 @@ class Evaluator(StockEvaluator):
         super(StockEvaluator, self).__init__(spec=spec)
         # Beside the spec's parameters, which are stock's.
         self.exec_properties[VERDICT_KEY] = verdict.to_json()
+        self.exec_properties[WARM_START_KEY] = int(warm_start)
         if constant_metric is not None:
             named = {
                 "decides": constant_decides,

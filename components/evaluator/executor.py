@@ -28,10 +28,12 @@ from components.evaluator.seen import find_seen
 from components.evaluator.verdict_settings import VerdictSettings
 from components.examples_reader import read_columns
 from components.schema_reader import read_schema_artifact
+from trainer_module.errors import DataError
 from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
 CONSTANT_KEY = "constant"
+WARM_START_KEY = "warm_start"
 """The execution property that names the metric, the label and the split; JSON."""
 BASELINE_EXAMPLES_KEY = "baseline_examples"
 """The input that is what the model in service has learnt from, as it was read."""
@@ -110,6 +112,13 @@ def _without_seen(
     )
     if not seen.is_too_much:
         return input_dict, exec_properties
+    if exec_properties.get(WARM_START_KEY):
+        raise DataError(
+            "the new model began with the weights of the model in service, which has learnt from "
+            f"{seen.share:.0%} of the eval split's rows, as another split of the data had them in "
+            "train: what it comes to on them says nothing. Train it from scratch once: --set "
+            "schedule.warm_start=false"
+        )
     report_notice(
         f"the model in service has learnt from {seen.share:.0%} of the eval split's rows, which "
         "another split of the data had in train: a comparison with it would be void. The new one "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,7 +70,7 @@ def find_seen(
     if not files:
         return Seen()
     judged = split_files(evaluated, split)
-    known = _columns(judged) & _columns(files)
+    known = _comparable(_types(judged), _types(files))
     if not known:
         return Seen()
     rows = [_hashes(batch, known) for file in judged for batch in _read(file)]
@@ -103,10 +103,31 @@ def _some(files: list[str]) -> tuple[list[str], float]:
     return files[::step], sum(sizes[::step]) / total
 
 
-def _columns(files: Sequence[str]) -> set[str]:
-    """Those of the first rows."""
+def _types(files: Sequence[str]) -> dict[str, pa.DataType]:
+    """The types of the columns' values, by those of the first rows."""
     first = next((batch for file in files for batch in _read(file)), None)
-    return set() if first is None else {*first.schema.names}
+    if first is None:
+        return {}
+    return {field.name: getattr(field.type, "value_type", field.type) for field in first.schema}
+
+
+def _comparable(
+    ours: Mapping[str, pa.DataType], theirs: Mapping[str, pa.DataType]
+) -> dict[str, bool]:
+    """Whether the numbers of each column that both have are whole on both sides.
+
+    A column of numbers on one side and of text on the other is none of them.
+    """
+    both = {name: (ours[name], theirs[name]) for name in ours.keys() & theirs.keys()}
+    return {
+        name: all(pa.types.is_integer(kind) for kind in types)
+        for name, types in both.items()
+        if len({_is_text(kind) for kind in types if not pa.types.is_null(kind)}) < 2
+    }
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _read(file: str) -> Iterator[pa.RecordBatch]:
@@ -115,15 +136,18 @@ def _read(file: str) -> Iterator[pa.RecordBatch]:
         yield decoder.DecodeBatch(records.tolist())
 
 
-def _hashes(rows: pa.RecordBatch, names: Collection[str]) -> np.ndarray:
-    """A hash of each row's values, [rows]; numbers are alike whether they are whole or not."""
-    columns = {}
+def _hashes(rows: pa.RecordBatch, columns: Mapping[str, bool]) -> np.ndarray:
+    """A hash of each row's values in some columns, [rows].
+
+    Args:
+      rows: with other columns as well.
+      columns: whether their numbers are compared as whole ones; else as float32.
+    """
+    values = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if name in names:
-            is_whole = not pa.types.is_null(column.type) and pa.types.is_integer(
-                column.type.value_type
-            )
-            columns[name] = (
-                column.cast(pa.large_list(pa.float32()), safe=False) if is_whole else column
-            )
-    return hash_rows(pa.record_batch(list(columns.values()), list(columns)))
+        if name in columns:
+            kind = getattr(column.type, "value_type", column.type)
+            as_float = pa.types.is_integer(kind) and not columns[name]
+            floats = pa.large_list(pa.float32())
+            values[name] = column.cast(floats, safe=False) if as_float else column
+    return hash_rows(pa.record_batch(list(values.values()), list(values)))

@@ -46,6 +46,7 @@ def create_evaluator(
         baseline_model=baseline.outputs["model"],
         baseline_examples=baseline.outputs.get(BASELINE_EXAMPLES_KEY),
         learnt_examples=inputs.window,
+        warm_start=config.schedule_or_default.warm_start,
         eval_config=make_eval_config(config),
         schema=inputs.schema,
         label=config.data.label,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,17 @@ from typing import Any
 import pytest
 import tensorflow as tf
 from tfx.types import Artifact, artifact_utils, standard_artifacts
+from tfx.types import standard_component_specs as specs
 
 from components.evaluator import seen
+from components.evaluator.executor import (
+    BASELINE_EXAMPLES_KEY,
+    LEARNT_EXAMPLES_KEY,
+    WARM_START_KEY,
+    Executor,
+)
 from components.evaluator.seen import Seen, find_seen
+from trainer_module.errors import DataError
 
 Rows = Sequence[dict[str, Any]]
 ROWS = [{"id": n, "size": n / 3, "kind": f"k{n % 4}", "label": n % 2} for n in range(200)]
@@ -73,6 +82,14 @@ def test_rows_are_known_again_by_the_columns_that_both_have(tmp_path: Path, chan
     assert found(tmp_path, ROWS[:100], changed) == 0.5
 
 
+def test_columns_that_change_their_type(tmp_path: Path) -> None:
+    """Whole numbers are compared as such, and a column that becomes text with no other one."""
+    times = [{"time": 1_700_000_000 + n, "label": 1} for n in range(200)]
+    assert found(tmp_path, times[:100], times[100:]) == 0
+    texts = [{**row, "id": str(row["id"])} for row in ROWS]
+    assert found(tmp_path, ROWS[:100], texts) == 0.5
+
+
 def test_equal_rows_count_for_both_models(tmp_path: Path) -> None:
     """In a table of a few categories most rows come up again, in whatever split."""
     assert found(tmp_path, ALIKE[:100], ALIKE[100:], ALIKE[:100]) == 0
@@ -104,3 +121,17 @@ def test_of_very_many_files_some_tell(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_more_rows_the_less_may_be_known_of_them() -> None:
     shares = [(0.04, 500), (0.06, 500), (0.015, 10_000), (0.017, 10_000), (0.0, 0)]
     assert [Seen(*known).is_too_much for known in shares] == [False, True, False, True, False]
+
+
+def test_weights_that_know_the_eval_rows_are_not_judged_by_them(tmp_path: Path) -> None:
+    """By a warm start the new model itself has learnt from them."""
+    now = read(tmp_path, ROWS[100:], ROWS[:100])
+    inputs = {
+        specs.EXAMPLES_KEY: [now],
+        specs.BASELINE_MODEL_KEY: [standard_artifacts.Model()],
+        BASELINE_EXAMPLES_KEY: [read(tmp_path, ROWS[:80])],
+        LEARNT_EXAMPLES_KEY: [now],
+    }
+    properties = {specs.EXAMPLE_SPLITS_KEY: json.dumps(["eval"]), WARM_START_KEY: 1}
+    with pytest.raises(DataError, match=r"learnt from 80% .* --set schedule\.warm_start=false"):
+        Executor().Do(inputs, {}, properties)
