@@ -15,8 +15,8 @@ from components.evaluator.batched.executor import VERDICT_KEY
 from components.evaluator.executor import (
     BASELINE_EXAMPLES_KEY,
     CONSTANT_KEY,
-    WARM_START_KEY,
     LEARNT_EXAMPLES_KEY,
+    WARM_START_KEY,
     Executor,
 )
 from components.evaluator.verdict_settings import VerdictSettings
