@@ -114,7 +114,7 @@ def decide(arranged: Arranged) -> tuple[schema_pb2.Schema, list[tuple[str, str]]
     kept = Path(schema.uri, "kept.pbtxt")
     kept.unlink(missing_ok=True)
     properties: dict[str, Any] = {"curated": "", "kept": str(kept), "label": "label"}
-    properties |= {"task": "binary", "images": "[]", "names": "[]"}
+    properties |= {"task": "binary", "images": "[]", "names": "[]", "unsized": "[]"}
     properties["aside"] = json.dumps(["label"])
     inputs = {"statistics": [statistics], "examples": [examples]}
     SchemaExecutor().Do(inputs, {"schema": [schema]}, properties)

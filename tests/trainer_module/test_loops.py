@@ -106,7 +106,8 @@ def test_same_seed_and_global_batch_same_losses(
     assert list(history) == list(expected_of_regularized)
     for name, values in expected_of_regularized.items():
         # Of the AUC's thresholds, a score may be on one: then its last digit decides.
-        tolerance = 1e-3 if name.endswith("auc") else 1e-5
+        # The weights of classes move logits, which are rounded otherwise in another loop.
+        tolerance = 1e-3 if name.endswith("auc") else 5e-5
         assert history[name] == pytest.approx(values, rel=tolerance), name
     first, *_, last = history["learning_rate"]
     assert first > last

@@ -20,6 +20,7 @@ from exported_models import ask, build, export, make_problem, make_sample
 from components.optimizer.converting.conversion import convert
 from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
+from trainer_module.data.dealing import Parts
 from trainer_module.errors import DataError
 from trainer_module.problem import Problem, TransformedFeature
 from trainer_module.settings import TrainerSettings
@@ -132,7 +133,7 @@ def test_trees_are_walked_by_litert(tmp_path: Path) -> None:
     )
     tensors = {name: tf.constant(values) for name, values in sample.items()}
     examples = TreeExamples(columns, split_columns(tensors, columns), labels, None)
-    parts = np.arange(300) % 10
+    parts = Parts(np.arange(300) % 10)
     forest = grow(examples, problem, settings, parts, 1, lambda done, detail: None).forest
     assert len(forest.words)
     model = export(build_trees(problem, forest), problem, tmp_path / "model")

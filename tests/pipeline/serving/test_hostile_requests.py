@@ -341,7 +341,8 @@ def test_large_bodies_are_read_in_another_process(server: str, asked: Rows) -> N
     assert "takes too much memory to read" in refusal.json()["error"]
     reader.kill()
     answers = ask(server, {"instances": large}).json()
-    assert "takes too much memory to read" in answers["error"]
+    # Unless its death is noticed before the request is handed to it.
+    assert "takes too much memory to read" in answers.get("error", "") or "predictions" in answers
     assert len(ask(server, {"instances": large}).json()["predictions"]) == 3900
 
 
