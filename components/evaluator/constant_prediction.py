@@ -39,6 +39,14 @@ class ConstantPrediction:
         """Whether less is better."""
         return self.needed < self.value
 
+    @property
+    def is_beaten_by_luck(self) -> bool:
+        """Whether there are so few examples that noise is always right in more than one run of
+        twenty, so that even a perfect model could not be told from it.
+        """
+        best = 0.0 if self.is_of_a_loss else 1.0
+        return abs(self.needed - best) <= 2 * math.sqrt(_NEARLY) * abs(self.value - best)
+
     def is_beaten_by(self, value: float) -> bool:
         """Whether a model's metric is better by more than luck."""
         return value <= self.needed if self.is_of_a_loss else value >= self.needed

@@ -187,6 +187,11 @@ def _kept(
     kept = "every threshold is kept" if config.evaluate.thresholds else "no thresholds are set"
     if constant is not None:
         kept = f"{constant.metric} is better than a constant prediction's"
+        if constant.is_beaten_by_luck:
+            kept += (
+                f" (on {constant.examples:,} examples luck alone often is as well: hold more rows "
+                "back by data.splits)"
+            )
     if all(one.in_service is None for one in measured.values()):
         if noise.not_compared:
             return (

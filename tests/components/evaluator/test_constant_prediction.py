@@ -158,3 +158,9 @@ def test_slices_are_not_held_by_the_constant_of_the_whole_split() -> None:
     assert held[()].value_threshold.lower_bound.value == 0.6
     assert held[("area",)].value_threshold.lower_bound.value == -1e30
     assert {one.change_threshold.absolute.value for one in held.values()} == {-0.1}
+
+
+@pytest.mark.parametrize("metric", ["auc", "accuracy"])
+def test_very_few_examples_tell_nothing_from_luck(metric: str) -> None:
+    found = {n: predict_constant(metric, np.arange(n) % 2) for n in (2, 3, 100)}
+    assert [n for n, one in found.items() if one and one.is_beaten_by_luck] == [2, 3]
