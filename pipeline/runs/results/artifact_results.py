@@ -179,7 +179,8 @@ class SummaryBuilder:
         replicas = "1 replica" if training["replicas"] == 1 else f"{training['replicas']} replicas"
         if training["workers"] > 1:
             replicas = f"{training['workers']} workers, {replicas}"
-        length = f"{training['epochs']} epochs, best {training['best_epoch']}"
+        epochs = "1 epoch" if training["epochs"] == 1 else f"{training['epochs']} epochs"
+        length = f"{epochs}, best {training['best_epoch']}"
         if "trees" in training:
             length = f"{training['trees']:,} trees"
         if "sparsity" in training:
