@@ -329,8 +329,8 @@ def make_job(
     if length is not None and length.epochs:
         last_epoch = min(epochs, max(length.epochs, whole_from + 1))
         notes.append(
-            f"epoch {length.epochs} was the best for {length.held_out:,} examples of the train split "
-            f"that were held out; then all {data.train.examples:,} were learnt from as long"
+            f"epoch {length.epochs} was the best for {length.held_out:,} examples of the train "
+            f"split that were held out; then all {data.train.examples:,} were learnt from as long"
         )
     # What has ended an earlier run is no end for one that goes on from its last checkpoint.
     is_over = start.ended and start.epoch > runtime.continued_epochs
