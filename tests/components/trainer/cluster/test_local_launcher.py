@@ -43,7 +43,10 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, ProcessLookupError):  # It may end while it is looked at.
+        return False
 
 
 @pytest.fixture(params=["fresh", "forked"])
