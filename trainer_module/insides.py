@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import linecache
+import logging
 from collections.abc import Mapping
 from importlib import import_module
 from operator import attrgetter
@@ -20,6 +21,8 @@ from trainer_module.errors import InternalError
 
 Known: TypeAlias = Mapping[str, Mapping[str, str]]
 """By module, then by the name of a function or class in it, the print that it is known by."""
+
+logger = logging.getLogger(__name__)
 
 _OURS = ("components.", "trainer_module.")
 _DIGITS = 12
@@ -42,6 +45,19 @@ def find_changes(known: Known) -> list[str]:
         for path, expected in prints.items()
     )
     return [f"{name} {clause}" for name, clause in clauses if clause]
+
+
+def is_known(known: Known, instead: str) -> bool:
+    """Whether insides are as known; a line in the log says where a library's slower way is taken.
+
+    Args:
+      known: likewise.
+      instead: the slower way, after `slower, `.
+    """
+    changes = find_changes(known)
+    if changes:
+        logger.warning("slower, %s: %s", instead, "; ".join(changes))
+    return not changes
 
 
 def require_known(known: Known, purpose: str) -> None:

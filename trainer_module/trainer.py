@@ -146,10 +146,7 @@ def _find_length(
     check: Callable[[Job], None],
 ) -> Length:
     """Trains on a part, and finds for how many epochs by the rest."""
-    arguments = copy.copy(fn_args)
-    arguments.model_run_dir = os.path.join(fn_args.model_run_dir, CHOICE_FOLDER)
-    backup = os.path.join(_backup_directory(fn_args, runtime), CHOICE_FOLDER)
-    told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
+    arguments, told = _in_folder(fn_args, runtime, CHOICE_FOLDER)
     job = open_job(arguments, settings, told, strategy, data, f"{prefix}first on a part, ")
     check(job)
     job.run()
@@ -195,11 +192,8 @@ def cross_validate(
         """What is made for a fold is let go of with the end of the call: it may fill the memory."""
         number = fold + 1
         folder = os.path.join(FOLDS_FOLDER, str(number))
-        arguments = copy.copy(fn_args)
+        arguments, told = _in_folder(fn_args, runtime, folder)
         arguments.base_model = None
-        arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
-        backup = os.path.join(_backup_directory(fn_args, runtime), folder)
-        told = runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
         train, held_out = make_fold(data.train, data.evaluation, folds, fold)
         part = replace(data, train=train, evaluation=held_out)
         tf_keras.utils.set_random_seed(settings.train.seed)
@@ -224,6 +218,14 @@ def measure(model: tf_keras.Model, data: TrainingData) -> dict[str, float]:
     batches = data.evaluation.distribute(strategy)
     found = model.evaluate(batches, steps=data.evaluation.steps, verbose=0, return_dict=True)
     return {name: float(value) for name, value in found.items()}
+
+
+def _in_folder(fn_args: Any, runtime: Runtime, folder: str) -> tuple[Any, Runtime]:
+    """The arguments of a further training, whose files are in a folder of this one's."""
+    arguments = copy.copy(fn_args)
+    arguments.model_run_dir = os.path.join(fn_args.model_run_dir, folder)
+    backup = os.path.join(_backup_directory(fn_args, runtime), folder)
+    return arguments, runtime.model_copy(update={"backup_directory": backup, "continued_epochs": 0})
 
 
 def _backup_directory(fn_args: Any, runtime: Runtime) -> str:

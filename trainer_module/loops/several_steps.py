@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.insides import Known, find_changes
-
-logger = logging.getLogger(__name__)
+from trainer_module.insides import Known, is_known
 
 _KNOWN: Known = {
     "tf_keras.src.engine.training": {
@@ -53,10 +50,7 @@ def use_several_steps(model: tf_keras.Model) -> None:
 
 @cache
 def _is_known() -> bool:
-    changes = find_changes(_KNOWN)
-    if changes:
-        logger.warning("slower, by Keras's own executions of steps: %s", "; ".join(changes))
-    return not changes
+    return is_known(_KNOWN, "by Keras's own executions of steps")
 
 
 def _repeat(

@@ -6,7 +6,6 @@ graph what it takes to trace them. Keras's Adam makes some 40 of them for each v
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +14,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.insides import Known, find_changes
-
-logger = logging.getLogger(__name__)
+from trainer_module.insides import Known, is_known
 
 _KNOWN: Known = {
     "tf_keras.src.optimizers.optimizer": {
@@ -129,10 +126,7 @@ def with_lean_steps(
 
 @cache
 def _is_known() -> bool:
-    changes = find_changes(_KNOWN)
-    if changes:
-        logger.warning("slower, by the steps of Keras's own optimizers: %s", "; ".join(changes))
-    return not changes
+    return is_known(_KNOWN, "by the steps of Keras's own optimizers")
 
 
 def _dense(gradient: Any) -> Any:
