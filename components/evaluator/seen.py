@@ -17,6 +17,7 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from components.arrow_types import holds_bytes
 from components.example_gen.checks.whole import TRAIN_SPLIT
 from components.example_gen.splits.hashed import hash_rows
 from components.split_files import split_files
@@ -122,12 +123,8 @@ def _comparable(
     return {
         name: all(pa.types.is_integer(kind) for kind in types)
         for name, types in both.items()
-        if len({_is_text(kind) for kind in types if not pa.types.is_null(kind)}) < 2
+        if len({holds_bytes(kind) for kind in types if not pa.types.is_null(kind)}) < 2
     }
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _read(file: str) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.arrow_types import holds_bytes
 from components.example_gen.columns.encoded import list_lengths
 
 Test = Callable[[pa.Array], np.ndarray]
@@ -94,7 +95,7 @@ def _each(flat: pa.Array, is_odd: Callable[[bytes], bool]) -> np.ndarray:
 
 
 def _binary(flat: pa.Array) -> pa.Array:
-    is_text = pa.types.is_binary(flat.type) or pa.types.is_large_binary(flat.type)
+    is_text = holds_bytes(flat.type)
     return flat.cast(pa.binary() if is_text else pa.string()).cast(pa.binary())
 
 

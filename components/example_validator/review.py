@@ -15,6 +15,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.dsl.io import fileio
 
+from components.arrow_types import holds_bytes
 from components.column_types.choice import read_choices
 from components.column_types.facts import Counts
 from components.example_gen.columns.encoded import flat_columns
@@ -98,7 +99,7 @@ def find_in_split(
     """What speaks against the split of some columns, the label among them; as `review_split`."""
     labels, numbers = columns[label], None
     if task is Task.REGRESSION:
-        is_text = pa.types.is_binary(labels.type) or pa.types.is_large_binary(labels.type)
+        is_text = holds_bytes(labels.type)
         numbers = read_as_numbers(labels) if is_text else labels.to_numpy(zero_copy_only=False)
     targets = label_numbers(labels, numbers, task)
     features = {name: values for name, values in columns.items() if name != label}

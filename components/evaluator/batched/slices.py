@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 
+from components.arrow_types import holds_bytes
 from components.evaluator.batched.crowds import MOST_TRACKED, Kind, Largest
 from components.evaluator.batched.rows import Members
 from components.example_gen.columns.encoded import single_values
@@ -134,7 +135,7 @@ class Slicer:
     ) -> tuple[np.ndarray, np.ndarray, pa.Array]:
         """The distinct values of each row that can name slices, as `_values_by_row` gives them."""
         rows, places, values = _values_by_row(name, batch)
-        if len(values) and _is_binary(values.type):
+        if len(values) and holds_bytes(values.type):
             sizes = pc.binary_length(values).to_numpy()
             if (sizes > LONGEST_VALUE).any():
                 is_long = sizes[places] > LONGEST_VALUE
@@ -217,10 +218,6 @@ def _values_by_row(name: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.nda
     pairs = np.unique(rows.astype(np.int64) * max(len(values), 1) + places)
     rows, places = np.divmod(pairs, max(len(values), 1))
     return rows, places, values
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _as_key(name: str, value: Any) -> Any:

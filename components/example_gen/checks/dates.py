@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from components.arrow_types import holds_bytes
 from components.column_types.dates import Dates, may_be_dates
 from components.example_gen.checks.forms import matches, texts_of
 from components.example_gen.columns.encoded import Cell, shown
@@ -147,7 +148,7 @@ def _read_as(name: str, tally: DateTally, date_format: str) -> Dates:
 
 def _tally(column: pa.Array, first: Cell, known: str | None) -> Iterator[DateTally]:
     values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
-    is_text = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+    is_text = holds_bytes(values.type)
     if not is_text or not len(values):
         return
     if known is None and not may_be_dates(_some(values, _GLANCE)):

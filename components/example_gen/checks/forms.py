@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.arrow_types import holds_bytes
 from components.example_gen.columns.encoded import Cell, list_lengths, shown
 from components.example_gen.columns.seen import are_placeholders
 from trainer_module.errors import DataError, enumerate_names
@@ -107,7 +108,7 @@ def texts_of(column: pa.Array) -> tuple[pa.StringArray, np.ndarray]:
         numbers = values.to_numpy().astype(np.float64)
         texts = pa.array([_show_number(n) for n in numbers], pa.string())
     else:
-        is_text = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+        is_text = holds_bytes(values.type)
         texts = values.view(pa.string()) if is_text else values.cast(pa.string())
     there = pc.not_equal(pc.ascii_trim_whitespace(texts), "")
     return texts.filter(there), row_of[np.asarray(there.to_numpy(zero_copy_only=False), bool)]

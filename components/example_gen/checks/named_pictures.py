@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from components.arrow_types import holds_bytes
 from components.example_gen.checks.forms import texts_of
 from components.example_gen.columns.encoded import Cell, list_lengths
 from components.example_gen.files.images import mending_of_pictures
@@ -103,7 +104,7 @@ def check_encoded_pictures(rows: pa.RecordBatch, first: Cell, settings: ExampleG
         if pa.types.is_null(column.type):
             continue
         values = column.flatten()
-        if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+        if not holds_bytes(values.type):
             continue  # Transform says what is right.
         row_of = np.repeat(np.arange(len(column)), list_lengths(column))
         for value, row in zip(values.to_pylist(), row_of, strict=True):

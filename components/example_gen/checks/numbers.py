@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.arrow_types import holds_bytes
 from components.example_gen.columns.encoded import Cell, list_lengths, shown
 from components.example_gen.columns.seen import NUMBER
 from trainer_module.errors import DataError
@@ -31,7 +32,7 @@ def check_numbers(rows: pa.RecordBatch, first: Cell, names: Iterable[str]) -> No
             continue
         column = rows.column(name)
         values = pa.nulls(0) if pa.types.is_null(column.type) else column.flatten()
-        is_text = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+        is_text = holds_bytes(values.type)
         if is_text and len(values):
             raise _no_number(name, column, values, first)
 

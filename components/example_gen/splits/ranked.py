@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.arrow_types import holds_bytes
 from components.example_gen.checks.columns import show_names
 from components.example_gen.checks.whole import TRAIN_SPLIT
 from components.example_gen.columns.encoded import Cell, first_values, shown, single_values
@@ -127,13 +128,9 @@ def _classes(rows: pa.RecordBatch, label: str) -> pa.Array:
     if label not in rows.schema.names:
         return _one_group(rows)
     values = first_values(rows.column(label))
-    if not _is_text(values):
+    if not holds_bytes(values.type):
         values = values.cast(pa.string())
     return pc.fill_null(values.cast(pa.binary()), b"")
-
-
-def _is_text(values: pa.Array) -> bool:
-    return pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
 
 
 def _one_group(rows: pa.RecordBatch) -> pa.Array:
