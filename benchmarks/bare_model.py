@@ -17,15 +17,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from pipeline.serving.server.protocols.columns import from_rows, to_arrays
+from components.serving.server.protocols.columns import from_rows, to_arrays
 
 _WARM_CALLS = 20
 
 
 def main() -> None:
     """Prints rows a second by rows a call, and by second of CPU, as JSON."""
-    from pipeline.serving.imports import import_tensorflow
-    from pipeline.serving.model import load_model
+    from components.serving.imports import import_tensorflow
+    from components.serving.model import load_model
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", type=Path)

@@ -24,7 +24,7 @@ from pipeline.cli.run import show_plan
 from pipeline.cli.schedule import history
 from pipeline.cli.versions import show_models
 from pipeline.config.loading import load_config
-from pipeline.metadata.store import connection_config
+from pipeline.records.metadata.store import connection_config
 from pipeline.schedule.scheduled_pipeline import load_pipelines
 from pipeline.schedule.scheduler import check_once
 from pipeline.versions.retention import apply_retention

@@ -33,8 +33,13 @@ from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
 from components.optimizer.sampling import MOST_ROWS
 from trainer_module.errors import ScopelineError
-from trainer_module.variants.measuring import load_sample, measure, measure_in_process, save_sample
-from trainer_module.variants.running import open_variant
+from trainer_module.export.variants.measuring import (
+    load_sample,
+    measure,
+    measure_in_process,
+    save_sample,
+)
+from trainer_module.export.variants.running import open_variant
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = MOST_ROWS
@@ -137,7 +142,7 @@ def read_trained(folder: Path) -> Trained:
 
 
 def _label(saved_model: Path) -> str:
-    from trainer_module.exported.interface import read_interface
+    from trainer_module.export.interface import read_interface
 
     return read_interface(saved_model).label
 

@@ -26,11 +26,12 @@ import tf_keras
 from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
-from trainer_module.loops.callbacks import EpochTimes
-from trainer_module.models.building import build_model
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import AugmentSettings, TrainerSettings
-from trainer_module.tasks import as_task
+from trainer_module.settings.tasks import as_task
+from trainer_module.training.building import build_model
+from trainer_module.training.callbacks import EpochTimes
 
 CLASSES, EPOCHS = 10, 2
 AUGMENT = AugmentSettings(

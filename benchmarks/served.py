@@ -20,8 +20,8 @@ import requests
 
 from components.example_gen.builtin import BUILTIN_DATA
 from components.pusher.versions import list_versions
-from pipeline.serving.server.options import KEY_VARIABLE
-from trainer_module.exported.interface import ModelInterface, read_interface
+from components.serving.server.options import KEY_VARIABLE
+from trainer_module.export.interface import ModelInterface, read_interface
 
 ROOT = Path(__file__).parent.parent
 CLIENTS = 32
@@ -115,9 +115,9 @@ def _is_ready(server: ServedProcess) -> bool:
 
 def write_tensors(interface: ModelInterface, rows: Path, path: Path) -> str:
     """The rows of a request as tensors of Open Inference; gives the header that this takes."""
-    from pipeline.serving.server.protocols.columns import rows_to_arrays
-    from pipeline.serving.server.protocols.open_inference import HEADER_LENGTH
-    from pipeline.serving.server.protocols.tensors import to_tensors
+    from components.serving.server.protocols.columns import rows_to_arrays
+    from components.serving.server.protocols.open_inference import HEADER_LENGTH
+    from components.serving.server.protocols.tensors import to_tensors
 
     instances = json.loads(rows.read_text())["instances"]
     inputs, tail = to_tensors(rows_to_arrays(instances, interface))

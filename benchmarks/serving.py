@@ -31,8 +31,8 @@ from benchmarks.served import (
 )
 from components.pusher.variants import read_manifest
 from components.pusher.versions import list_versions, push_new_version
-from pipeline.serving.transformed import load_transformed
-from trainer_module.exported.interface import read_interface
+from components.serving.transformed import load_transformed
+from trainer_module.export.interface import read_interface
 from trainer_module.machine import count_cores
 
 SWAPS = 5

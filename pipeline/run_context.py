@@ -14,7 +14,7 @@ from pipeline.data.ingestion import Ingestion
 from pipeline.data.location import DataLocation, locate_data
 from pipeline.data.spans import Span, Window, choose_window, list_spans, whole_data
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
+from pipeline.records.metadata.store import connection_config
 from trainer_module.errors import ConfigError
 
 BY_HAND = "by hand"

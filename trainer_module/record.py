@@ -10,11 +10,11 @@ from typing import Any
 import tensorflow as tf
 
 from trainer_module.data.weights import describe_imbalance
-from trainer_module.loops import Job, TrainingJob
-from trainer_module.loops.length import choose_batch_size, choose_stopping
 from trainer_module.runtime import Runtime
 from trainer_module.settings import AUTO, TrainerSettings
+from trainer_module.settings.length import choose_batch_size, choose_stopping
 from trainer_module.strategies.worker_counters import read_counts
+from trainer_module.training import Job, TrainingJob
 
 RECORD_FILE = "training.json"
 """In the model run: how the training went."""

@@ -17,25 +17,25 @@ import tf_keras
 from trainer_module.data.dealing import ENOUGH, Parts, deal, hold_out, make_fold
 from trainer_module.data.input_pipeline import steps_per_execution
 from trainer_module.data.loading import TrainingData, load_data
-from trainer_module.evaluation.folds import FOLDS_FOLDER, summarize
 from trainer_module.export.saving import export_model, try_export
-from trainer_module.fine_tuning.job import TransferJob
-from trainer_module.fine_tuning.phases import Phases
-from trainer_module.loops import LOOPS, Job, TrainingJob
-from trainer_module.loops.callbacks import CopyOnCoordinator, build_callbacks
-from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER
-from trainer_module.loops.length import choose_epochs, is_chosen
-from trainer_module.loops.losses import make_loss
-from trainer_module.loops.own_callbacks import make_callbacks
-from trainer_module.models import is_grown
-from trainer_module.models.building import build_model, compile_model, make_network
-from trainer_module.optimizing.optimizer import pruning_of
+from trainer_module.families.supervised.losses import make_loss
 from trainer_module.progress import report_ready
 from trainer_module.record import describe, remember_record, write_record
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
+from trainer_module.settings.length import choose_epochs, is_chosen
+from trainer_module.settings.models import is_grown
 from trainer_module.strategies import build_strategy
-from trainer_module.warm_start.transfer import warm_start
+from trainer_module.training import LOOPS, Job, TrainingJob
+from trainer_module.training.building import build_model, compile_model, make_network
+from trainer_module.training.callbacks import CopyOnCoordinator, build_callbacks
+from trainer_module.training.checkpoints import CHECKPOINTS_FOLDER
+from trainer_module.training.compression.optimizer import pruning_of
+from trainer_module.training.fine_tuning.job import TransferJob
+from trainer_module.training.fine_tuning.phases import Phases
+from trainer_module.training.folds import FOLDS_FOLDER, summarize
+from trainer_module.training.own_callbacks import make_callbacks
+from trainer_module.training.warm_start.transfer import warm_start
 
 CHOICE_FOLDER = "choice"
 """In the folders of a training: that of the one by which its length is chosen."""
@@ -256,7 +256,7 @@ def open_job(
     """
     if not is_grown(settings.model.kind):
         return make_job(fn_args, settings, runtime, strategy, data, prefix, watchers, length)
-    from trainer_module.trees.job import ForestJob
+    from trainer_module.families.supervised.trees.job import ForestJob
 
     directory = fn_args.model_run_dir
     return ForestJob(
@@ -308,7 +308,7 @@ def make_job(
     whole_from = pruning.steps.first_whole_epoch(data.train.steps) if pruning else 0
     notes += pruning.notes if pruning else []
     if settings.optimize.quantize:
-        from trainer_module.optimizing.quantizing import describe_quantized
+        from trainer_module.training.compression.quantizing import describe_quantized
 
         notes += describe_quantized(model)
     backup_directory = _backup_directory(fn_args, runtime)

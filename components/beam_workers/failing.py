@@ -10,7 +10,7 @@ import json
 import traceback
 from collections.abc import Sequence
 
-from components.trainer.cluster.failures import Failure, describe
+from components.processes.failures import Failure, describe
 from trainer_module.errors import WorkerError
 
 _MARK = "\nThe error of "

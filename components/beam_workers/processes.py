@@ -18,10 +18,10 @@ from apache_beam.transforms import environments
 
 from components.beam_workers.failing import died
 from components.beam_workers.loopback import check_listening
+from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher
 from components.speed import imported
-from components.trainer.cluster.launcher import ClusterTask, TaskSpec
-from components.trainer.cluster.local.fork_server import current_server
-from components.trainer.cluster.local.launcher import LocalLauncher
 
 _URN = "scopeline:env:forked_workers:v1"
 _MODULE = "components.beam_workers.worker"

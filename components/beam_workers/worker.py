@@ -18,8 +18,8 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from components.beam_workers.failing import describe_error
+from components.processes.child import Channel
 from components.speed import speed_up
-from components.trainer.cluster.child import Channel
 
 
 class _Harness(SdkHarness):

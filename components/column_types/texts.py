@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from trainer_module.features.boolean import NO, YES
-from trainer_module.features.spaces import SPACES
+from trainer_module.features.number_format import SPACES
 
 _LOOKED_AT = 100
 """Of the values, to find out what is wrong with them."""

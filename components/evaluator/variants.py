@@ -14,7 +14,7 @@ from trainer_module.export.signatures import (
     EVAL_SIGNATURE,
     TRANSFORM_SIGNATURE,
 )
-from trainer_module.variants.running import RunnableVariant, open_variant
+from trainer_module.export.variants.running import RunnableVariant, open_variant
 
 
 def answer_by_variant(exported: Any, folder: str) -> tf.Module:

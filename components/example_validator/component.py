@@ -43,7 +43,7 @@ from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
-from trainer_module.insides import unknown_inside
+from trainer_module.compat.insides import unknown_inside
 from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 

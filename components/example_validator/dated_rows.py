@@ -23,7 +23,7 @@ from components.column_types.dates import may_be_dates
 from components.column_types.names import names_births, names_moments
 from components.example_gen.columns.encoded import Cell, single_values
 from trainer_module.errors import DataError
-from trainer_module.features.dates.formats import find_format
+from trainer_module.features.date import find_format
 from trainer_module.settings import Task
 
 _FEWEST_DATES = 20
@@ -169,7 +169,7 @@ def read_days(texts: pa.Array, date_format: str | None = None) -> np.ndarray | N
     # They import TensorFlow and its Transform, which takes seconds.
     import tensorflow as tf
 
-    from trainer_module.features.dates.calendar import read_texts
+    from trainer_module.features.calendar import read_texts
 
     values = tf.constant(distinct.to_pylist())[:, None]
     known = np.append(read_texts({"": values}, {"": date_format})[""].numpy()[:, 0], np.nan)

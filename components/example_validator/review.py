@@ -23,7 +23,7 @@ from components.example_validator.column_review import Review, label_numbers, re
 from components.example_validator.dated_rows import SplitFinding, read_days, review_split
 from components.examples_reader import read_sample
 from trainer_module.errors import DataError
-from trainer_module.features.numbers.written import find_writing
+from trainer_module.features.number_format import find_writing
 from trainer_module.features.raw_columns import written_numbers
 from trainer_module.progress import report_notice
 from trainer_module.settings import Task

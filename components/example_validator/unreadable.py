@@ -15,7 +15,7 @@ from tfx.types import artifact_utils
 from components.column_types.choice import read_choices
 from components.example_gen.columns.encoded import shown
 from components.examples_reader import read_columns
-from trainer_module.exported.text_reader import TextReader
+from trainer_module.export.interface import TextReader
 from trainer_module.settings import Feature, NumericFeature
 
 MOST_ROWS = 1_000_000

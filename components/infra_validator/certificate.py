@@ -10,7 +10,7 @@ from typing import Any
 
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER
 from trainer_module.errors import DamagedFileError
-from trainer_module.variants.manifest import hash_file
+from trainer_module.export.variants.manifest import hash_file
 
 EXTRA_FOLDER = "assets.extra"
 """In a version's folder; model servers and loaders leave it alone."""

@@ -20,13 +20,13 @@ from components.column_types.handing_on import add_choices
 from components.example_gen.paths import is_remote
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER
+from components.processes.failures import Failure
+from components.processes.launcher import ClusterTask, RunningTask, TaskSpec
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher
 from components.split_files import split_files
-from components.trainer.cluster.failures import Failure
-from components.trainer.cluster.launcher import ClusterTask, RunningTask, TaskSpec
-from components.trainer.cluster.local.fork_server import current_server
-from components.trainer.cluster.local.launcher import LocalLauncher
 from trainer_module.errors import TrainingError
-from trainer_module.exported.interface import INTERFACE_FILE
+from trainer_module.export.interface import INTERFACE_FILE
 from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)

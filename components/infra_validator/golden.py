@@ -11,7 +11,7 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.infra_validator.rows import GoldenRow
-from trainer_module.exported.interface import ModelInterface, RawColumn
+from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
 EVAL_ROWS = 200

@@ -16,10 +16,10 @@ import tensorflow as tf
 from components.infra_validator.golden import choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import GoldenRow
-from components.trainer.cluster.child import Channel
-from components.trainer.cluster.failures import describe
+from components.processes.child import Channel
+from components.processes.failures import describe
 from trainer_module.errors import TrainingError
-from trainer_module.exported.interface import read_interface
+from trainer_module.export.interface import read_interface
 from trainer_module.settings import TrainerSettings
 
 _LOOK_SECONDS = 0.1
@@ -45,7 +45,7 @@ def ask_keras(
     payload: dict[str, Any], rows: Sequence[GoldenRow]
 ) -> tuple[list[GoldenRow], dict[str, np.ndarray] | None, str]:
     """The rows that the model takes, what Transform and Keras answer, and why they do not."""
-    from trainer_module.evaluation.reference import KerasReference
+    from trainer_module.export.reference import KerasReference
 
     settings = TrainerSettings.from_custom_config(payload["custom_config"])
     try:

@@ -29,7 +29,7 @@ from components.optimizer.gating import Evaluated
 from components.split_files import split_files
 from components.user_errors import find_user_error
 from trainer_module.errors import shorten
-from trainer_module.exported.loading import load_exported
+from trainer_module.export.loading import load_exported
 from trainer_module.scratch import ScratchFolder
 
 MakePipeline = Callable[[], beam.Pipeline]

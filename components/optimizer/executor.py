@@ -47,10 +47,10 @@ from components.optimizer.sampling import read_sample
 from components.schema_reader import read_schema_artifact
 from components.trainer.backups import backup_directory
 from components.trainer.options import TrainerOptions
-from trainer_module.exported.interface import read_interface
+from trainer_module.export.interface import read_interface
+from trainer_module.export.variants.manifest import Variant, write_variant
+from trainer_module.export.variants.running import Arrays
 from trainer_module.scratch import ScratchFolder, lasting_folder
-from trainer_module.variants.manifest import Variant, write_variant
-from trainer_module.variants.running import Arrays
 
 SPLIT_KEY = "split"
 TRAIN_SPLIT_KEY = "train_split"

@@ -40,7 +40,7 @@ class VariantReport(BaseModel):
     metrics: dict[str, Number] = {}
     slices: dict[str, dict[str, Number]] = {}
     measured: dict[str, Any] = {}
-    """As `trainer_module.variants.measuring` has it."""
+    """As `trainer_module.export.variants.measuring` has it."""
     latency_ratio: float | None = None
     """Of the model's own signature, one example at a time."""
 

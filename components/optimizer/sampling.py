@@ -12,7 +12,7 @@ from tfx import types
 from components.examples_reader import read_spread
 from components.split_files import split_files
 from trainer_module.errors import TrainingError
-from trainer_module.exported.interface import ModelInterface
+from trainer_module.export.interface import ModelInterface
 
 MOST_ROWS = 512
 """Examples that say enough of the range of each number."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from components.optimizer.report import REPORT_FILE, OptimizerReport
 from trainer_module.errors import ConfigError, DamagedFileError, DataError
-from trainer_module.variants.manifest import VARIANT_FILE, Variant, read_variant
+from trainer_module.export.variants.manifest import VARIANT_FILE, Variant, read_variant
 
 VARIANTS_FOLDER = "variants"
 """In a version's folder, with a folder for each."""

@@ -28,7 +28,7 @@ from components.infra_validator.certificate import (
 from components.pusher.variants import VARIANTS_FOLDER, add_variants, read_manifest
 from components.stopping import deferred, pass_last_chance
 from trainer_module.errors import DamagedFileError, DataError
-from trainer_module.variants.manifest import read_variant
+from trainer_module.export.variants.manifest import read_variant
 
 INCOMING_PREFIX = ".incoming-"
 """Model servers look at folders that are numbers; what is being copied has no such name."""

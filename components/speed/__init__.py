@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
-from trainer_module.insides import Known, find_changes
+from trainer_module.compat.insides import Known, find_changes
 
 logger = logging.getLogger(__name__)
 

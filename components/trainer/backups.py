@@ -12,11 +12,11 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import CUSTOM_CONFIG_KEY
 
-from trainer_module.evaluation.folds import FOLDS_FOLDER
-from trainer_module.loops.checkpoints import CHECKPOINTS_FOLDER, STATE_FILE
-from trainer_module.loops.length import is_chosen
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import SETTINGS_KEY, CosineSchedule, LinearSchedule, TrainerSettings
+from trainer_module.settings.length import is_chosen
+from trainer_module.training.checkpoints import CHECKPOINTS_FOLDER, STATE_FILE
+from trainer_module.training.folds import FOLDS_FOLDER
 
 _KEPT_FILE = "scopeline.json"
 """Beside checkpoints that were kept: what their steps have computed, and how many epochs."""

@@ -15,6 +15,11 @@ from tfx.dsl.io import fileio
 from tfx.types.standard_component_specs import RUN_FN_KEY
 
 from components.column_types.handing_on import add_choices
+from components.processes.failures import StartTimeoutError
+from components.processes.launcher import Launcher, TaskSpec
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher
+from components.processes.supervisor import ClusterJob, Supervisor
 from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
@@ -23,11 +28,6 @@ from components.trainer.backups import (
     steps_key,
 )
 from components.trainer.best_values import add_best
-from components.trainer.cluster.failures import StartTimeoutError
-from components.trainer.cluster.launcher import Launcher, TaskSpec
-from components.trainer.cluster.local.fork_server import current_server
-from components.trainer.cluster.local.launcher import LocalLauncher
-from components.trainer.cluster.supervisor import ClusterJob, Supervisor
 from components.trainer.joining import missing_peers, name_missing
 from components.trainer.options import TrainerOptions
 from components.trainer.tasks import Training, make_tasks, restart_policy
@@ -147,7 +147,7 @@ def _run(
 def _scratch(options: TrainerOptions) -> Iterator[str]:
     """A folder for what nobody reads, on the machines of the tasks."""
     if options.launcher == "kubernetes":
-        from components.trainer.cluster.kubernetes.objects import POD_SCRATCH
+        from components.processes.kubernetes.objects import POD_SCRATCH
 
         yield POD_SCRATCH
         return
@@ -169,8 +169,8 @@ def _launcher(
             "compile the pipeline with kubeflow_runner.py, or use the launcher local."
         )
     # It takes a second to import.
-    from components.trainer.cluster.kubernetes.launcher import KubernetesLauncher
-    from components.trainer.cluster.kubernetes.termination import exits_on_sigterm
+    from components.processes.kubernetes.launcher import KubernetesLauncher
+    from components.processes.kubernetes.termination import exits_on_sigterm
 
     # The folder of the execution: every attempt has the same, and another run never has it.
     with exits_on_sigterm():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import time
 
-from components.trainer.cluster.failures import StartTimeoutError
-from components.trainer.cluster.ports import answers, is_free
+from components.processes.failures import StartTimeoutError
+from components.processes.ports import answers, is_free
 from trainer_module.errors import ConfigError
 from trainer_module.tf_config import TFConfig
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from components.trainer.cluster.kubernetes.pod_settings import PodSettings
+from components.processes.kubernetes.pod_settings import PodSettings
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import StrategyChoice
 from trainer_module.settings import Settings

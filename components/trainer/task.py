@@ -10,8 +10,8 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from components.trainer.cluster.child import Channel
-from components.trainer.cluster.server import serve
+from components.processes.child import Channel
+from components.processes.server import serve
 from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import Runtime

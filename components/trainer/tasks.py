@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from components.trainer.cluster.launcher import ClusterTask, TaskSpec
-from components.trainer.cluster.supervisor import Policy
+from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.supervisor import Policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings

@@ -24,10 +24,10 @@ from tfx.types.standard_component_specs import (
 from components.column_types.handing_on import add_choices
 from components.copying import copy_folder
 from components.example_validator.anomalies import read_anomalies
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher
 from components.trainer.backups import backup_directory
 from components.trainer.best_values import find_earlier, read_best, write_best
-from components.trainer.cluster.local.fork_server import current_server
-from components.trainer.cluster.local.launcher import LocalLauncher
 from components.trainer.options import TrainerOptions
 from components.tuner.records import TrialRecord
 from components.tuner.results import read_leaderboard, summarize, write_leaderboard

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.processes.failures import Failure
+from components.processes.launcher import ClusterTask, Launcher, RunningTask, TaskSpec
 from components.stopping import deferred
-from components.trainer.cluster.failures import Failure
-from components.trainer.cluster.launcher import ClusterTask, Launcher, RunningTask, TaskSpec
 from components.tuner.finals import SHARE_OF_TIME, Final, plan_finals
 from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
 from components.tuner.study import Study

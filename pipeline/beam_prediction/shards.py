@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from pipeline.serving.batch.reading import Input
+from components.serving.batch.reading import Input
 from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError
 

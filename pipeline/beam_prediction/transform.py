@@ -9,11 +9,11 @@ from pathlib import Path
 import apache_beam as beam
 from apache_beam.utils.shared import Shared
 
+from components.serving.batch.reading import Input
+from components.serving.imports import import_tensorflow
+from components.serving.model import Model, load_model
 from pipeline.beam_prediction.shards import OutputFolder, Shard, ShardResult
 from pipeline.config.sections.requests import OnUnreadable
-from pipeline.serving.batch.reading import Input
-from pipeline.serving.imports import import_tensorflow
-from pipeline.serving.model import Model, load_model
 from trainer_module.errors import InternalError, ScopelineError
 
 
@@ -64,7 +64,7 @@ class _AnswerShard(beam.DoFn):
 
     def _answer(self, shard: Shard) -> ShardResult:
         import_tensorflow()
-        from pipeline.serving.batch.job import PredictionJob, predict
+        from components.serving.batch.job import PredictionJob, predict
 
         work, stamps = self._work, shard.stamps()
         try:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from components.trainer.cluster.launcher import ClusterTask
-from components.trainer.cluster.persistent import (
+from components.processes.launcher import ClusterTask
+from components.processes.persistent import (
     FILE,
     FOLDER,
     command,

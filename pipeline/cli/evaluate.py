@@ -9,7 +9,7 @@ from rich.table import Table
 from pipeline.cli.options import quiet_console
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata.store import check_store
+from pipeline.records.metadata.store import check_store
 from trainer_module.errors import InternalError, ScopelineError
 
 
@@ -34,7 +34,7 @@ def show_evaluation(config: PipelineConfig, output: Path, which: str, verbose: b
 
         training = find_last_training(config, layout)
         path = find_checkpoint(training, which)
-        from trainer_module.evaluation.checkpoint import evaluate_checkpoint
+        from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 
         try:
             found = evaluate_checkpoint(training, path)

@@ -10,8 +10,8 @@ from pipeline.cli.options import quiet_console
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import Approve, PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventLog
+from pipeline.records.metadata.store import check_store
 from pipeline.run_context import resolve_run
 from pipeline.versions.expiry import find_expired
 from pipeline.versions.hold import read_hold

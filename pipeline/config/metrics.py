@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from trainer_module.sections import Settings
-from trainer_module.tasks.base import BaseTask, Metric
+from trainer_module.settings.tasks import BaseTask, Metric
 
 if TYPE_CHECKING:
     from pipeline.config.sections.evaluate import EvaluateSettings

@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pipeline.config.key_descriptions import describe_keys
 from pipeline.config.settings import PipelineConfig
 from trainer_module.settings.durations import show_duration
-from trainer_module.tasks import TASKS, task_class
+from trainer_module.settings.tasks import TASKS, task_class
 
 
 def config_schema() -> str:

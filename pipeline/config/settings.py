@@ -42,7 +42,7 @@ from trainer_module.settings import (
     TrainSettings,
 )
 from trainer_module.settings.optimize import OptimizeSettings, WhileTraining
-from trainer_module.settings.training.train import NOT_IN_CACHE_KEY
+from trainer_module.settings.train import NOT_IN_CACHE_KEY
 from trainer_module.settings.tune import AnyTune
 
 TRAIN_SPLIT = "train"

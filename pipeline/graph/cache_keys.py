@@ -15,7 +15,6 @@ from pipeline.config.fingerprint import (
 )
 from pipeline.config.settings import PipelineConfig
 from trainer_module.features.text.pieces import TOKENIZER, VOCABULARY
-from trainer_module.models import ZOO
 from trainer_module.settings import (
     OWN_PREPROCESSING_KEY,
     SETTINGS_KEY,
@@ -23,6 +22,7 @@ from trainer_module.settings import (
     TextFeature,
     TrainerSettings,
 )
+from trainer_module.settings.models import ZOO
 from trainer_module.settings.tune import TUNE_KEY
 
 if TYPE_CHECKING:

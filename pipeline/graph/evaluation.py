@@ -22,7 +22,7 @@ from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.settings import Task
-from trainer_module.tasks.base import BaseTask, Metric
+from trainer_module.settings.tasks import BaseTask, Metric
 
 
 def metric_names(evaluate: EvaluateSettings, task: BaseTask) -> list[str]:

@@ -22,7 +22,7 @@ from pipeline.graph.evaluation import (
 )
 from pipeline.graph.inputs import Inputs
 
-WAYS = "pipeline.serving.ways.certifying"
+WAYS = "components.serving.ways.certifying"
 """What asks a model by every way; components know it by this name alone."""
 
 

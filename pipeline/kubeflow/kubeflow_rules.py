@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path, PurePosixPath
 
 from components.example_gen.paths import is_remote
-from components.trainer.cluster.kubernetes.pod_settings import bytes_of, cores_of
+from components.processes.kubernetes.pod_settings import bytes_of, cores_of
 from pipeline.component_ids import ComponentId
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.loading import load_config

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from components.disk import MAKE_ROOM, first_of_many, free_room, full_file, says_full
-from components.trainer.cluster.failures import Frame, TaskFailedError
+from components.processes.failures import Frame, TaskFailedError
 from components.user_errors import find_user_error
 from pipeline.records.summary import Status
 from pipeline.runs.local import ComponentFailedError

@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from components.trainer.cluster.local.fork_server import serving
+from components.processes.local.fork_server import serving
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout, new_run_id
 from pipeline.lock import one_at_a_time
-from pipeline.metadata.store import check_store
+from pipeline.records.metadata.store import check_store
 from pipeline.records.notify import check_secrets, deliveries
 from pipeline.run_context import RunRequest, resolve_run
 from pipeline.runs.console.run_console import RunConsole

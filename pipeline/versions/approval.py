@@ -12,8 +12,8 @@ from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
-from pipeline.metadata.store import check_store
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.metadata.store import check_store
 from pipeline.records.notify import check_secrets, notify, wait_for_deliveries
 from pipeline.versions.catalog import Version, read_catalog
 from pipeline.versions.hold import pushing, read_hold

@@ -15,8 +15,8 @@ from pipeline.config.sections.schedule import KeepSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.lock import one_at_a_time
-from pipeline.metadata.store import check_store, forget
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.metadata.store import check_store, forget
 from pipeline.records.span_records import SpanRecords
 from pipeline.versions.artifacts import ArtifactRecords, delete_files, retire_artifacts, size_of
 from pipeline.versions.catalog import read_catalog

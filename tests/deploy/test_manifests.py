@@ -13,11 +13,11 @@ import yaml
 from kubernetes_schemas import assert_confined, assert_valid, assert_volumes_match, read_valid
 
 import local_runner
+from components.serving.server.metrics import Metrics
+from components.serving.server.middleware import OPEN
+from components.serving.server.options import GRACE_SECONDS, KEY_VARIABLE
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.serving.server.metrics import Metrics
-from pipeline.serving.server.middleware import OPEN
-from pipeline.serving.server.options import GRACE_SECONDS, KEY_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import requests
 from e2e.conftest import Project
 
-from trainer_module.exported.interface import RawColumn, read_interface
+from trainer_module.export.interface import RawColumn, read_interface
 
 ROWS_OF_A_REQUEST = 100
 

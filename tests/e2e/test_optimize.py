@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer_module.variants.running import open_variant
+from trainer_module.export.variants.running import open_variant
 
 variant = open_variant(Path(sys.argv[1]))
 features = {t.name: np.zeros((2, *t.shape[1:]), t.dtype) for t in variant.variant.inputs}

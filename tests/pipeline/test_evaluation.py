@@ -22,7 +22,7 @@ from pipeline.graph.evaluation import (
 )
 from trainer_module.errors import ConfigError
 from trainer_module.export.signatures import EVAL_LABEL, EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
-from trainer_module.tasks import TASKS, as_task, task_class
+from trainer_module.settings.tasks import TASKS, as_task, task_class
 
 LARGEST = sys.float_info.max
 USERS = Path(__file__).parents[1] / "components" / "evaluator"

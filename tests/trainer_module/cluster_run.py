@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from components.trainer.cluster.local.fork_server import current_server, serving
-from components.trainer.cluster.local.launcher import LocalLauncher
-from components.trainer.cluster.supervisor import ClusterJob, Supervisor
+from components.processes.local.fork_server import current_server, serving
+from components.processes.local.launcher import LocalLauncher
+from components.processes.supervisor import ClusterJob, Supervisor
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings

@@ -14,10 +14,10 @@ from pathlib import Path
 import tensorflow as tf
 from trainer_data import Transformed
 
-from components.trainer.cluster.ports import free_ports
+from components.processes.ports import free_ports
 from trainer_module.export.saving import try_export
-from trainer_module.models.building import build_model
 from trainer_module.settings import TrainerSettings
+from trainer_module.training.building import build_model
 
 
 def serve(port: int) -> None:

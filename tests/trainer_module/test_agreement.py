@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from components.trainer.cluster.ports import free_ports
+from components.processes.ports import free_ports
 
 WORKER = Path(__file__).with_name("agreement_worker.py")
 HUGE = 2**24 + 1

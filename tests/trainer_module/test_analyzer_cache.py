@@ -17,10 +17,9 @@ from tensorflow_transform.beam import analysis_graph_builder, analyzer_cache
 
 from components.beam_workers.options import IN_PROCESS_ARGS
 from components.speed.beam_lookups import remember_lookups
+from trainer_module.features.vocabularies.analysis import CLASSES, CountsCoder
 from trainer_module.preprocessing import preprocessing_fn
 from trainer_module.settings import TrainerSettings
-from trainer_module.vocabularies.classes import CLASSES
-from trainer_module.vocabularies.counting import CountsCoder
 
 SPEC = {
     "fare": tf.io.FixedLenFeature([1], tf.float32),

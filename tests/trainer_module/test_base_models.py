@@ -19,19 +19,21 @@ from warm_data import (
     prepare,
 )
 
-from trainer_module.errors import TrainingError
-from trainer_module.loops import LOOPS
-from trainer_module.problem import Problem, TransformedFeature
-from trainer_module.settings import Loop
-from trainer_module.warm_start.axes import Axis, find_axes
-from trainer_module.warm_start.description import (
+from trainer_module.base_model import (
     DESCRIPTION_FILE,
+    Axis,
     DescribedWeight,
     Description,
     Feature,
+    find_axes,
     read_description,
     write_description,
 )
+from trainer_module.errors import TrainingError
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
+from trainer_module.settings import Loop
+from trainer_module.training import LOOPS
 
 
 def test_it_is_told_in_the_record(orders_model: str, later_orders_model: str) -> None:

@@ -26,17 +26,18 @@ from trainer_module.data.distributions import measure_quartiles
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.export.numeric import describe_features
+from trainer_module.export.raw_inputs import describe_features
 from trainer_module.export.saving import export_model
-from trainer_module.loops import Job
-from trainer_module.loops.job import TrainingJob
-from trainer_module.models import ZOO
-from trainer_module.models.pretrained.networks import NETWORKS as PRETRAINED
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.tasks import TASKS
+from trainer_module.settings.models import NETWORKS as PRETRAINED
+from trainer_module.settings.models import ZOO
+from trainer_module.settings.tasks import TASKS
 from trainer_module.trainer import open_job, open_strategy
+from trainer_module.training import Job
+from trainer_module.training.job import TrainingJob
 
 ORDER = ["low", "mid", "high"]
 TASK_OPTIONS: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.loops.optimizers import lean_steps
-from trainer_module.loops.optimizers.lean_steps import with_lean_steps
+from trainer_module.training.optimizers import lean_steps
+from trainer_module.training.optimizers.lean_steps import with_lean_steps
 
 OPTIMIZERS = [
     pytest.param(tf_keras.optimizers.Adam, {}, True, id="adam"),

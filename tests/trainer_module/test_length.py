@@ -12,13 +12,13 @@ import tensorflow as tf
 from pydantic import ValidationError
 from trainer_data import Transformed, read_record
 
-from trainer_module.loops.length import (
+from trainer_module.settings import EarlyStoppingSettings, TrainSettings
+from trainer_module.settings.length import (
     choose_batch_size,
     choose_epochs,
     choose_rounds,
     choose_stopping,
 )
-from trainer_module.settings import EarlyStoppingSettings, TrainSettings
 from trainer_module.trainer import run_fn
 
 

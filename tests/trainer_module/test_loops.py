@@ -12,16 +12,16 @@ import tensorflow_transform as tft
 import tf_keras
 from trainer_data import Transformed, read_record
 
+from trainer_module.checkpoint_evaluation import evaluate_checkpoint
 from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.evaluation.checkpoint import evaluate_checkpoint
-from trainer_module.loops import LOOPS, TrainingJob
-from trainer_module.loops.backup import Backup, BestEpoch, Position
-from trainer_module.loops.callbacks import EpochTimes
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import make_job, open_strategy, run_fn
+from trainer_module.training import LOOPS, TrainingJob
+from trainer_module.training.backup import Backup, BestEpoch, Position
+from trainer_module.training.callbacks import EpochTimes
 
 TWO_REPLICAS = ("mirrored", "central_storage")
 

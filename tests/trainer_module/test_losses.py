@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.errors import TrainingError
-from trainer_module.loops.losses import OneHotLoss, PriorLoss, make_loss
+from trainer_module.families.supervised.losses import OneHotLoss, PriorLoss, make_loss
 from trainer_module.problem import Problem
 from trainer_module.settings import Task, TrainSettings
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from trainer_module.features.text.text import TextFeature
-from trainer_module.loops.length import choose_stopping
 from trainer_module.settings import (
     BatchSize,
     CosineSchedule,
@@ -19,6 +18,7 @@ from trainer_module.settings import (
     StepsBySize,
     TrainerSettings,
 )
+from trainer_module.settings.length import choose_stopping
 
 IMAGE = {"photo": {"type": "image", "height": 8, "width": 8}}
 NUMBER = {"fare": {"type": "numeric"}}

@@ -15,16 +15,15 @@ import tf_keras
 from trainer_data import Transformed, strategy_settings
 
 from trainer_module.errors import TrainingError
-from trainer_module.models import ZOO, is_grown, load_builder
-from trainer_module.models.building import build_model
-from trainer_module.models.pretrained.networks import NETWORKS
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.tasks.ordinal import OrdinalTask
+from trainer_module.families.supervised.tasks.regression import RegressionTask
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
+from trainer_module.settings.models import NETWORKS, ZOO, is_grown, load_builder
+from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.strategies import build_strategy
-from trainer_module.tasks import as_task
-from trainer_module.tasks.base import BaseTask
-from trainer_module.tasks.ordinal import OrdinalTask
-from trainer_module.tasks.regression import RegressionTask
+from trainer_module.training.building import build_model
 
 MIXED = (
     TransformedFeature("fare", "numeric", (1,)),

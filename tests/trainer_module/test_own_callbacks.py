@@ -11,11 +11,11 @@ from trainer_data import Transformed
 
 from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.loops import LOOPS
-from trainer_module.loops.own_callbacks import make_callbacks
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, TrainerSettings
 from trainer_module.trainer import make_job, open_strategy
+from trainer_module.training import LOOPS
+from trainer_module.training.own_callbacks import make_callbacks
 
 calls: list[str] = []
 

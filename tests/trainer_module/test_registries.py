@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_keras
 from trainer_data import Transformed, run_transform
 
-from components.trainer.cluster.supervisor import Policy
+from components.processes.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
@@ -26,17 +26,18 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.ingestion import resolve_ingestion
 from pipeline.layout import Layout
 from trainer_module.errors import ConfigError
+from trainer_module.families.supervised.tasks.regression import RegressionTask
 from trainer_module.features import FEATURES
 from trainer_module.features.base import BaseFeature
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
-from trainer_module.models import ZOO, ModelSpec
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
+from trainer_module.settings.models import ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
-from trainer_module.tasks.regression import RegressionTask
 from trainer_module.trainer import run_fn
 
 ROOT = Path(__file__).parents[2]
@@ -300,7 +301,7 @@ import sys
 from pipeline.config.reference import config_schema
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.strategies import STRATEGIES, strategy_class
-from trainer_module.tasks import TASKS, task_class
+from trainer_module.settings.tasks import TASKS, task_class
 for name in TASKS: task_class(name)
 for name in STRATEGIES: strategy_class(name)
 for name in FEATURES: feature_class(name)

@@ -14,12 +14,17 @@ from warm_data import export, layer, load, prepare, using
 
 from trainer_module.data import distributions
 from trainer_module.data.distributions import measure_quartiles
-from trainer_module.loops.losses import make_loss
-from trainer_module.models import load_builder
-from trainer_module.models.building import build_model
-from trainer_module.models.members import MembersLoss, MembersMean, NumberVectors
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.losses import make_loss
+from trainer_module.families.supervised.models.members import (
+    MembersLoss,
+    MembersMean,
+    NumberVectors,
+)
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
+from trainer_module.settings.models import load_builder
+from trainer_module.training.building import build_model
 
 SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
 CLASSES = {Task.BINARY: ("no", "yes"), Task.MULTICLASS: ("a", "b", "c"), Task.REGRESSION: ()}

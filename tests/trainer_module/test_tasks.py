@@ -18,19 +18,18 @@ from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
+from trainer_module.base_model import Axis, Description
 from trainer_module.errors import ConfigError
+from trainer_module.families.supervised.losses import make_loss
+from trainer_module.families.supervised.tasks.ordinal import OrdinalTask
+from trainer_module.families.supervised.tasks.regression import RegressionTask
 from trainer_module.features.raw_columns import dense_strings
-from trainer_module.loops.losses import make_loss
-from trainer_module.models.building import build_model
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import LossSettings, TrainerSettings
-from trainer_module.tasks import TASKS
-from trainer_module.tasks.base import Metric, Task
-from trainer_module.tasks.ordinal import OrdinalTask
-from trainer_module.tasks.regression import RegressionTask
+from trainer_module.settings.tasks import TASKS, Metric, Task
 from trainer_module.trainer import run_fn
-from trainer_module.warm_start.axes import Axis
-from trainer_module.warm_start.description import Description
+from trainer_module.training.building import build_model
 
 TAXI = Path(__file__).parents[2] / "configs" / "taxi.yaml"
 

@@ -15,9 +15,9 @@ import tf_keras
 from pydantic import ValidationError
 
 from trainer_module.errors import TrainingError
-from trainer_module.loops.callbacks import EpochTimes, build_callbacks
-from trainer_module.loops.optimizers.learning_rate import build_schedule
 from trainer_module.settings import TrainSettings
+from trainer_module.training.callbacks import EpochTimes, build_callbacks
+from trainer_module.training.optimizers.learning_rate import build_schedule
 
 STEPS = 10
 

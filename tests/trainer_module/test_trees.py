@@ -13,13 +13,14 @@ from trainer_data import Transformed, read_record, to_example
 from warm_data import export, using
 
 from trainer_module.data.dealing import Parts
-from trainer_module.evaluation.reference import KerasReference
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.export.reference import KerasReference
+from trainer_module.families.supervised.trees import growing
+from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.growing import Grown, TreeExamples, grow
+from trainer_module.families.supervised.trees.model import build_model
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.trees import growing
-from trainer_module.trees.columns import columns_of, split_columns
-from trainer_module.trees.growing import Grown, TreeExamples, grow
-from trainer_module.trees.model import build_model
 
 FEATURES = (
     TransformedFeature("amount", "numeric", (1,)),
@@ -110,7 +111,7 @@ def test_tensorflow_predicts_what_ydf_does(task: Task, monkeypatch: pytest.Monke
         assert np.mean(found == make_label(task, seen)) > 0.9
     assert grown.forest.words, "it splits on categories as well"
     np.testing.assert_allclose(forest_model(unseen).numpy(), expected, rtol=1e-5, atol=1e-5)
-    monkeypatch.setattr("trainer_module.trees.model.TREES_AT_ONCE", 7)
+    monkeypatch.setattr("trainer_module.families.supervised.trees.model.TREES_AT_ONCE", 7)
     in_slices = tf.function(build_model(problem, grown.forest))
     np.testing.assert_allclose(in_slices(unseen), expected, rtol=1e-5, atol=1e-5)
     empty = {name: values[:0] for name, values in unseen.items()}

@@ -14,15 +14,15 @@ from tf_keras.src.engine.training import Model
 from tf_keras.src.optimizers.optimizer import Optimizer, _BaseOptimizer
 
 from trainer_module.errors import InternalError
-from trainer_module.loops import several_steps
-from trainer_module.loops.backup import Position
-from trainer_module.loops.fit import train_by_fit
-from trainer_module.loops.optimizers import lean_steps
-from trainer_module.loops.optimizers.layer_decay import with_layer_decay
-from trainer_module.loops.optimizers.lean_steps import with_lean_steps
-from trainer_module.loops.several_steps import use_several_steps
-from trainer_module.models.building import _is_linear
-from trainer_module.optimizing.optimizer import pruning_of, strip_pruning, with_pruning
+from trainer_module.training import several_steps
+from trainer_module.training.backup import Position
+from trainer_module.training.building import _is_linear
+from trainer_module.training.compression.optimizer import pruning_of, strip_pruning, with_pruning
+from trainer_module.training.fit import train_by_fit
+from trainer_module.training.optimizers import lean_steps
+from trainer_module.training.optimizers.layer_decay import with_layer_decay
+from trainer_module.training.optimizers.lean_steps import with_lean_steps
+from trainer_module.training.several_steps import use_several_steps
 
 PLAN: Any = SimpleNamespace(weights=[])
 Adam = tf_keras.optimizers.Adam

@@ -21,16 +21,16 @@ from warm_data import (
     using,
 )
 
-from trainer_module.data.loading import load_data
-from trainer_module.runtime import Runtime
-from trainer_module.settings import TrainerSettings
-from trainer_module.trainer import make_job, open_strategy
-from trainer_module.warm_start.description import (
+from trainer_module.base_model import (
     DESCRIPTION_FILE,
     Description,
     Feature,
 )
-from trainer_module.warm_start.transfer import _changes, _Taken
+from trainer_module.data.loading import load_data
+from trainer_module.runtime import Runtime
+from trainer_module.settings import TrainerSettings
+from trainer_module.trainer import make_job, open_strategy
+from trainer_module.training.warm_start.transfer import _changes, _Taken
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from warm_data import (
 )
 
 from trainer_module.trainer import run_fn
-from trainer_module.warm_start.weights import stable_names
+from trainer_module.weights import stable_names
 
 CUSTOM = """
 import tf_keras

@@ -14,10 +14,10 @@ import tf_keras
 from trainer_data import Row, Transformed, transformed_once
 
 from trainer_module.data.loading import load_data
-from trainer_module.loops import LOOPS, Job, TrainingJob
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.trainer import open_job, open_strategy, run_fn
+from trainer_module.training import LOOPS, Job, TrainingJob
 
 ODD = b"caf\xe9"
 """A value that is no UTF-8."""

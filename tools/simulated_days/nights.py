@@ -26,8 +26,8 @@ from components.pusher.versions import PROVENANCE_FILE, Provenance
 from pipeline.config.loading import load_config
 from pipeline.graph.create import create_pipeline
 from pipeline.layout import Layout
-from pipeline.metadata.store import sqlite_connection
 from pipeline.records.event_log import EventLog
+from pipeline.records.metadata.store import sqlite_connection
 from pipeline.records.run_events import RunEvents
 from pipeline.records.summary import ComponentSummary, MetricSummary, RunSummary, State, Status
 from pipeline.run_context import RunContext, RunRequest, resolve_run

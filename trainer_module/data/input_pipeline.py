@@ -16,8 +16,7 @@ from typing import Any, Literal
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.data.augmentation import Augmentation, BatchPlace
-from trainer_module.data.augmentation.mixing import Examples
+from trainer_module.data.augmentation import Augmentation, BatchPlace, Examples
 from trainer_module.data.examples import Content, Reader, Tensors, choose
 from trainer_module.data.weights import ALIKE, Weighting
 from trainer_module.strategies import worker_counters

@@ -16,10 +16,10 @@ from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.weights import Weighting, weights_by_class
 from trainer_module.features.names import ASIDE
-from trainer_module.loops.length import choose_batch_size, choose_rounds
-from trainer_module.models import ZOO
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
+from trainer_module.settings.length import choose_batch_size, choose_rounds
+from trainer_module.settings.models import ZOO
 from trainer_module.strategies.agreement import agree
 from trainer_module.strategies.base import Processes
 

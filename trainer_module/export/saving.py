@@ -8,14 +8,14 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
+from trainer_module.base_model import describe_model, write_description
 from trainer_module.errors import TrainingError, shorten
+from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
 from trainer_module.export.raw_inputs import describe_inputs
 from trainer_module.export.signatures import build_signatures
-from trainer_module.exported.interface import INTERFACE_FILE, ModelInterface
 from trainer_module.problem import Problem
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import TrainerSettings
-from trainer_module.warm_start.description import describe_model, write_description
 
 
 def export_model(

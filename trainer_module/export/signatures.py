@@ -7,9 +7,10 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from trainer_module.export.numeric import FROM_TRANSFORMED_SIGNATURE, numeric_signature
 from trainer_module.export.raw_inputs import (
+    FROM_TRANSFORMED_SIGNATURE,
     Tensors,
+    numeric_signature,
     raw_spec,
     raw_tensor_specs,
     to_raw_features,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import TransformedFeature
+    from trainer_module.features.transformed import TransformedFeature
 
 
 class BaseFeature(Settings):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trainer_module.features.base import BaseFeature
-from trainer_module.features.spaces import SPACE
+from trainer_module.features.number_format import SPACE
 
 if TYPE_CHECKING:
     import tensorflow as tf

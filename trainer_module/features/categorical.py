@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from trainer_module.features.base import BaseFeature
-from trainer_module.vocabularies.orders import ByFrequency
+from trainer_module.features.vocabularies.orders import ByFrequency
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import TransformedFeature
+    from trainer_module.features.transformed import TransformedFeature
 
 MISSING_VALUE = "<missing>"
 """The vocabulary's entry for a missing value of a categorical feature."""
@@ -107,7 +107,7 @@ def index_categories(
     import tensorflow_transform as tft
 
     from trainer_module.features.hashing import hash_values
-    from trainer_module.vocabularies.analysis import compute_vocabularies
+    from trainer_module.features.vocabularies.analysis import compute_vocabularies
 
     values = {name: _read(column, features[name]) for name, column in columns.items()}
     outputs = {
@@ -144,7 +144,7 @@ def _look_up_together(
     import tensorflow as tf
     from tensorflow_transform import schema_inference, tf_utils
 
-    from trainer_module.vocabularies.analysis import (
+    from trainer_module.features.vocabularies.analysis import (
         JoinedTable,
         compute_joined_vocabularies,
         joined_key,

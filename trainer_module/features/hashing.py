@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from trainer_module.features.numbers.scaling import limit_indices
+from trainer_module.features.scaling import limit_indices
 
 
 def hash_values(values: tf.Tensor, buckets: int, nothing: str | None = None) -> tf.Tensor:

@@ -46,8 +46,8 @@ class SequenceFeature(BaseFeature):
         """
         import tensorflow as tf
 
-        from trainer_module.features.numbers.scaling import z_scores
         from trainer_module.features.raw_columns import list_numbers
+        from trainer_module.features.scaling import z_scores
 
         longest = max(feature.length for feature in features.values())
         padded = []

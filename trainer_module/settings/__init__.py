@@ -13,10 +13,10 @@ from pydantic import Field, PrivateAttr, model_validator
 from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.features.cross import CrossFeature
-from trainer_module.features.dates.date import DateFeature
+from trainer_module.features.date import DateFeature
 from trainer_module.features.ignored import IgnoredFeature
 from trainer_module.features.image import ImageFeature
-from trainer_module.features.numbers.numeric import NumericFeature
+from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import is_own
 from trainer_module.features.sequence import SequenceFeature
 from trainer_module.features.text.text import TextFeature
@@ -26,27 +26,26 @@ from trainer_module.settings.features import Feature
 from trainer_module.settings.model import ModelSettings
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.settings.strategy import ClusterSettings, StrategySettings
-from trainer_module.settings.task import TaskSettings
-from trainer_module.settings.training.augment import AugmentSettings
-from trainer_module.settings.training.cross_validation import CrossValidation
-from trainer_module.settings.training.learning_rate import (
+from trainer_module.settings.tasks import BaseTask, Task, TaskSettings
+from trainer_module.settings.train import (
+    AUTO,
+    NOT_IN_CACHE_KEY,
+    AugmentSettings,
+    BatchSize,
+    CheckpointSettings,
     CosineSchedule,
+    CrossValidation,
+    EarlyStoppingSettings,
     ExponentialSchedule,
     LearningRate,
     LinearSchedule,
-    StepSchedule,
-)
-from trainer_module.settings.training.loss import LossSettings
-from trainer_module.settings.training.optimizer import OptimizerName, OptimizerSettings
-from trainer_module.settings.training.train import (
-    AUTO,
-    NOT_IN_CACHE_KEY,
-    BatchSize,
-    CheckpointSettings,
-    EarlyStoppingSettings,
     Loop,
+    LossSettings,
+    OptimizerName,
+    OptimizerSettings,
     Precision,
     StepsBySize,
+    StepSchedule,
     TrainSettings,
 )
 from trainer_module.strategies.base import BaseStrategy, Strategy
@@ -59,7 +58,6 @@ from trainer_module.strategies.multi_worker import Communication, MultiWorkerMir
 from trainer_module.strategies.one_replica import DefaultStrategy, OneDeviceStrategy
 from trainer_module.strategies.parameter_server import ParameterServerStrategy
 from trainer_module.strategies.tpu import TPUStrategy
-from trainer_module.tasks.base import BaseTask, Task
 
 __all__ = [
     "AUTO",

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from trainer_module.features.base import BaseFeature
-from trainer_module.models import AUTO, ZOO, ModelSpec, kind_for
 from trainer_module.sections import Settings
 from trainer_module.settings.model import ModelSettings
-from trainer_module.settings.training.train import TrainSettings
+from trainer_module.settings.models import AUTO, ZOO, ModelSpec, kind_for
+from trainer_module.settings.train import TrainSettings
 
 Section = TypeVar("Section", bound=Settings)
 

@@ -2,15 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainer_module.models import AUTO, ZOO
 from trainer_module.sections import DOCSTRING, Settings
-from trainer_module.settings.bert import AnyBertSizes
-from trainer_module.settings.transfer import TransferSettings
+from trainer_module.settings.models import AUTO, ZOO
+
+
+class BertSizes(Settings):
+    """The sizes that fix a BERT's weights; the dense layers have 4 times `hidden` units between."""
+
+    layers: PositiveInt = 2
+    """Blocks of attention and dense layers."""
+    hidden: PositiveInt = 128
+    """Length of the vector of a token."""
+    heads: PositiveInt = 2
+    """Of the attention; they share `hidden` out among them."""
+    max_tokens: PositiveInt = 512
+    """The most tokens that can be read at once, of all text columns together."""
+
+    @model_validator(mode="after")
+    def _heads_share(self) -> BertSizes:
+        if self.hidden % self.heads:
+            raise ValueError(
+                f"hidden is {self.hidden}, which {self.heads} heads cannot share out; use a "
+                "multiple of heads"
+            )
+        return self
+
+
+SIZES = {
+    "tiny": BertSizes(layers=2, hidden=128, heads=2),
+    "mini": BertSizes(layers=4, hidden=256, heads=4),
+    "small": BertSizes(layers=4, hidden=512, heads=8),
+    "base": BertSizes(layers=12, hidden=768, heads=12),
+}
+"""Those of Turc et al. (2019, arXiv:1908.08962) and of the paper."""
+
+
+def _as_sizes(value: Any) -> Any:
+    if value is None or isinstance(value, Mapping | BertSizes):
+        return value
+    if isinstance(value, str) and value in SIZES:
+        return SIZES[value]
+    raise ValueError(
+        f"found {value!r}; use {', '.join(SIZES)}, or {{layers: 2, hidden: 128, heads: 2}}"
+    )
+
+
+AnyBertSizes = Annotated[
+    BertSizes | None,
+    BeforeValidator(
+        _as_sizes,
+        json_schema_input_type=Literal["tiny", "mini", "small", "base"] | BertSizes | None,
+    ),
+]
+
+
+class TransferSettings(Settings):
+    """Two-phase fine-tuning: the head alone first, on a frozen network, then its last layers."""
+
+    freeze: bool | None = None
+    """Whether the network begins frozen, with its batch normalisation in inference mode; without,
+    all of it is trained from the first step. Default: whether `weights` are given, as a random
+    network that is frozen tells little."""
+    unfreeze_after: PositiveInt | None = None
+    """Epochs after which the network's last layers are trained as well, batch normalisation
+    excepted; default: never."""
+    unfreeze_layers: PositiveInt = 30
+    """How many of its layers that are, counted from the end."""
+    learning_rate: float = Field(default=1e-5, gt=0)
+    """From then on; until then it is `train.learning_rate`."""
+    head: list[PositiveInt] | None = None
+    """Units of each dense layer between the network and the output; default: `hidden_units`."""
+
+    @model_validator(mode="after")
+    def _has_something_to_unfreeze(self) -> TransferSettings:
+        if self.unfreeze_after and self.freeze is False:
+            raise ValueError(
+                f"unfreeze_after is {self.unfreeze_after}, but with freeze: false nothing is "
+                "frozen; leave one of the two out"
+            )
+        return self
 
 
 def _name_models(schema: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer_module.tasks.base import BaseTask
-from trainer_module.tasks.measures import measures_of
+from trainer_module.families.supervised.tasks.measures import measures_of
+from trainer_module.settings.tasks import BaseTask
 
 PREFIX = "val_"
 """Begins the names of what is measured on examples that are not trained on."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_module.models import AUTO, ZOO, is_grown
-from trainer_module.settings.training.optimizer import READERS
-from trainer_module.settings.training.train import READ_WITHOUT_STEPS
+from trainer_module.settings.models import AUTO, ZOO, is_grown
+from trainer_module.settings.train import READ_WITHOUT_STEPS, READERS
 from trainer_module.settings.tune import Range
 
 KIND = "model.kind"

@@ -19,11 +19,11 @@ from tensorboard.plugins.hparams import api as hparams
 from trainer_module.data.dealing import deal, make_fold
 from trainer_module.data.loading import Known, TrainingData, load_data
 from trainer_module.errors import TrainingError
-from trainer_module.loops import Job
-from trainer_module.loops.length import is_chosen
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
+from trainer_module.settings.length import is_chosen
 from trainer_module.trainer import Length, open_job, open_strategy
+from trainer_module.training import Job
 from trainer_module.tuning.objective import Objective
 from trainer_module.tuning.plan import PARTS
 from trainer_module.tuning.result import TrialResult

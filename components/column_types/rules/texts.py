@@ -28,7 +28,7 @@ from components.column_types.texts import (
     describe_written_numbers,
     mean_yes_or_no,
 )
-from trainer_module.features.numbers.written import Writing, are_plain, find_writing
+from trainer_module.features.number_format import Writing, are_plain, find_writing
 
 _NEARLY_ALL = 0.95
 """Share of the rows with a value of their own in an identifier."""

@@ -18,7 +18,7 @@ from components.evaluator.slices import BASELINE
 from components.evaluator.variants import answer_by_variant
 from components.tfrecords.reading import read_batches, rows_for_columns
 from trainer_module.errors import DataError
-from trainer_module.exported.loading import load_exported
+from trainer_module.export.loading import load_exported
 
 UNREADABLE = "Fail to call signature func"
 """What TFMA, too, says of a model that cannot parse an example."""

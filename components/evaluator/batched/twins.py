@@ -16,7 +16,7 @@ import apache_beam as beam
 import numpy as np
 
 from components.evaluator.batched.rows import Members, ModelRows, padded
-from trainer_module.insides import Known, is_known
+from trainer_module.compat.insides import Known, is_known
 
 Sums = tuple[np.ndarray, ...]
 """What a twin has added up."""

@@ -11,8 +11,7 @@ from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.files.opening import exists, open_file
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
-from trainer_module.features.numbers.written import Writing, find_writing
-from trainer_module.features.spaces import SPACES
+from trainer_module.features.number_format import SPACES, Writing, find_writing
 
 _KINDS = {
     schema_pb2.INT: ColumnKind.INT,

@@ -22,8 +22,8 @@ from components.example_gen.columns.encoded import (
     shown,
     single_values,
 )
-from trainer_module.features.dates.formats import Form
-from trainer_module.features.numbers.written import AMOUNT, PLACEHOLDERS, is_placeholder
+from trainer_module.features.date import Form
+from trainer_module.features.number_format import AMOUNT, PLACEHOLDERS, is_placeholder
 
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.
 NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)$"

@@ -22,8 +22,7 @@ from components.example_gen.columns.known_kinds import ColumnKinds
 from components.example_gen.columns.seen import sample_words
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources.base import Batch, Files, Source, Survey
-from trainer_module.features.numbers.written import Writing, is_placeholder
-from trainer_module.features.spaces import SPACES
+from trainer_module.features.number_format import SPACES, Writing, is_placeholder
 
 
 class WrittenLabelSource(Source):

@@ -20,7 +20,7 @@ from components.example_gen.columns.encoded import Cell, first_values, shown, si
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.notes import counted
 from components.example_gen.splits.hashed import hash_rows
-from trainer_module.data.times import ends_between_values, ordered_keys, parse_times
+from trainer_module.data.examples import ends_between_values, ordered_keys, parse_times
 from trainer_module.errors import DataError
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from components.optimizer.converting.conversion import convert
-from components.trainer.cluster.child import Channel
-from trainer_module.variants.measuring import load_sample
+from components.processes.child import Channel
+from trainer_module.export.variants.measuring import load_sample
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:

@@ -14,8 +14,8 @@ import tf_keras
 from components.optimizer.converting.exported import Arrays, NumericModel, load_numeric
 from components.optimizer.converting.kinds import KINDS, ConvertedFile
 from trainer_module.errors import TrainingError, shorten
-from trainer_module.variants.manifest import Variant, describe_file, hash_file, write_variant
-from trainer_module.variants.running import RUNTIMES, open_variant
+from trainer_module.export.variants.manifest import Variant, describe_file, hash_file, write_variant
+from trainer_module.export.variants.running import RUNTIMES, open_variant
 
 FARTHEST = 1e-3
 """By so much, as a share of the largest output, may a float variant be off before it counts as
@@ -56,7 +56,7 @@ def convert(
         bounds=_bounds(model),
         runtime=package,
         runtime_version=version(package),
-        how_to_load="trainer_module.variants.running.open_variant(pathlib.Path(FOLDER))",
+        how_to_load="trainer_module.export.variants.running.open_variant(pathlib.Path(FOLDER))",
         beside={name: hash_file(folder / name) for name in made.beside},
         provider=made.provider,
         trtexec=made.trtexec,

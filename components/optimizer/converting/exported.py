@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.export.numeric import FROM_TRANSFORMED_SIGNATURE
-from trainer_module.exported.interface import ModelInterface, read_interface
-from trainer_module.exported.loading import load_exported
-from trainer_module.variants.manifest import VariantTensor
+from trainer_module.export.interface import ModelInterface, read_interface
+from trainer_module.export.loading import load_exported
+from trainer_module.export.raw_inputs import FROM_TRANSFORMED_SIGNATURE
+from trainer_module.export.variants.manifest import VariantTensor
 
 Arrays = dict[str, np.ndarray]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer_module.variants.manifest import Format
+from trainer_module.export.variants.manifest import Format
 
 
 @dataclass(frozen=True)

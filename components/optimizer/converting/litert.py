@@ -14,8 +14,8 @@ from tensorflow.lite.python.convert import mlir_quantize
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
+from trainer_module.compat.insides import Known, require_known
 from trainer_module.errors import InternalError, TrainingError, enumerate_names, shorten
-from trainer_module.insides import Known, require_known
 
 FILE = "model.tflite"
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from components.disk import show_size
+from components.processes.failures import Failure, TaskFailedError
+from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.local.fork_server import current_server
+from components.processes.local.launcher import LocalLauncher
+from components.processes.local.task import LocalTask
 from components.stopping import deferred
-from components.trainer.cluster.failures import Failure, TaskFailedError
-from components.trainer.cluster.launcher import ClusterTask, TaskSpec
-from components.trainer.cluster.local.fork_server import current_server
-from components.trainer.cluster.local.launcher import LocalLauncher
-from components.trainer.cluster.local.task import LocalTask
 from trainer_module.errors import TrainingError
+from trainer_module.export.variants.manifest import Variant, read_variant
+from trainer_module.export.variants.measuring import save_sample
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings.durations import show_seconds
-from trainer_module.variants.manifest import Variant, read_variant
-from trainer_module.variants.measuring import save_sample
 
 MODULE = "components.optimizer.converting.child"
 _POLL_SECONDS = 0.05

@@ -31,7 +31,7 @@ def show_metrics_of_rows(
     Raises:
       ScopelineError: the rows cannot be read, or have no label.
     """
-    from pipeline.serving.batch.reading import find_files
+    from components.serving.batch.reading import find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
     with quiet_console(verbose) as console, ScratchFolder() as folder:
@@ -53,9 +53,9 @@ def _write_examples(
     import tensorflow as tf
     from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
-    from pipeline.serving.batch.reading import Input, read_blocks
-    from pipeline.serving.requests import kind_of_column
-    from trainer_module.exported.interface import read_interface
+    from components.serving.batch.reading import Input, read_blocks
+    from components.serving.requests import kind_of_column
+    from trainer_module.export.interface import read_interface
 
     interface, encoder = read_interface(asked.folder), RecordBatchToExamplesEncoder()
     label, dtype = interface.label, interface.label_dtype

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from components.example_gen.csv_settings import CsvSettings
 from components.pusher.variants import find_variant
+from components.serving.versions import check_model, find_version
 from pipeline.beam_options import beam_args
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
@@ -32,14 +33,13 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.serving.versions import check_model, find_version
 from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import DATA_PIXELS
 
 if TYPE_CHECKING:
-    from pipeline.serving.batch.job import Done
-    from pipeline.serving.batch.reading import Input
+    from components.serving.batch.job import Done
+    from components.serving.batch.reading import Input
 
 
 @dataclass(frozen=True)
@@ -187,16 +187,16 @@ def write_predictions(
     Raises:
       ScopelineError: something cannot be read or written.
     """
-    from pipeline.serving.batch.writing import check_output
+    from components.serving.batch.writing import check_output
 
     check_output(output)
     given = _input(asked, pattern, columns, output)
     with quiet_console(verbose) as console:
-        from pipeline.serving.imports import import_tensorflow
+        from components.serving.imports import import_tensorflow
 
         import_tensorflow()
-        from pipeline.serving.batch.job import PredictionJob, predict
-        from pipeline.serving.model import load_model
+        from components.serving.batch.job import PredictionJob, predict
+        from components.serving.model import load_model
 
         model = load_model(asked.folder, asked.variant)
         job = PredictionJob(model, given, output, batch_rows, asked.on_unreadable)
@@ -245,7 +245,7 @@ def write_predictions_on_beam(
 
 
 def _input(asked: ChosenModel, pattern: str, columns: str, output: Path) -> Input:
-    from pipeline.serving.batch.reading import Input, check_not_read, find_files
+    from components.serving.batch.reading import Input, check_not_read, find_files
 
     files, data_format = find_files(pattern, asked.usual_format)
     kept = tuple(name.strip() for name in columns.split(",") if name.strip())

@@ -10,6 +10,14 @@ import typer
 
 from components.example_gen.paths import is_remote
 from components.pusher.variants import find_variant
+from components.serving.request_log.options import (
+    DEFAULT_LIMIT,
+    MEGABYTE,
+    LogOptions,
+    check_dropped,
+)
+from components.serving.server.options import ServeOptions, check_options, read_key
+from components.serving.versions import newest_version, remote_error, versions_folder
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
     OUTPUT,
@@ -24,14 +32,6 @@ from pipeline.config.sections.requests import RequestSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
-from pipeline.serving.request_log.options import (
-    DEFAULT_LIMIT,
-    MEGABYTE,
-    LogOptions,
-    check_dropped,
-)
-from pipeline.serving.server.options import ServeOptions, check_options, read_key
-from pipeline.serving.versions import newest_version, remote_error, versions_folder
 from pipeline.versions.withdrawal import complete_marks_if_idle
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import SERVED_PIXELS
@@ -182,6 +182,6 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     """
     options = replace(options, key=read_key())
     check_options(options, is_insecure)
-    from pipeline.serving.server.processes.process import serve
+    from components.serving.server.processes.process import serve
 
     serve(options)

@@ -8,11 +8,11 @@ from pathlib import Path
 from pipeline.config.issues import Issue
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import DataError
+from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.features.text.pieces import read_pieces
-from trainer_module.models import ZOO
-from trainer_module.models.bert.files import read_files
 from trainer_module.settings import TextFeature
-from trainer_module.settings.bert import SIZES
+from trainer_module.settings.model import SIZES
+from trainer_module.settings.models import ZOO
 
 
 def bert_reads_pieces_of_words(config: PipelineConfig) -> Iterator[Issue]:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
-from trainer_module.models import is_grown
 from trainer_module.settings import EarlyStoppingSettings, Precision, Strategy, Task, TrainSettings
-from trainer_module.settings.training.loss import LOSSES, losses_for
-from trainer_module.settings.training.train import READ_WITHOUT_STEPS
+from trainer_module.settings.models import is_grown
+from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes
 

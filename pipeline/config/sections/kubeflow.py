@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, NonNegativeInt
 
-from components.trainer.cluster.kubernetes.pod_settings import (
+from components.processes.kubernetes.pod_settings import (
     LabelName,
     ObjectName,
     Resources,

@@ -10,7 +10,7 @@ from typing import Any
 from kfp import compiler, dsl, kubernetes
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from components.trainer.cluster.kubernetes.pod_settings import Resources
+from components.processes.kubernetes.pod_settings import Resources
 from pipeline.component_ids import ComponentId
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.settings import PipelineConfig

@@ -21,7 +21,7 @@ from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import (
     KubeflowV2DagRunnerConfig,
 )
 
-from components.trainer.cluster.kubernetes.pod_settings import Resources
+from components.processes.kubernetes.pod_settings import Resources
 from pipeline.component_ids import TRAINING
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.create import create_pipeline

@@ -19,9 +19,9 @@ from pipeline.kubeflow.steps.concurrent_runs import is_alone
 from pipeline.kubeflow.steps.run_folder import RunFolder
 from pipeline.kubeflow.steps.run_record import BECAUSE, RunRecord
 from pipeline.layout import Layout
-from pipeline.metadata.store import check_store
 from pipeline.records.empty_spans import tell_empty_spans
 from pipeline.records.event_log import EventLog
+from pipeline.records.metadata.store import check_store
 from pipeline.records.notify import check_secrets
 from pipeline.records.run_events import RunEvents
 from pipeline.run_context import RunContext, RunRequest, resolve_run

@@ -28,8 +28,8 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.graph.create import create_pipeline
 from pipeline.graph.data import Spans
 from pipeline.layout import Layout
-from pipeline.metadata.store import copy_to_sqlite, sqlite_connection
 from pipeline.records.event_log import EventLog
+from pipeline.records.metadata.store import copy_to_sqlite, sqlite_connection
 from pipeline.records.summary import State
 from pipeline.run_context import RunContext, resolve_run
 from pipeline.runs.local import Node, compiled_nodes, launch

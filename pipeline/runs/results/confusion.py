@@ -11,7 +11,7 @@ from tfx.utils import path_utils
 
 from components.evaluator.slices import CANDIDATE
 from trainer_module.errors import DataError
-from trainer_module.exported.interface import read_interface
+from trainer_module.export.interface import read_interface
 
 MOST_SHOWN = 3
 """Pairs of classes that leave room for the rest on one screen."""

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.component_ids import ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
+from pipeline.records.metadata.store import connection_config
 from trainer_module.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from components.example_validator.drift import Older
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, span_kind
 from pipeline.layout import Layout
-from pipeline.metadata.store import check_store
+from pipeline.records.metadata.store import check_store
 from pipeline.runs.results.artifact_reader import ArtifactReader
 from pipeline.versions.artifacts import find_models
 from pipeline.versions.catalog import Version

@@ -17,9 +17,9 @@ import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from components.beam_workers.options import LOCAL_ARGS, at_most
+from components.processes.local.fork_server import serving
 from components.row_counts import count_read, count_written, write_row_counts
 from components.spreading import SpreadFiles
-from components.trainer.cluster.local.fork_server import serving
 from components.user_errors import find_user_error
 from trainer_module.errors import DataError
 

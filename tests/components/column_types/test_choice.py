@@ -14,7 +14,7 @@ from components.column_types.choice import (
     with_choices,
 )
 from trainer_module.errors import DataError
-from trainer_module.features.dates.date import DateFeature
+from trainer_module.features.date import DateFeature
 from trainer_module.features.image import ImageFeature
 from trainer_module.features.text.text import TextFeature
 from trainer_module.settings import Task, TrainerSettings

@@ -24,7 +24,7 @@ from components.evaluator.batched.measuring import Computations, Found, Measurem
 from components.evaluator.batched.rows import ModelRows, NotByBatches, weights_of
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
-from trainer_module.tasks import TASKS, task_class
+from trainer_module.settings.tasks import TASKS, task_class
 
 ROWS = 300
 SLICES = [["shop"], ["size"], ["shop", "tags"]]

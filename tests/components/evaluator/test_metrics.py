@@ -21,7 +21,7 @@ from components.evaluator.own_metrics.numbers import PoissonDeviance
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config
 from trainer_module.settings import Task
-from trainer_module.tasks import TASKS, task_class
+from trainer_module.settings.tasks import TASKS, task_class
 
 ROWS = 200
 OWN = "evaluated_by_users.Bias"

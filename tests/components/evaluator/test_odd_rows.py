@@ -13,7 +13,7 @@ from test_batched import ROWS, by_tfma, make_config, make_rows
 
 from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.rows import ModelRows, NotByBatches
-from trainer_module.tasks import TASKS
+from trainer_module.settings.tasks import TASKS
 
 KINDS = ("usual", "one label", "no label", "no number", "one row", "no weight")
 

@@ -25,7 +25,7 @@ from components.evaluator.noise import MetricNoise, Noise
 from components.evaluator.verdict_settings import VerdictSettings
 from pipeline.config.settings import PipelineConfig
 from pipeline.graph.evaluation import make_eval_config, make_verdict
-from trainer_module.tasks import TASKS
+from trainer_module.settings.tasks import TASKS
 
 CONFIDENCE = 0.95
 WITHOUT_FORMULA = {

@@ -13,9 +13,9 @@ from components.example_gen.columns.encoded import ColumnKind
 from components.example_gen.formats import ExampleGenSettings
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import merge_surveys, note_written_label
-from pipeline.serving.batch.reading import Input, read_blocks
+from components.serving.batch.reading import Input, read_blocks
 from trainer_module.errors import DataError
-from trainer_module.exported.interface import ModelInterface, RawColumn
+from trainer_module.export.interface import ModelInterface, RawColumn
 
 DOLLARS = ["$22,500", "($1,234)", "$7.5", "N/A"], [22500.0, -1234.0, 7.5, None]
 EUROS = ["1.200,50 €", "€ 12", "-0,5 €", ""], [1200.5, 12.0, -0.5, None]

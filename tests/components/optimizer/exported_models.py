@@ -9,15 +9,16 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.export.numeric import (
+from trainer_module.export.interface import INTERFACE_FILE, ModelInterface, read_interface
+from trainer_module.export.raw_inputs import (
     FROM_TRANSFORMED_SIGNATURE,
     describe_features,
     numeric_signature,
 )
-from trainer_module.exported.interface import INTERFACE_FILE, ModelInterface, read_interface
-from trainer_module.models import load_builder
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainerSettings
+from trainer_module.settings.models import load_builder
 
 ROWS = 40
 

@@ -17,8 +17,9 @@ from components.optimizer.converting import parent
 from components.optimizer.converting.conversion import convert
 from components.optimizer.converting.parent import ConversionLimits, convert_in_child
 from trainer_module.errors import TrainingError
-from trainer_module.problem import Problem, TransformedFeature
-from trainer_module.variants.manifest import VARIANT_FILE
+from trainer_module.export.variants.manifest import VARIANT_FILE
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 
 AMOUNTS = (TransformedFeature("amount", "numeric", (3,)),)
 PRICE = make_problem("regression", AMOUNTS)

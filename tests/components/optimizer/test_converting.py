@@ -22,15 +22,16 @@ from components.optimizer.converting.kinds import KINDS
 from components.optimizer.converting.parent import convert_in_child
 from trainer_module.data.dealing import Parts
 from trainer_module.errors import DataError
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.export.variants.manifest import VARIANT_FILE, read_variant
+from trainer_module.export.variants.measuring import measure_in_process, save_sample
+from trainer_module.export.variants.running import open_variant
+from trainer_module.families.supervised.trees.columns import columns_of, split_columns
+from trainer_module.families.supervised.trees.growing import TreeExamples, grow
+from trainer_module.families.supervised.trees.model import build_model as build_trees
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.optimize import VariantName
-from trainer_module.trees.columns import columns_of, split_columns
-from trainer_module.trees.growing import TreeExamples, grow
-from trainer_module.trees.model import build_model as build_trees
-from trainer_module.variants.manifest import VARIANT_FILE, read_variant
-from trainer_module.variants.measuring import measure_in_process, save_sample
-from trainer_module.variants.running import open_variant
 
 NUMBERS = (
     TransformedFeature("amount", "numeric", (1,)),
@@ -251,7 +252,7 @@ def test_onnx_runtime_writes_and_sends_nothing_of_its_own(tmp_path: Path) -> Non
     spoken_for = {"CI", "GITHUB_ACTIONS", "TF_BUILD", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
     environment = {name: v for name, v in os.environ.items() if name not in spoken_for}
     environment |= {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-c", "import trainer_module.variants.onnx"]
+    command = [sys.executable, "-c", "import trainer_module.export.variants.onnx"]
     subprocess.run(command, env=environment, check=True, cwd=Path(__file__).parents[3])
     assert not list(tmp_path.iterdir())
 
@@ -261,7 +262,7 @@ def test_runtime_that_is_not_installed(variant: Path) -> None:
         "import sys, pathlib\n"
         "sys.modules.update({'ai_edge_litert': None, 'onnxruntime': None})\n"
         "from trainer_module.errors import DataError\n"
-        "from trainer_module.variants.running import open_variant\n"
+        "from trainer_module.export.variants.running import open_variant\n"
         "try: open_variant(pathlib.Path(sys.argv[1]))\n"
         "except DataError as error: print(error)\n"
     )

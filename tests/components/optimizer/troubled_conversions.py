@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from components.trainer.cluster.child import Channel
+from components.processes.child import Channel
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:

@@ -11,7 +11,12 @@ from components.optimizer.report import REPORT_FILE, OptimizerReport, VariantRep
 from components.pusher.variants import accepted_variants, find_variant, read_manifest
 from components.pusher.versions import list_versions, push_new_version
 from trainer_module.errors import ConfigError, DataError
-from trainer_module.variants.manifest import Variant, describe_file, read_variant, write_variant
+from trainer_module.export.variants.manifest import (
+    Variant,
+    describe_file,
+    read_variant,
+    write_variant,
+)
 
 
 @pytest.fixture

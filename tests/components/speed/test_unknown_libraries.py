@@ -16,7 +16,7 @@ import tfx.components.transform.executor
 import tfx.components.util.tfxio_utils  # noqa: F401
 
 from components import speed
-from trainer_module.insides import find_changes, print_of
+from trainer_module.compat.insides import find_changes, print_of
 
 NAMES = [change.function for change in speed.CHANGES]
 

@@ -12,14 +12,14 @@ import pytest
 from tfx import types
 from tfx.types import standard_artifacts
 
+from components.processes.failures import StartTimeoutError, TaskFailedError
+from components.processes.ports import free_ports
 from components.trainer.backups import (
     backup_directory,
     begin_with_kept,
     keep_backup,
     steps_key,
 )
-from components.trainer.cluster.failures import StartTimeoutError, TaskFailedError
-from components.trainer.cluster.ports import free_ports
 from components.trainer.executor import ClusterTrainerExecutor
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError

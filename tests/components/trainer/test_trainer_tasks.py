@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.trainer.cluster.supervisor import Policy
+from components.processes.supervisor import Policy
 from components.trainer.tasks import Training, make_tasks, restart_policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime, StrategyChoice

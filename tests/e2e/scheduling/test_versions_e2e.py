@@ -17,8 +17,8 @@ from components.pusher.versions import list_versions, read_provenance
 from components.resolvers.models import _examples_behind
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config, sqlite_connection
 from pipeline.records.event_log import EventKind, EventLog
+from pipeline.records.metadata.store import connection_config, sqlite_connection
 from pipeline.versions.retention import apply_retention
 
 CONFIG = ROOT / "configs" / "digits.yaml"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from e2e.conftest import Project
 
 from components.example_gen.builtin import BUILTIN_DATA
-from trainer_module.warm_start.base_model import read_values
+from trainer_module.base_model import read_values
 
 CONFIG = """
 name: networks

@@ -25,7 +25,7 @@ EXECUTORS = {
     "components.infra_validator.executor",
     "trainer_module.preprocessing",
     "trainer_module.trainer",
-    "pipeline.serving.ways.certifying",
+    "components.serving.ways.certifying",
 }
 _IMPORTS = """
 import importlib, json, os, sys

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.trainer.cluster.kubernetes.pod_settings import LABEL
+from components.processes.kubernetes.pod_settings import LABEL
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import LONGEST_PIPELINE_NAME, cluster_layout, pipeline_name
 from pipeline.kubeflow.kubeflow_rules import load_for_kubeflow

@@ -30,8 +30,7 @@ from trainer_module.export.signatures import (
     EVAL_SIGNATURE,
     EXAMPLES,
 )
-from trainer_module.tasks import as_task
-from trainer_module.tasks.base import BaseTask
+from trainer_module.settings.tasks import BaseTask, as_task
 
 ROWS = 24
 """Half of them are labelled 1, and half are in each zone."""

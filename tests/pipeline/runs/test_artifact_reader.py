@@ -18,7 +18,7 @@ from pipeline.config.settings import PipelineConfig
 from pipeline.data.location import locate_data
 from pipeline.ingestion import make_example_gen, resolve_ingestion
 from pipeline.layout import Layout
-from pipeline.metadata.store import connection_config
+from pipeline.records.metadata.store import connection_config
 from pipeline.records.summary import RunSummary, State
 from pipeline.runs.results.artifact_reader import ArtifactReader
 from pipeline.runs.results.artifact_results import SummaryBuilder

@@ -12,7 +12,7 @@ from evaluation_artifacts import write_model as write
 
 from pipeline.runs.results.confusion import describe_mistakes, read_mistakes
 from pipeline.runs.results.evaluation_report import read_evaluation
-from trainer_module.exported.interface import INTERFACE_FILE, ModelInterface
+from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
 
 OF_FIRST, OF_SECOND = 0.6, 0.7
 """What the new model says of its choice, by the class that a row is of."""

@@ -308,7 +308,7 @@ def test_an_approval_looks_at_the_metadata_before_it_pushes(
 ) -> None:
     pipeline.run(1, "manual")
     (number,) = pipeline.waiting
-    monkeypatch.setattr("pipeline.metadata.store.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("pipeline.records.metadata.store.BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(pipeline.layout.metadata)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(TryLaterError, match=r"metadata\.db"):

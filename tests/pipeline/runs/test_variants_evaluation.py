@@ -24,7 +24,7 @@ from trainer_module.export.signatures import (
     EVAL_SIGNATURE,
     TRANSFORM_SIGNATURE,
 )
-from trainer_module.variants.manifest import (
+from trainer_module.export.variants.manifest import (
     Variant,
     VariantTensor,
     describe_file,

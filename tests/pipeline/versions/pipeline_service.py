@@ -24,14 +24,19 @@ from components.pusher.versions import (
     mark_withdrawn,
     push_new_version,
 )
+from components.serving.certificate.record import write_certificate
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
-from pipeline.metadata.store import sqlite_connection
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.serving.certificate.record import write_certificate
+from pipeline.records.metadata.store import sqlite_connection
 from pipeline.versions.rollback import RollbackRequest, roll_back
 from pipeline.versions.withdrawal import withdraw
-from trainer_module.variants.manifest import Variant, describe_file, read_variant, write_variant
+from trainer_module.export.variants.manifest import (
+    Variant,
+    describe_file,
+    read_variant,
+    write_variant,
+)
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "configs" / "digits.yaml"

@@ -21,8 +21,8 @@ from pipeline_service import DIGITS, Service
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
-from pipeline.metadata.store import connection_config
 from pipeline.records.event_log import EventKind
+from pipeline.records.metadata.store import connection_config
 from pipeline.versions.expiry import find_expired
 from pipeline.versions.retention import apply_retention, delete_expired, finish_deletion
 from pipeline.versions.withdrawal import withdraw

@@ -12,8 +12,8 @@ from pipeline_service import DIGITS, ROOT, Service
 
 from components.pusher.versions import list_versions
 from pipeline.config.loading import load_config
-from pipeline.metadata.store import connection_config, sqlite_connection
 from pipeline.records.event_log import EventKind
+from pipeline.records.metadata.store import connection_config, sqlite_connection
 from pipeline.versions.retention import apply_retention
 
 

@@ -14,10 +14,10 @@ from components.pusher.versions import (
     push_new_version,
     read_withdrawal,
 )
+from components.serving.versions import check_model, find_version
 from pipeline.cli.serving.serve import served_model
 from pipeline.config.loading import load_config
 from pipeline.records.event_log import EventKind
-from pipeline.serving.versions import check_model, find_version
 from pipeline.versions.expiry import find_expired
 from trainer_module.errors import ConfigError, DataError
 

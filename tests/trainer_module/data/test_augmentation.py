@@ -12,14 +12,20 @@ import tensorflow as tf
 import tf_keras
 from trainer_data import to_example, write_examples
 
-from trainer_module.data.augmentation import make_augmentation
-from trainer_module.data.augmentation.mixing import MixedLoss, draw_shares, mix, of_larger_share
-from trainer_module.data.augmentation.pictures import DRAWS, change_pictures
+from trainer_module.data.augmentation import (
+    DRAWS,
+    change_pictures,
+    draw_shares,
+    make_augmentation,
+    mix,
+)
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.weights import Weighting
 from trainer_module.errors import TrainingError
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.losses import MixedLoss, of_larger_share
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import AugmentSettings, Task
 
 PHOTO = TransformedFeature("photo", "image", (8, 8, 1))

@@ -12,7 +12,8 @@ from trainer_data import strategy_settings, to_example, write_examples
 from trainer_module.data.examples import Reader
 from trainer_module.data.input_pipeline import Split, steps_per_execution
 from trainer_module.errors import TrainingError
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import Strategy, Task
 from trainer_module.strategies import build_strategy
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer_module.features.dates import calendar
+from trainer_module.features import calendar
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_module.features.dates.date import DateFeature
-from trainer_module.features.dates.formats import Form, find_format
+from trainer_module.features.date import DateFeature, Form, find_format
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,8 @@ from trainer_data import Row, Transformed, make_image, to_example, transformed_o
 from trainer_module.export.signatures import build_signatures
 from trainer_module.features import FEATURES
 from trainer_module.features.categorical import CategoricalFeature
-from trainer_module.models import ZOO, load_builder
-from trainer_module.models.pretrained.networks import NETWORKS
 from trainer_module.settings import ModelSettings, TrainerSettings
+from trainer_module.settings.models import NETWORKS, ZOO, load_builder
 
 Random = random.Random
 Apply = Callable[[list[Row]], dict[str, np.ndarray]]

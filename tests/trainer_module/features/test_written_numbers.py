@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer_module.features.numbers.written import Writing, find_writing
+from trainer_module.features.number_format import Writing, find_writing
 from trainer_module.features.raw_columns import written_numbers
 
 NAN = math.nan

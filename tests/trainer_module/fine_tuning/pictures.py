@@ -13,11 +13,12 @@ from trainer_module.data.augmentation import make_augmentation
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.fine_tuning.job import TransferJob
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.trainer import open_job, open_strategy
+from trainer_module.training.fine_tuning.job import TransferJob
 
 SIDE, ROWS, BATCH = 32, 16, 8
 CLASSES = ("dark", "light")

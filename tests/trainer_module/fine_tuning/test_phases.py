@@ -15,11 +15,11 @@ from pictures import prepare
 
 from trainer_module.data.input_pipeline import Split
 from trainer_module.errors import TrainingError
-from trainer_module.fine_tuning import features
-from trainer_module.fine_tuning.job import TransferJob
-from trainer_module.loops.backup import Position
-from trainer_module.models.pretrained.model import batch_norms, network_of
+from trainer_module.families.supervised.models.pretrained.model import batch_norms, network_of
 from trainer_module.progress import PROGRESS_LOGGER
+from trainer_module.training.backup import Position
+from trainer_module.training.fine_tuning import features
+from trainer_module.training.fine_tuning.job import TransferJob
 
 TRANSFER = {
     "freeze": True,

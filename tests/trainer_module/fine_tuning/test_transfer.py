@@ -14,10 +14,11 @@ from sklearn.datasets import load_digits
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
 from trainer_module.data.loading import TrainingData
-from trainer_module.loops import TrainingJob
-from trainer_module.models.pretrained.model import network_of
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.models.pretrained.model import network_of
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
+from trainer_module.training import TrainingJob
 
 KIND, HELD_OUT, FEW, EPOCHS = "mobilenet_v3_small", 400, 20, 10
 IMAGE = TransformedFeature("image", "image", (SIDE, SIDE, 1))

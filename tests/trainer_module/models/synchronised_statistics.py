@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.models import load_builder
-from trainer_module.models.pretrained.model import batch_norms, network_of
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.models.pretrained.model import batch_norms, network_of
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings
+from trainer_module.settings.models import load_builder
 
 SMALL = "mobilenet_v3_small"
 PHOTO = TransformedFeature("photo", "image", (36, 40, 3))

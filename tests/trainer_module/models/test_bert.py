@@ -16,15 +16,16 @@ import tf_keras
 from safetensors.numpy import load_file, save_file
 
 from trainer_module.errors import DataError, TrainingError
-from trainer_module.loops.optimizers.optimizer import build_optimizer
-from trainer_module.models import load_builder
-from trainer_module.models.bert.encoder import encode
-from trainer_module.models.bert.files import read_files, read_weights
-from trainer_module.models.bert.shape import BertShape
-from trainer_module.models.bert.weights import load_weights
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.models.bert.encoder import encode
+from trainer_module.families.supervised.models.bert.files import read_files, read_weights
+from trainer_module.families.supervised.models.bert.shape import BertShape
+from trainer_module.families.supervised.models.bert.weights import load_weights
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings
-from trainer_module.settings.bert import SIZES
+from trainer_module.settings.model import SIZES
+from trainer_module.settings.models import load_builder
+from trainer_module.training.optimizers.optimizer import build_optimizer
 
 BERT = Path(__file__).parent / "data" / "bert"
 """Made by tools/make_bert_reference.py with Hugging Face's transformers."""

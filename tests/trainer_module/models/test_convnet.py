@@ -16,12 +16,9 @@ from warm_data import load, prepare
 
 from trainer_module.errors import TrainingError
 from trainer_module.export.saving import export_model
-from trainer_module.loops import Job
-from trainer_module.models import load_builder
-from trainer_module.models.building import make_network
-from trainer_module.models.convnet import LARGEST_SIDE, default_filters
-from trainer_module.optimizing.quantizing import QuantizeWrapper, describe_quantized
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.models.convnet import LARGEST_SIDE, default_filters
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import (
     AugmentSettings,
     ModelSettings,
@@ -29,6 +26,10 @@ from trainer_module.settings import (
     TrainerSettings,
     WhileTraining,
 )
+from trainer_module.settings.models import load_builder
+from trainer_module.training import Job
+from trainer_module.training.building import make_network
+from trainer_module.training.compression.quantizing import QuantizeWrapper, describe_quantized
 
 SIDE, COUNT = 24, 300
 

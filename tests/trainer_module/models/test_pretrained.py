@@ -16,13 +16,12 @@ import tf_keras
 from trainer_data import run_script
 
 from trainer_module.errors import TrainingError
-from trainer_module.models import load_builder
-from trainer_module.models.pretrained.files import open_weights
-from trainer_module.models.pretrained.model import batch_norms
-from trainer_module.models.pretrained.networks import NETWORKS
-from trainer_module.models.pretrained.weights import load_weights
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.families.supervised.models.pretrained.model import batch_norms
+from trainer_module.families.supervised.models.pretrained.weights import load_weights, open_weights
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
+from trainer_module.settings.models import NETWORKS, load_builder
 
 HEIGHT, WIDTH = 36, 40
 PHOTO = TransformedFeature("photo", "image", (HEIGHT, WIDTH, 3))

@@ -17,14 +17,14 @@ from trainer_data import Transformed, read_record
 
 from trainer_module.data.loading import load_data
 from trainer_module.errors import TrainingError
-from trainer_module.loops import LOOPS, TrainingJob
-from trainer_module.loops.backup import BestEpoch
-from trainer_module.optimizing.schedule import PruningSteps, plan_steps
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Loop, ModelSettings, TrainerSettings
 from trainer_module.settings.optimize import PruneSettings
 from trainer_module.trainer import make_job, open_strategy, run_fn
+from trainer_module.training import LOOPS, TrainingJob
+from trainer_module.training.backup import BestEpoch
+from trainer_module.training.compression.schedule import PruningSteps, plan_steps
 
 
 def prepare(data: Transformed, directory: Path, prune: Any, **train: Any) -> TrainingJob:

@@ -17,11 +17,11 @@ from trainer_data import Transformed, read_record
 from warm_data import prepare, using
 
 from trainer_module.errors import TrainingError
-from trainer_module.models.building import make_network
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
 from trainer_module.settings.optimize import WhileTraining
 from trainer_module.trainer import run_fn
+from trainer_module.training.building import make_network
 
 QAT = WhileTraining(quantize="qat")
 

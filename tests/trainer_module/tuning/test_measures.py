@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import sklearn.metrics as theirs
 
+from trainer_module.families.supervised.tasks.measures import make_measure, measures_of
 from trainer_module.problem import Problem
-from trainer_module.tasks import TASKS, task_class
-from trainer_module.tasks.measures import make_measure, measures_of
+from trainer_module.settings.tasks import TASKS, task_class
 
 ROWS = 400
 OPTIONS = {"ordinal": {"order": ["low", "mid", "high"]}}

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 if TYPE_CHECKING:
-    from trainer_module.problem import TransformedFeature
+    from trainer_module.features.transformed import TransformedFeature
 
 register = tf_keras.saving.register_keras_serializable("scopeline")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import TransformedFeature
+    from trainer_module.features.transformed import TransformedFeature
 
 FEWEST_PIECES = 3
 """Those around a text, and one of it."""

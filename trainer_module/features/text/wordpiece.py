@@ -27,7 +27,7 @@ from trainer_module.features.text.pieces import (
     LearntPieces,
     read_pieces,
 )
-from trainer_module.vocabularies import analysis
+from trainer_module.features.vocabularies import analysis
 
 if TYPE_CHECKING:
     from trainer_module.features.text.text import TextFeature

@@ -7,16 +7,17 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from trainer_module.base_model import Axis, find_axes
 from trainer_module.features.text.layers import (
     LargestInText,
     TermIndices,
     TokensMean,
     WeightedSum,
 )
-from trainer_module.models import load_builder
-from trainer_module.problem import Problem, TransformedFeature
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.warm_start.axes import Axis, find_axes
+from trainer_module.settings.models import load_builder
 
 BAG = TransformedFeature("re view", "text", (4, 2), 9)
 TOKENS = TransformedFeature("title", "text", (4,), 7)

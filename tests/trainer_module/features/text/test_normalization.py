@@ -8,8 +8,7 @@ import unicodedata
 
 import tensorflow as tf
 
-from trainer_module.features.text.normalization import normalize
-from trainer_module.features.text.tokens import characters, words
+from trainer_module.features.text.transform import characters, normalize, words
 
 BLOCKS = [
     range(0x20, 0x7F),

@@ -1,0 +1,176 @@
+"""Starts tasks as pods of Kubernetes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from components.processes.kubernetes.api import KubernetesApi, ResourceKind
+from components.processes.kubernetes.objects import (
+    LEASE_SECONDS,
+    TRAINING_LABEL,
+    Gang,
+    make_job,
+    make_service,
+    training_key,
+)
+from components.processes.kubernetes.pod_settings import PodSettings
+from components.processes.kubernetes.pod_state import PodState
+from components.processes.kubernetes.pod_task import PodTask
+from components.processes.kubernetes.pod_watch import PodWatch
+from components.processes.launcher import Cluster, ClusterTask, TaskSpec
+from trainer_module.errors import ConfigError, ScopelineError
+
+logger = logging.getLogger(__name__)
+
+POD_NAME_VARIABLE = "SCOPELINE_POD_NAME"
+"""The name of the pod that this process runs in; default: HOSTNAME, which may be cut off."""
+_GONE_SECONDS = 120.0
+"""How long deleted pods may take to end."""
+_POLL_SECONDS = 0.5
+
+
+class KubernetesLauncher:
+    """Starts the tasks of each type as an Indexed Job.
+
+    A task that is started again alone gets the payload of its first start: a Job's pod template
+    cannot be changed.
+
+    What it makes is deleted by `stop_all`. If this process is killed before, as it is when Kubeflow
+    terminates a run, the next attempt of the training deletes it. Without a next attempt, the Jobs
+    and their pods end LEASE_SECONDS after they were last extended. All objects are deleted with the
+    object of this process's pod, which may be kept for days after the pod has ended.
+    """
+
+    def __init__(self, pods: PodSettings, identity: str) -> None:
+        """Finds the cluster.
+
+        Args:
+          pods: the settings of the pods.
+          identity: the same for every attempt of a training, and for no other; what an earlier
+            attempt has left is deleted before tasks start.
+
+        Raises:
+          ConfigError: this process neither runs in a cluster nor has a kubeconfig.
+        """
+        self._pods = pods
+        self._training = training_key(identity)
+        self._api = KubernetesApi()
+        self._gang: Gang | None = None
+        self._expected: dict[str, int] = {}
+        self._specs: dict[str, list[TaskSpec]] = {}
+        self._watch = PodWatch(self._api)
+        self._is_first = True
+
+    def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
+        """Names that the tasks will have in the cluster, new ones each time.
+
+        Raises:
+          ConfigError: this account may not do what it takes, or Kubernetes refuses it.
+          TrainingError: the Kubernetes API does not answer.
+        """
+        if self._is_first:
+            self._delete_leftovers()
+        self._is_first = False
+        pod = self._find_own_pod()
+        if account := pod.get("spec", {}).get("serviceAccountName"):
+            defaults = {"service_account": self._pods.service_account or account}
+            self._pods = self._pods.model_copy(update=defaults)
+        self._gang = Gang.of(self._training, self._api.namespace, self._make_owner_reference(pod))
+        self._expected = {}
+        for task in tasks:
+            self._expected[task.type] = self._expected.get(task.type, 0) + 1
+        self._specs = {}
+        self._watch = PodWatch(self._api)
+        self._api.create(ResourceKind.SERVICE, make_service(self._gang))
+        return self._gang.addresses(tasks)
+
+    def start(self, spec: TaskSpec) -> PodTask:
+        """Starts a task, or all of its type once the last of them is asked for."""
+        if self._gang is None:
+            raise ConfigError("one process needs no pod of its own; use the launcher local.")
+        task = self._watch.add(spec.task)
+        specs = self._specs.setdefault(spec.task.type, [])
+        if len(specs) == self._expected[spec.task.type]:
+            return task  # The Job replaces the pod that is gone.
+        specs.append(spec)
+        if len(specs) == self._expected[spec.task.type]:
+            workers = self._expected.get("worker", 0)
+            job = make_job(self._gang, specs, self._pods, workers)
+            self._api.create(ResourceKind.JOB, job)
+            logger.info("Job %s was created.", job["metadata"]["name"])
+        if self._specs_are_complete and not self._watch.is_alive():
+            self._watch.begin(self._gang, list(self._specs))
+        return task
+
+    def stop_all(self) -> None:
+        """Deletes everything that was made, and returns when the pods are gone.
+
+        What cannot be deleted is left to the owner reference and the deadline of the Jobs.
+        """
+        if self._gang is None:
+            return
+        self._watch.end()
+        try:
+            self._delete_all(self._gang.selector)
+        except ScopelineError as error:
+            logger.warning(
+                "%s Pods may be left for a while: kubectl delete jobs,services --namespace %s "
+                "--selector %s",
+                *(error, self._api.namespace, self._gang.selector),
+            )
+        # Last, because `stop_all` is called again if it was interrupted.
+        self._gang = None
+
+    @property
+    def _specs_are_complete(self) -> bool:
+        return {kind: len(specs) for kind, specs in self._specs.items()} == self._expected
+
+    def _delete_leftovers(self) -> None:
+        selector = f"{TRAINING_LABEL}={self._training}"
+        if found := self._delete_all(selector):
+            logger.warning("Deleted what an earlier attempt has left: %s", ", ".join(found))
+
+    def _delete_all(self, selector: str) -> list[str]:
+        """Deletes Jobs, Services and pods, and waits for the pods; returns the Jobs' names."""
+        deleted = []
+        for kind in (ResourceKind.JOB, ResourceKind.SERVICE):
+            for item in self._api.list(kind, selector).items:
+                self._api.delete(kind, item["metadata"]["name"])
+                deleted += [item["metadata"]["name"]] if kind is ResourceKind.JOB else []
+        deadline = time.monotonic() + _GONE_SECONDS
+        requested: set[str] = set()
+        while pods := self._list_pods(selector):
+            for pod in pods:
+                if pod.uid not in requested and not pod.is_deleted:
+                    self._api.delete(ResourceKind.POD, pod.name)
+                requested.add(pod.uid)
+            if time.monotonic() > deadline:
+                names = ", ".join(pod.name for pod in pods)
+                logger.warning("These pods do not end, their nodes may be lost: %s", names)
+                break
+            time.sleep(_POLL_SECONDS)
+        return deleted
+
+    def _list_pods(self, selector: str) -> list[PodState]:
+        return [PodState.of(pod) for pod in self._api.list(ResourceKind.POD, selector).items]
+
+    def _find_own_pod(self) -> dict[str, Any]:
+        """The pod that this process runs in; empty if there is none."""
+        name = os.environ.get(POD_NAME_VARIABLE) or os.environ.get("HOSTNAME", "")
+        return (self._api.get_pod(name) if name else None) or {}
+
+    def _make_owner_reference(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        """A reference to the pod with whose object everything is to be deleted."""
+        if not pod:
+            logger.warning(
+                "This process runs in no pod of namespace %s: should it be killed, what it made "
+                "ends within %d minutes, but its Service is left.",
+                *(self._api.namespace, LEASE_SECONDS // 60),
+            )
+            return None
+        metadata = pod["metadata"]
+        return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}

@@ -1,0 +1,249 @@
+"""The objects of a cluster of pods: a headless Service, and an Indexed Job for each task type."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components.processes.kubernetes.pod_protocol import TASKS_VARIABLE, pack
+from components.processes.kubernetes.pod_settings import (
+    PodSettings,
+    Resources,
+    Toleration,
+    cores_of,
+)
+from components.processes.launcher import Cluster, ClusterTask, TaskSpec
+
+Object = dict[str, Any]
+
+TRAINING_LABEL = "scopeline/training"
+"""The label of all objects of a training, also of its earlier attempts."""
+GANG_LABEL = "scopeline/gang"
+"""The label of the objects of tasks that were started together."""
+TASK_LABEL = "scopeline/task"
+"""The label with the task's type."""
+INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+CONTAINER = "task"
+POD_PROCESS = "components.processes.kubernetes.pod"
+"""What the container runs, with the task's module."""
+POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
+"""A folder that each pod has to itself."""
+LEASE_SECONDS = 420
+"""How long after its launcher last extended it a Job ends.
+
+A launcher that lives extends its Jobs each minute, and repeats that for five more minutes while the
+API does not answer. So Jobs end only if their launcher has died.
+"""
+_FIRST_PORT = 2222
+_TTL_SECONDS = 600
+_GRACE_SECONDS = 1
+# So high that no Job reaches it: at its limit a Job kills the other pods, whose logs may hold the
+# cause of the failure. A pod that failed is replaced after 10 s at the earliest; by then its gang
+# has been deleted, or the new pod is awaited.
+_BACKOFF_LIMIT = 1000
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The names of what is started together; new ones each time."""
+
+    training: str
+    """What identifies the training: the same for each attempt."""
+    name: str
+    namespace: str
+    owner: Object | None = None
+    """A reference to the pod whose deletion deletes everything; that it has ended does not."""
+
+    @classmethod
+    def of(cls, training: str, namespace: str, owner: Object | None) -> Gang:
+        """Names for tasks that are about to start."""
+        return cls(training, f"scopeline-{training}-{secrets.token_hex(3)}", namespace, owner)
+
+    @property
+    def selector(self) -> str:
+        """Selects its objects."""
+        return f"{GANG_LABEL}={self.name}"
+
+    def job_name(self, kind: str) -> str:
+        """The name of the Job of a task type."""
+        return f"{self.name}-{kind}"
+
+    def addresses(self, tasks: Sequence[ClusterTask]) -> Cluster:
+        """Where the tasks will serve: the names that the Service gives to the pods of the Jobs."""
+        cluster: Cluster = {}
+        for port, task in enumerate(tasks, _FIRST_PORT):
+            pod = f"{self.job_name(task.type)}-{len(cluster.get(task.type, []))}"
+            host = f"{pod}.{self.name}.{self.namespace}.svc"
+            cluster.setdefault(task.type, []).append(f"{host}:{port}")
+        return cluster
+
+    def metadata(self, name: str, **labels: str) -> Object:
+        """The metadata of one of its objects."""
+        metadata: Object = {"name": name, "labels": {**self.labels, **labels}}
+        if self.owner:
+            metadata["ownerReferences"] = [self.owner]
+        return metadata
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those of all of its objects."""
+        return {
+            "app.kubernetes.io/name": "scopeline",
+            "app.kubernetes.io/component": "trainer",
+            "app.kubernetes.io/managed-by": "scopeline",
+            TRAINING_LABEL: self.training,
+            GANG_LABEL: self.name,
+        }
+
+
+def training_key(identity: str) -> str:
+    """A short name for what identifies a training, fit for labels."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]
+
+
+def make_service(gang: Gang) -> Object:
+    """Gives each pod a name in the DNS of the cluster, as soon as it has an address."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": gang.metadata(gang.name),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {GANG_LABEL: gang.name},
+        },
+    }
+
+
+def make_job(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: int) -> Object:
+    """A Job for all tasks of a type.
+
+    Args:
+      gang: what it belongs to.
+      specs: the tasks, in the order of their indices.
+      pods: the settings of all pods.
+      workers: how many workers the whole gang has.
+
+    Raises:
+      ConfigError: the payloads are more than an environment variable may hold.
+    """
+    kind = specs[0].task.type
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": gang.metadata(gang.job_name(kind), **{TASK_LABEL: kind}),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": len(specs),
+            "parallelism": len(specs),
+            "backoffLimit": _BACKOFF_LIMIT,
+            # Otherwise two pods of one index could share a name for a while.
+            "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": LEASE_SECONDS,
+            "ttlSecondsAfterFinished": _TTL_SECONDS,
+            "template": {
+                "metadata": {
+                    "labels": {**gang.labels, TASK_LABEL: kind},
+                    # A sidecar never ends, and would intercept the tasks' connections.
+                    "annotations": {"sidecar.istio.io/inject": "false"},
+                },
+                "spec": _pod_spec(gang, specs, pods, workers),
+            },
+        },
+    }
+
+
+def _pod_spec(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: int) -> Object:
+    resources = pods.resources.get(specs[0].task.type) or Resources()
+    environment = {**_environment(resources, workers), **pods.environment}
+    environment[TASKS_VARIABLE] = pack(specs)
+    spec: Object = {
+        "restartPolicy": "Never",
+        "subdomain": gang.name,
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": pods.image,
+                "command": ["python", "-P", "-m", POD_PROCESS, specs[0].module],
+                "env": _env(environment, pods),
+                "resources": _resources(resources),
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+                "volumeMounts": _mounts(pods, resources),
+            }
+        ],
+        "volumes": _volumes(pods, resources),
+        "nodeSelector": dict(resources.node_selector),
+        "tolerations": [_toleration(item) for item in resources.tolerations],
+        "imagePullSecrets": [{"name": name} for name in pods.image_pull_secrets],
+    }
+    if pods.service_account:
+        spec["serviceAccountName"] = pods.service_account
+    return {key: value for key, value in spec.items() if value not in ({}, [])}
+
+
+def _environment(resources: Resources, workers: int) -> dict[str, str]:
+    environment = {"HOME": "/tmp", "PYTHONUNBUFFERED": "1"}  # noqa: S108 - as above
+    if resources.cpu_limit:
+        # TensorFlow would start threads for all cores of the node.
+        cores = str(math.ceil(cores_of(resources.cpu_limit)))
+        environment |= {"TF_NUM_INTRAOP_THREADS": cores, "OMP_NUM_THREADS": cores}
+        # These threads also wait for other tasks: with too few of them all tasks would block.
+        environment["TF_NUM_INTEROP_THREADS"] = str(max(workers + 1, int(cores)))
+    return environment
+
+
+def _env(environment: Mapping[str, str], pods: PodSettings) -> list[Object]:
+    plain = [{"name": name, "value": value} for name, value in environment.items()]
+    return plain + [
+        {
+            "name": name,
+            "valueFrom": {"secretKeyRef": {"name": source.secret, "key": source.key}},
+        }
+        for name, source in pods.secrets.items()
+    ]
+
+
+def _resources(resources: Resources) -> Object:
+    requests = {"cpu": resources.cpu, "memory": resources.memory}
+    limits = {"cpu": resources.cpu_limit, "memory": resources.memory_limit}
+    if resources.accelerator:
+        limits[resources.accelerator.type] = str(resources.accelerator.count)
+    sections = {"requests": requests, "limits": limits}
+    found = {key: {k: v for k, v in value.items() if v} for key, value in sections.items()}
+    return {key: value for key, value in found.items() if value}
+
+
+def _toleration(toleration: Toleration) -> Object:
+    return toleration.model_dump(mode="json", exclude_none=True)
+
+
+def _mounts(pods: PodSettings, resources: Resources) -> list[Object]:
+    mounts = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - as above
+    if resources.accelerator:
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - as above
+    if pods.volume:
+        mounts.append({"name": "data", "mountPath": pods.volume.path})
+    return mounts
+
+
+def _volumes(pods: PodSettings, resources: Resources) -> list[Object]:
+    volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
+    if resources.accelerator:
+        # Devices of a node exchange gradients through it; containers get 64 MiB by default.
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+    if pods.volume:
+        claim = {"claimName": pods.volume.claim}
+        volumes.append({"name": "data", "persistentVolumeClaim": claim})
+    return volumes

@@ -1,0 +1,67 @@
+"""One server of a cluster: computes, or holds variables, for whoever coordinates the training.
+
+`python -m components.processes.server TF_CONFIG [MODEL]` serves in a standing cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+from trainer_module.errors import ScopelineError
+from trainer_module.settings.models import load_builder
+from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
+
+
+def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> None:
+    """Serves as a task of a cluster until it is killed.
+
+    Args:
+      config: the cluster, and which task of it this is.
+      model: import path of a builder of the user's; it is imported first, as it may register
+        operations.
+      on_ready: called once coordinators can connect.
+
+    Raises:
+      TrainingError: if there is no such builder, or the network could not be kept from the server.
+    """
+    if model:
+        load_builder(model)
+    import tensorflow as tf
+
+    from trainer_module.strategies.network import kept_local
+
+    with kept_local(config):
+        server = tf.distribute.Server(
+            tf.train.ClusterSpec(config.cluster),
+            job_name=config.task_type,
+            task_index=config.task_index,
+        )
+    on_ready()
+    server.join()
+
+
+def main() -> None:
+    """Serves in a standing cluster; ends by itself unless whoever started it lets it stand."""
+    threading.Thread(target=_end_unless_released, daemon=True).start()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    text, *model = sys.argv[1:]
+    config = read_tf_config({VARIABLE: text})
+    assert config is not None  # noqa: S101 - a cluster has several tasks
+    try:
+        serve(config, model[0] if model else None, lambda: None)
+    except ScopelineError as error:
+        sys.exit(str(error))
+
+
+def _end_unless_released() -> None:
+    """Ends this process if standard input ends, as the starter died, before it holds a byte."""
+    if not os.read(0, 1):
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Runs the tasks of a cluster to their end: starts, watches and restarts them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NoReturn
+
+from components.processes.failures import Failure, StartTimeoutError, first_cause
+from components.processes.launcher import Cluster, Launcher, TaskSpec
+from components.processes.task_state import TaskState
+from components.stopping import deferred
+from trainer_module.progress import report_notice
+from trainer_module.tf_config import TFConfig
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 2.0
+"""How long tasks may still say what happened to them after the first failure."""
+LINGER_SECONDS = 10.0
+"""How long the other tasks of a gang may take to end when the chief is done."""
+BEGIN_SECONDS = 1800.0
+"""How long a task may wait for a place to run: a node may have to be added, and a large image
+pulled."""
+PATIENCE_SECONDS = 2.0
+"""How long tasks wait for those of others before it is said whom they wait for."""
+LOOK_SECONDS = 10.0
+"""How often it is looked at who is still missing."""
+PORT_ATTEMPTS = 5
+"""How often tasks are started with fresh ports because another process was quicker."""
+_POLL_SECONDS = 0.05
+
+
+class Policy(StrEnum):
+    """What is started again when a task has died."""
+
+    GANG = "gang"
+    """All tasks: they work in step with each other."""
+    COORDINATOR = "coordinator"
+    """A worker alone, once the chief has begun; all if it was the chief or a parameter server."""
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """Tasks that work together; the result of the first one, the chief, is that of all."""
+
+    specs: Sequence[TaskSpec]
+    """Where there are several, each finds its place as `tf_config` in its payload; where there is
+    one, its payload stays as it is but for `restarts`."""
+    policy: Policy = Policy.GANG
+    start_timeout: float | None = None
+    """Seconds until every task has to be ready, from when all run; None waits for ever."""
+    retries: int = 3
+    """How often tasks may be started again, in all."""
+    missing: Callable[[], list[str]] | None = None
+    """Names the tasks that others start and that do not answer; None where there are no others."""
+
+
+class Supervisor:
+    """Runs one job."""
+
+    def __init__(self, launcher: Launcher, job: ClusterJob) -> None:
+        self._launcher = launcher
+        self._job = job
+        self._cluster: Cluster = {}
+        self._members: list[TaskState] = []
+        self._restarts: list[str] = []
+        self._port_attempts = 1
+        self._missing: list[str] = []
+        self._next_look = 0.0
+
+    def run(self) -> list[str]:
+        """Runs the job until the chief is done; no process of it is left then, come what may.
+
+        Returns:
+          A sentence for each time that tasks were started again.
+
+        Raises:
+          ScopelineError: as a task raised it.
+          StartTimeoutError: some task did not run, or was not ready in time.
+          TaskFailedError: a task failed, or was lost once more than `retries`.
+        """
+        try:
+            while failure := self._attempt():
+                self._launcher.stop_all()
+                self._prepare_retry(failure)
+        finally:
+            with deferred():
+                self._launcher.stop_all()
+        return self._restarts
+
+    def _attempt(self) -> Failure | None:
+        """Starts all tasks and watches them: what failed first, or None when the chief is done."""
+        self._start_all()
+        while True:
+            failed = [member for member in self._look() if member.failure]
+            if self._chief.is_done:
+                break
+            if failed and not self._restart_alone(failed):
+                return self._settle()
+            self._check_started()
+            time.sleep(_POLL_SECONDS)
+        if self._job.policy is Policy.GANG:
+            self._watch(LINGER_SECONDS)
+        return None
+
+    def _start_all(self) -> None:
+        specs = self._job.specs
+        if len(specs) > 1:
+            self._cluster = self._launcher.allocate([spec.task for spec in specs])
+        self._missing, self._next_look = [], time.monotonic() + PATIENCE_SECONDS
+        self._members = []
+        for spec in specs:
+            self._members.append(self._start(spec))
+
+    def _start(self, spec: TaskSpec) -> TaskState:
+        payload = {**spec.payload, "restarts": list(self._restarts)}
+        if self._cluster:
+            config = TFConfig(self._cluster, spec.task.type, spec.task.index)
+            payload["tf_config"] = config.to_json()
+        handle = self._launcher.start(replace(spec, payload=payload))
+        return TaskState(spec, handle, forwards_progress=spec is self._job.specs[0])
+
+    def _look(self) -> list[TaskState]:
+        for member in self._members:
+            member.look()
+        return self._members
+
+    def _watch(self, seconds: float) -> None:
+        """Goes on watching until all tasks have ended, `seconds` at most."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if all(member.has_ended for member in self._look()):
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _settle(self) -> Failure | None:
+        """Of all failures, given a moment to show, the one that the others follow from.
+
+        None if the chief came to its end in that moment.
+        """
+        self._watch(GRACE_SECONDS)
+        if self._chief.is_done:
+            return None
+        return first_cause(member.failure for member in self._members if member.failure)
+
+    def _restart_alone(self, failed: Sequence[TaskState]) -> bool:
+        """Restarts workers that the chief can do without for a while; whether that was all."""
+        if self._job.policy is Policy.GANG or not self._chief.is_ready:
+            return False
+        failures = [member.failure for member in failed if member.failure]
+        if not all(member.spec.task.type == "worker" for member in failed):
+            return False
+        if not all(failure.may_go_away for failure in failures):
+            return False
+        if len(failures) > self._retries_left:
+            return False
+        for member, failure in zip(failed, failures, strict=True):
+            self._note(failure, f"{member.spec.task.name} is started again")
+            member.handle.kill()
+            self._members[self._members.index(member)] = self._start(member.spec)
+        return True
+
+    @property
+    def _chief(self) -> TaskState:
+        return self._members[0]
+
+    @property
+    def _retries_left(self) -> int:
+        return self._job.retries - len(self._restarts)
+
+    def _prepare_retry(self, failure: Failure) -> None:
+        """Makes ready to start all again; raises the failure where that would not help."""
+        if failure.is_port_taken and self._cluster and self._port_attempts < PORT_ATTEMPTS:
+            self._port_attempts += 1
+            logger.warning("%s; all tasks are started again on other ports", failure.summary)
+        elif failure.may_go_away and self._retries_left > 0:
+            self._note(failure, "all tasks are started again")
+        else:
+            tail = self._member_of(failure).handle.log_tail()
+            logger.error("The last lines of %s:\n%s", failure.task, "\n".join(tail))
+            raise failure.to_exception(tail, self._sequel(failure))
+
+    def _note(self, failure: Failure, what_follows: str) -> None:
+        self._restarts.append(failure.summary)
+        report_notice(f"{failure.sentence}; {what_follows}")
+
+    def _sequel(self, failure: Failure) -> str:
+        if not self._restarts or not failure.may_go_away:
+            return ""
+        count = len(self._restarts)
+        return f"; {count} restart{'s' if count > 1 else ''} did not help"
+
+    def _member_of(self, failure: Failure) -> TaskState:
+        return next(member for member in self._members if member.failure is failure)
+
+    def _check_started(self) -> None:
+        limit = self._job.start_timeout
+        awaited = [member for member in self._members if member.is_awaited]
+        if limit is None or not awaited:
+            return
+        now = time.monotonic()
+        self._tell_missing(now, limit)
+        if absent := [member for member in awaited if member.handle.began is None]:
+            if late := [member for member in absent if now - member.started > BEGIN_SECONDS]:
+                advice = "make room for them, or ask for less (smaller resources, fewer workers)"
+                self._fail_start(late, BEGIN_SECONDS, advice)
+            return
+        # Who runs waits for the last one, too.
+        if now - max(member.handle.began or 0 for member in self._members) > limit:
+            advice = "look for their last words in the log, or allow more time (start_timeout)"
+            self._fail_start(awaited, limit, advice)
+
+    def _tell_missing(self, now: float, limit: float) -> None:
+        """Says whom of others' tasks is waited for, when that has changed."""
+        if self._job.missing is None or now < self._next_look:
+            return
+        missing = self._job.missing()
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        if missing and missing != self._missing:
+            report_notice(f"waits for {', '.join(missing)}, {limit:g} s at most")
+        self._missing = missing
+
+    def _fail_start(self, late: Sequence[TaskState], limit: float, advice: str) -> NoReturn:
+        for member in late:
+            if tail := "\n".join(member.handle.log_tail()):
+                logger.error("The last lines of %s:\n%s", member.spec.task.name, tail)
+        states = ", ".join(member.describe_start() for member in late)
+        raise StartTimeoutError(f"not ready within {limit:g} s: {states}; {advice}.")

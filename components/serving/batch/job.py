@@ -1,0 +1,213 @@
+"""Predictions for all rows of files: read, asked, written, in order and in constant memory."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from components.disk import disk_full, says_full
+from components.pusher.versions import SAVED_MODEL
+from components.serving.batch.answers import check_names, to_columns
+from components.serving.batch.blocks import Block
+from components.serving.batch.parts import Part, Parts, only_writer
+from components.serving.batch.reading import Input, read_blocks
+from components.serving.model import EXAMPLES_INPUT, Model
+from components.serving.requests import to_request
+from components.serving.unreadable import UnreadableValues, find_unreadable
+from pipeline.config.sections.requests import OnUnreadable
+from trainer_module.errors import DataError, ScopelineError
+from trainer_module.machine import count_cores
+
+BATCH_ROWS = 4096
+"""Rows that a model is asked for at once."""
+_AHEAD = 2
+"""Blocks that are asked for while an earlier one is written."""
+
+_Asked = tuple[Block, list["Future[tuple[pa.Table, list[UnreadableValues]]]"]]
+"""A block, and for its slices the answers and the texts that the model cannot read."""
+
+
+@dataclass(frozen=True)
+class PredictionJob:
+    """What is to be predicted."""
+
+    model: Model
+    given: Input
+    output: Path
+    batch_rows: int = BATCH_ROWS
+    on_unreadable: OnUnreadable = OnUnreadable.MISSING
+
+    def identity(self) -> list[object]:
+        """Equal for a command that goes on with what this one leaves."""
+        graph = zlib.crc32((self.model.folder / SAVED_MODEL).read_bytes())
+        given = self.given
+        variant = self.model.variant
+        network = graph if variant is None else [graph, variant.variant.sha256]
+        folder, odd = str(self.model.folder.resolve()), self.on_unreadable
+        return [folder, network, given.format, given.files, given.kept, odd]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of it."""
+
+    rows: int
+    kept: int
+    """Rows that an earlier command had done."""
+    unreadable: dict[str, int] = field(default_factory=dict)
+    """By column, texts that the model could not read, in the other rows."""
+
+
+def predict(job: PredictionJob, tell: Callable[[int], None]) -> Done:
+    """Writes a line of answers for each row.
+
+    Args:
+      job: what to predict.
+      tell: is told how many rows are done, again and again.
+
+    Raises:
+      ScopelineError: rows cannot be read, or not be written; says how many are kept.
+      TryLaterError: another command writes the output.
+    """
+    with only_writer(job.output):
+        return _predict_alone(job, tell)
+
+
+def _predict_alone(job: PredictionJob, tell: Callable[[int], None]) -> Done:
+    parts = Parts(job.output, job.identity())
+    blocks = _skip_done(job, parts)
+    kept, unreadable = parts.rows, Counter[str]()
+    tell(kept)
+    try:
+        _predict_blocks(job, blocks, parts, tell, unreadable)
+        parts.join()
+    except (ScopelineError, OSError) as error:
+        with suppress(OSError):  # The disk may be full.
+            parts.complete()
+        raise _with_kept(error, job, parts) from error
+    except BaseException:
+        parts.complete()
+        raise
+    return Done(sum(part.rows for part in parts.done), kept, dict(unreadable))
+
+
+def _with_kept(error: ScopelineError | OSError, job: PredictionJob, parts: Parts) -> Exception:
+    if isinstance(error, OSError):
+        if not says_full(error):
+            return error
+        error = disk_full(job.output)
+    if not parts.rows:
+        return error
+    return type(error)(
+        f"{error} The {parts.rows:,} rows before are kept in {parts.folder}: the same command goes"
+        " on from there."
+    )
+
+
+def _skip_done(job: PredictionJob, parts: Parts) -> Iterator[Block]:
+    """The blocks that no part has; parts of other rows than are read now are forgotten."""
+    while True:
+        blocks = read_blocks(job.given, job.model.interface)
+        wrong = next((i for i, part in enumerate(parts.done) if not _holds(blocks, part)), None)
+        if wrong is None:
+            return blocks
+        parts.keep(wrong)
+
+
+def _holds(blocks: Iterator[Block], part: Part) -> bool:
+    """Whether the next blocks are those of a part."""
+    rows, checksum = 0, 0
+    while rows < part.rows:
+        block = next(blocks, None)
+        if block is None:
+            return False
+        rows, checksum = rows + block.count, block.checksum(checksum)
+    return (rows, checksum) == (part.rows, part.checksum)
+
+
+def _predict_blocks(
+    job: PredictionJob,
+    blocks: Iterator[Block],
+    parts: Parts,
+    tell: Callable[[int], None],
+    unreadable: Counter[str],
+) -> None:
+    waiting: deque[_Asked] = deque()
+    readable, checksum = _Readable(blocks), 0
+    with ThreadPoolExecutor(count_cores()) as pool:
+        try:
+            for block in readable:
+                starts = range(0, block.count, job.batch_rows)
+                waiting.append((block, [pool.submit(_answer, job, block, s) for s in starts]))
+                if len(waiting) > _AHEAD:
+                    checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
+                    tell(parts.rows_until_now)
+            while waiting:
+                checksum = _write_next(waiting.popleft(), parts, checksum, unreadable)
+            tell(parts.rows_until_now)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    if readable.error is not None:
+        raise readable.error
+
+
+class _Readable:
+    """The blocks up to one that cannot be read, as what comes before it is written first."""
+
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
+        self.error: ScopelineError | None = None
+
+    def __iter__(self) -> Iterator[Block]:
+        try:
+            yield from self._blocks
+        except ScopelineError as error:
+            self.error = error
+
+
+def _write_next(asked: _Asked, parts: Parts, checksum: int, unreadable: Counter[str]) -> int:
+    """Writes the answers to a block; the checksum of the part that is being written."""
+    block, futures = asked
+    answers = [future.result() for future in futures]
+    table = pa.concat_tables([table for table, _ in answers])
+    for one in (one for _, found in answers for one in found):
+        unreadable[one.column] += one.count
+    checksum = block.checksum(checksum)
+    parts.write(table, checksum)
+    if not parts.is_full:
+        return checksum
+    parts.complete()
+    return 0
+
+
+def _answer(
+    job: PredictionJob, block: Block, start: int
+) -> tuple[pa.Table, list[UnreadableValues]]:
+    """The answers to a slice of a block with the columns that go along, and what is not read."""
+    stop, size = start + job.batch_rows, job.batch_rows
+    first, interface = replace(block.first, row=block.first.row + start), job.model.interface
+    if block.rows is None:
+        asked = {EXAMPLES_INPUT: np.array((block.examples or [])[start:stop], object)}
+    else:
+        asked = to_request(block.rows.slice(start, size), first, interface)
+    unreadable = find_unreadable(asked, interface, are_examples=block.rows is None)
+    if unreadable and job.on_unreadable is OnUnreadable.REFUSE:
+        one = unreadable[0]
+        raise DataError(
+            f"Column {one.column!r} is {one.text!r} in row {first.row + one.row} of {first.file},"
+            f" expected {one.right}, or nothing where it is missing."
+        )
+    ask = job.model.predict_examples if block.rows is None else job.model.predict
+    answers = ask(asked)
+    columns = to_columns(answers)
+    check_names(list(block.kept), columns)
+    table = pa.table({name: v.slice(start, size) for name, v in block.kept.items()} | columns)
+    return table, unreadable

@@ -1,0 +1,294 @@
+"""The rows of files, read as ExampleGen reads them, but in one pass: the model knows the types."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pyarrow as pa
+
+from components.example_gen.checks.named_pictures import check_encoded_pictures
+from components.example_gen.columns.encoded import (
+    Cell,
+    ColumnKind,
+    first_values,
+    list_lengths,
+    lists,
+)
+from components.example_gen.columns.known_kinds import ColumnKinds, find_label_writing
+from components.example_gen.columns.seen import SeenColumn
+from components.example_gen.csv_settings import CsvSettings
+from components.example_gen.files.images import is_picture
+from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
+from components.example_gen.notes import FileNotes
+from components.example_gen.paths import find_neighbours, is_hidden, no_file_error, resolve_input
+from components.example_gen.sources import make_source
+from components.example_gen.sources.base import Source
+from components.named_columns import check_named_columns
+from components.serving.batch.answers import text_column
+from components.serving.batch.blocks import Block
+from components.serving.requests import kind_of_column
+from trainer_module.errors import ConfigError, DataError, enumerate_names
+from trainer_module.export.interface import ModelInterface, TextReader
+from trainer_module.features.pixels import DATA_PIXELS
+from trainer_module.settings.tasks import task_class
+
+_PICTURES = 128
+"""Files that are held in memory at a time."""
+FILE_COLUMN = "file"
+"""What pictures that are files of their own are told apart by."""
+_ENDINGS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".tfrecord": "tfrecord",
+    ".tfrecords": "tfrecord",
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """Files of rows, and how they are written."""
+
+    files: tuple[str, ...]
+    format: str
+    csv: CsvSettings = field(default_factory=CsvSettings)
+    pictures: dict[str, str] = field(default_factory=dict)
+    """The folders that paths of pictures begin in, by column."""
+    max_pixels: int = DATA_PIXELS
+    """That a picture may have."""
+    kept: tuple[str, ...] = ()
+    """Columns that go along to the answers."""
+    also: dict[str, ColumnKind] = field(default_factory=dict)
+    """Columns that are read beside those that the model asks for, such as the label; of no known
+    kind are those whose kind the file tells."""
+
+
+def find_files(pattern: str, usual: str | None = None) -> tuple[tuple[str, ...], str]:
+    """The files of a path, folder or glob, in the order of their names, and their format.
+
+    Args:
+      pattern: as the user wrote it.
+      usual: the format of files whose name does not tell it.
+
+    Raises:
+      DataError: there is no such file.
+      ConfigError: the format is not known, or there are several.
+    """
+    path = Path(pattern)
+    neighbours: list[str] = []
+    if path.is_dir():
+        found = [str(p) for p in sorted(path.rglob("*")) if p.is_file()]
+    elif path.exists():
+        found = [pattern]
+    else:
+        base, glob = resolve_input(pattern, usual or "csv")
+        found = [str(p) for p in sorted(Path(base).glob(glob)) if p.is_file()]
+        neighbours = find_neighbours(Path(base), glob)
+    found = [file for file in found if not is_hidden(file)]
+    if not found:
+        raise no_file_error(pattern, neighbours, "--input")
+    formats = {_format_of(file) or usual or "" for file in found}
+    if "images" in formats:
+        found, formats = [file for file in found if is_picture(file)], {"images"}
+    if len(formats) > 1 or "" in formats:
+        shown = ", ".join(sorted({posixpath.splitext(file)[1] or file for file in found}))
+        raise ConfigError(
+            f"--input {pattern} holds {shown}: right are files of one kind, pictures or"
+            f" {', '.join(_ENDINGS)}."
+        )
+    return tuple(found), formats.pop()
+
+
+def _format_of(file: str) -> str | None:
+    name = file.lower().removesuffix(".gz")
+    return "images" if is_picture(file) else _ENDINGS.get(posixpath.splitext(name)[1])
+
+
+def check_not_read(output: Path, pattern: str, given: Input) -> None:
+    """Raises ConfigError if a command would read what it writes, or what an earlier one wrote.
+
+    Args:
+      output: the file or folder for the answers.
+      pattern: the path, folder or glob of the rows, as the user wrote it.
+      given: what it has found.
+    """
+    target, looked_at = output.resolve(), Path(pattern).resolve()
+    if any(Path(f).name == target.name and Path(f).resolve() == target for f in given.files):
+        raise ConfigError(f"--output {output} is a file of --input {pattern}: name another one.")
+    if given.format == "images":
+        return  # Among pictures no file of another kind is read.
+    written = (target, target / "part.parquet", Path(f"{target}.parts", f"part{target.suffix}"))
+    is_inside = looked_at.is_dir() and target.is_relative_to(looked_at)
+    if is_inside or any(_matches(path, str(looked_at)) for path in written):
+        raise ConfigError(
+            f"--output {output} is where --input {pattern} looks for rows, so that the next command"
+            " would read these answers: name a file elsewhere."
+        )
+
+
+def _matches(path: Path, pattern: str) -> bool:
+    if "**" in pattern:
+        return fnmatch(str(path), pattern.replace("**/", "*"))
+    return path.match(pattern)
+
+
+def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
+    """The rows of all files, in order.
+
+    Raises:
+      DataError: names the file, and the row or column, that cannot be read.
+      ConfigError: a column that is to go along is not there.
+    """
+    if given.format == "images":
+        yield from _read_pictures(given, interface)
+    elif given.format == "tfrecord":
+        from components.serving.batch.records import read_records
+
+        yield from read_records(given.files, given.kept, interface, given.max_pixels)
+    else:
+        settings = _settings(given, interface)
+        source = make_source(settings)
+        for file in given.files:
+            yield from _read_table(source, settings, file, given, interface)
+
+
+def _settings(given: Input, interface: ModelInterface) -> ExampleGenSettings:
+    return ExampleGenSettings(
+        format=given.format,
+        label=interface.label,
+        task=_family(interface),
+        csv=given.csv,
+        pictures=_picture_paths(given, interface),
+        encoded_pictures=tuple(c.name for c in interface.columns if c.picture == "bytes"),
+        max_pixels=given.max_pixels,
+        on_bad_file=None,
+    )
+
+
+def _family(interface: ModelInterface) -> str:
+    """The kind of label there is, as a task that needs no options, such as the order of classes."""
+    return task_class(interface.task).family.value
+
+
+class _Kinds(ColumnKinds):
+    """Columns that nobody asks for are not converted."""
+
+    def __missing__(self, name: str) -> ColumnKind:
+        return ColumnKind.UNKNOWN
+
+
+def _read_table(
+    source: Source,
+    settings: ExampleGenSettings,
+    file: str,
+    given: Input,
+    interface: ModelInterface,
+) -> Iterator[Block]:
+    seen = source.glance((file,))
+    kinds = _Kinds({name: seen[name] for name in given.kept if name in seen})
+    kinds |= {c.name: kind_of_column(c.dtype, c.is_whole) for c in interface.columns}
+    numbers = {
+        c.name: reader
+        for c in interface.columns
+        if c.style and seen.get(c.name) in (ColumnKind.INT, ColumnKind.FLOAT)
+        if (reader := c.text_reader) is not None
+    }
+    kinds |= dict.fromkeys(numbers, ColumnKind.FLOAT)
+    kinds |= {name: kind or seen.get(name, kind) for name, kind in given.also.items()}
+    _check_columns(file, seen, given, interface)
+    if interface.label in given.also:
+        label = source.survey((file,)).columns.get(interface.label, SeenColumn())
+        kinds.label_writing = find_label_writing(label, settings)
+    batches = source.read((file,), kinds)
+    asked = list(dict.fromkeys([*(column.name for column in interface.columns), *given.also]))
+    if settings.pictures:
+        from components.example_gen.sources.pictures.named import cut, read_pictures
+
+        batches = cut(batches)
+    for batch in batches:
+        rows, kept = batch.rows, {name: _kept(batch.rows, name) for name in given.kept}
+        check_encoded_pictures(rows, batch.first, settings)
+        if settings.pictures:
+            rows, _ = read_pictures(rows, batch.first, settings, FileNotes())
+        for name, reader in numbers.items():
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, name, _as_texts(rows.column(place), reader))
+        yield Block(rows.num_rows, batch.first, rows.select(asked), kept=kept)
+
+
+def _as_texts(encoded: pa.Array, reader: TextReader) -> pa.LargeListArray:
+    """Numbers as the model reads text: 1.234 is 1,234 where a comma stands before decimals."""
+    values = encoded.flatten().to_pylist()
+    texts = [b"" if v != v else reader.write(v) or str(v).encode() for v in values]
+    return lists(pa.array(texts, pa.binary()), list_lengths(encoded))
+
+
+def _check_columns(
+    file: str,
+    seen: dict[str, ColumnKind],
+    given: Input,
+    interface: ModelInterface,
+) -> None:
+    asked = [*(column.name for column in interface.columns), *given.also]
+    named = {f"column {name!r}, which is needed": name for name in asked}
+    named |= {f"--columns {name}": name for name in given.kept}
+    check_named_columns(named, seen, f"input {file}")
+    for column in interface.columns:
+        is_text = seen[column.name] is ColumnKind.BYTES
+        if given.format != "csv" and is_text and column.dtype != "string":
+            raise DataError(
+                f"Column {column.name!r} of {file} holds text, where the model takes numbers."
+            )
+
+
+def _picture_paths(given: Input, interface: ModelInterface) -> dict[str, str]:
+    """The folders of columns of paths; such a column may hold pictures in Parquet alone."""
+    return {
+        c.name: given.pictures.get(c.name, "") for c in interface.columns if c.picture == "path"
+    }
+
+
+def _kept(rows: pa.RecordBatch, name: str) -> pa.Array:
+    column = rows.column(name)
+    if list_lengths(column).max(initial=0) > 1:
+        raise ConfigError(f"--columns {name}: it holds lists, which do not go along; leave it out.")
+    values = first_values(column)
+    return text_column(values) if pa.types.is_binary(values.type) else values
+
+
+def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
+    asked = [column.name for column in interface.columns]
+    if len(asked) != 1 or not interface.columns[0].picture:
+        raise ConfigError(
+            f"--input holds pictures, and the model takes {enumerate_names(asked, 'and')}: give"
+            " it a table with these columns."
+        )
+    if unknown := [name for name in given.kept if name != FILE_COLUMN]:
+        raise ConfigError(f"--columns {unknown[0]}: of pictures there is `{FILE_COLUMN}` alone.")
+    source = make_source(
+        ExampleGenSettings(
+            format="images",
+            label="class",
+            task=_family(interface),
+            max_pixels=given.max_pixels,
+            on_bad_file=None,
+        )
+    )
+    for start in range(0, len(given.files), _PICTURES):
+        files = given.files[start : start + _PICTURES]
+        for batch in source.read(files, {}):
+            names = [IMAGE_FEATURE, *given.also]
+            rows = batch.rows.rename_columns([IMAGE_FEATURE, interface.label]).select(names)
+            rows = rows.rename_columns([*asked, *given.also])
+            yield Block(
+                rows.num_rows,
+                Cell(files[0], start + 1),
+                rows,
+                kept={FILE_COLUMN: pa.array(files, pa.string())},
+            )

@@ -1,0 +1,156 @@
+"""Rows that wait to be written, in an array for each column."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from components.serving.servable import Arrays, Servable
+
+_OF_PYTHON = 200
+"""Bytes of an object, about."""
+_TOGETHER = 512
+"""Rows of an array: the thread that writes them has Python's lock for as long as they take."""
+_OF_TEXT = 33
+"""Bytes that Python adds to those of a text."""
+_OF_ARRAY = 500
+"""Bytes of what keeps a column, about, besides its values."""
+
+
+class LoggedRequest(NamedTuple):
+    """A request, or some of its rows."""
+
+    name: str
+    """Its id."""
+    rows: int
+    start: int | None = None
+    """The place of the first row; None where it is all of them."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Requests that were asked together, and what they were answered."""
+
+    requests: Sequence[LoggedRequest]
+    time: float
+    """In seconds since 1970."""
+    model: Servable
+    signature: str
+    columns: Arrays
+    """What was asked: by the names of the signature, [rows, ...] each."""
+    answers: Arrays
+
+    @property
+    def rows(self) -> int:
+        """Of all requests."""
+        return sum(one.rows for one in self.requests)
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take while they wait."""
+        values = (*self.columns.values(), *self.answers.values())
+        return _OF_PYTHON * len(self.requests) + sum(map(_size, values))
+
+    @property
+    def size_of_arrays(self) -> int:
+        """Bytes besides, where they are the first of `GatheredRows`."""
+        return _OF_ARRAY * (len(self.columns) + len(self.answers))
+
+    def only(self, is_wanted: Callable[[str], bool]) -> Answered:
+        """Those requests alone whose id is wanted."""
+        wanted = [is_wanted(one.name) for one in self.requests]
+        if all(wanted):
+            return self
+        chosen = np.repeat(wanted, [one.rows for one in self.requests])
+        return replace(
+            self,
+            requests=[one for one, is_one in zip(self.requests, wanted, strict=True) if is_one],
+            columns={name: values[chosen] for name, values in self.columns.items()},
+            answers={name: values[chosen] for name, values in self.answers.items()},
+        )
+
+
+def _size(values: np.ndarray) -> int:
+    if values.dtype != object:
+        return values.nbytes
+    return values.nbytes + values.size * _OF_TEXT + sum(map(len, values.ravel().tolist()))
+
+
+class GatheredRows:
+    """Rows of one version and one signature, in their order.
+
+    Kept as they come, a request would be a dozen arrays, which take whoever writes them four times
+    as long as the few that they are copied to here.
+    """
+
+    def __init__(self, model: Servable, signature: str) -> None:
+        self.model, self.signature = model, signature
+        self.requests: list[LoggedRequest] = []
+        self.times: list[float] = []
+        """Of each row, in seconds since 1970."""
+        self.size = 0
+        """Bytes."""
+        self._columns = defaultdict[str, _Gathered](_Gathered)
+        self._answers = defaultdict[str, _Gathered](_Gathered)
+
+    @property
+    def rows(self) -> int:
+        """Of all requests."""
+        return len(self.times)
+
+    def takes(self, answered: Answered) -> bool:
+        """Whether more rows belong here, and have room."""
+        return (
+            answered.model is self.model
+            and answered.signature == self.signature
+            and self.rows + answered.rows <= _TOGETHER
+        )
+
+    def add(self, answered: Answered, size: int) -> None:
+        """Takes the rows of more requests, of so many bytes."""
+        self.requests += answered.requests
+        self.times += [answered.time] * answered.rows
+        for name, values in answered.columns.items():
+            self._columns[name].add(values)
+        for name, values in answered.answers.items():
+            self._answers[name].add(values)
+        self.size += size
+
+    def column(self, name: str) -> list[np.ndarray]:
+        """What was asked: [rows, ...] each, of which several are of several widths."""
+        return self._columns[name].parts
+
+    @property
+    def answers(self) -> Arrays:
+        """What was answered, by name, [rows, ...] each."""
+        return {name: np.concatenate(column.parts) for name, column in self._answers.items()}
+
+
+class _Gathered:
+    """Values of a column."""
+
+    def __init__(self) -> None:
+        self._full: list[np.ndarray] = []
+        self._values, self._end = np.empty(0), 0
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        return [*self._full, self._values[: self._end]]
+
+    def add(self, values: np.ndarray) -> None:
+        end = self._end + len(values)
+        if values.shape[1:] != self._values.shape[1:] or not self._end:
+            if self._end:  # Widths differ, as those of lists do.
+                self._full.append(self._values[: self._end])
+            self._values, self._end = np.empty(values.shape, values.dtype), 0
+            end = len(values)
+        elif end > len(self._values):  # Twice the room, and no more: the next may be others' rows.
+            room = np.empty((max(end, 2 * self._end), *values.shape[1:]), values.dtype)
+            room[: self._end] = self._values[: self._end]
+            self._values = room
+        self._values[self._end : end] = values
+        self._end = end

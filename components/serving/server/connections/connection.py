@@ -1,0 +1,694 @@
+"""One client's connection: uvicorn's, with a shorter way for most requests for predictions."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from components.serving.request_log.ids import HEADER, choose_id
+from components.serving.server.bodies import MOST_DIGITS
+from components.serving.server.connections.quick import Quick
+from components.serving.server.errors import RequestError
+from components.serving.server.metrics import CLIENT_GONE
+from components.serving.server.middleware import OPEN
+from components.serving.server.protocols.paths import PredictionPath
+from components.serving.server.protocols.replies import Reply, refusal
+from components.serving.server.reading import PredictionRequest
+
+logger = logging.getLogger(__name__)
+
+MOST_HEAD_BYTES = 1 << 16
+"""Of the head of a request, or of what follows a body in chunks. The parser keeps them without end,
+and takes a time that grows with their square."""
+SPARE_CONNECTIONS = 64
+"""Beyond the limit, by which health is told."""
+_SPARE_SECONDS = 2.0
+"""In which their request has to come."""
+_IDLE_SECONDS = 5.0
+"""After which a connection that asks nothing gives way to a new one, where there are too many."""
+_LOOK_SECONDS = 0.1
+"""Between two looks for such a connection, where there was none."""
+_WARN_SECONDS = 60.0
+"""Between two warnings that there are too many."""
+_PIECE_BYTES = 1 << 12
+"""That are parsed at once: a few dozen small requests, which may then wait for their answers."""
+_LARGE_BYTES = 1 << 20
+"""An answer that is larger takes room while it is sent."""
+_FAREWELL_SECONDS = 1.0
+"""In which a client may read the last answer, and say over TLS that it has seen the end. uvloop
+waits half a minute for that, and so would the end of the server."""
+_FAREWELL_BYTES = 1 << 20
+"""That it may send meanwhile."""
+_GONE_SECONDS = 1.0
+"""In which a client is answered that sends nothing more: one that has gone looks the same."""
+
+
+class OpenConnections:
+    """The connections of one process: how many there may be, and which of them give way."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._full_until = self._silent_until = -math.inf
+
+    def make_room(self, connections: Iterable[ClientConnection], now: float) -> bool:
+        """Closes the connection that has been idle for longest; False if all are in use.
+
+        Args:
+          connections: all of this process.
+          now: by the clock of the loop.
+        """
+        if now < self._full_until:
+            return False
+        oldest = min(connections, key=lambda connection: connection.idle_since)
+        if now - oldest.idle_since >= _IDLE_SECONDS:
+            oldest.transport.close()
+            return True
+        self._full_until = now + _LOOK_SECONDS
+        if now >= self._silent_until:
+            self._silent_until = now + _WARN_SECONDS
+            logger.warning("all %d connections are in use: new ones are refused", self.limit)
+        return False
+
+    def refusal(self) -> RequestError:
+        """What a client is told for which there is no room."""
+        return RequestError(f"all {self.limit} connections are in use: come again later.", 503)
+
+
+class ClientConnection(HttpToolsProtocol):
+    """uvicorn's, which reads requests and keeps order among them, and gives them to ASGI.
+
+    ASGI takes a task, four messages and two dictionaries a request, which is more time than all
+    else that is done for a row. So a request for a prediction that comes in one piece is answered
+    without: `_Prediction` takes the place of uvicorn's cycle. What comes in several pieces, behind
+    another request that is not answered yet, or with anything uncommon, goes by ASGI.
+
+    A client may send requests and read no answers. So little is parsed at once, and nothing while
+    requests wait for those before them, or while answers wait to be read; nor is anything read from
+    the socket then.
+    """
+
+    flow: _Flow
+
+    def __init__(
+        self, quick: Quick, others: OpenConnections, *arguments: Any, **named: Any
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self._quick, self._others = quick, others
+        self._is_spare = False
+        """It is one too many, and for questions about health alone."""
+        self._running: Any = None
+        """The cycle that is answered now, or was last. `cycle` is that of the newest request."""
+        self._task: asyncio.Task[None] | None = None
+        """That answers it, if it goes by ASGI."""
+        self._path: PredictionPath | None = None
+        """Of a request that goes the shorter way if the whole of it comes."""
+        self._named: dict[bytes, bytes] = {}
+        """Its headers."""
+        self._parts: list[bytes] = []
+        """Its body."""
+        self._is_parsing = False
+        self._unread = b""
+        """What has come, and is not parsed yet."""
+        self._is_over = False
+        """Nothing that comes is parsed any more."""
+        self._has_shut_down = False
+        """The client sends nothing more."""
+        self._farewell: Reply | None = None
+        """What is said when all requests are answered."""
+        self._discarded = 0
+        """Bytes that came when it was over."""
+        self._is_silent = True
+        """The client has sent nothing yet."""
+        self._gets_head = True
+        """Of the next request no head has come yet, or not all of it."""
+        self._gets_body = False
+        """The newest request goes by ASGI, and not all of it has come."""
+        self._is_in_order = False
+        """The bytes that are being read begin or end a head, or belong to a body."""
+        self._head_bytes = 0
+        self._unsent_bytes = 0
+        """Of a large answer that the client has not read yet."""
+        self._client_timer: asyncio.TimerHandle | None = None
+        self._sending_timer: asyncio.TimerHandle | None = None
+        self._gone_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins."""
+        gathering = _Gathering(transport, self.loop, self._quick.client_seconds)
+        super().connection_made(cast(asyncio.Transport, gathering))
+        self.flow = _Flow(self.transport)
+        self._find_room()
+        self._wait_for_client()
+
+    def _find_room(self) -> None:
+        beyond, now = len(self.connections) - self._others.limit, self.loop.time()
+        if beyond <= 0 or self._others.make_room(cast(Any, self.connections), now):
+            return
+        if beyond <= SPARE_CONNECTIONS:
+            self._is_spare = True
+        else:
+            self._is_over = True
+            self._say(refusal(self._others.refusal()))
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends, and nothing is waited for any more."""
+        self._is_over, self._unread = True, b""
+        super().connection_lost(exc)
+        self._give_back_room()
+        self._unset_keepalive_if_required()
+        self._stop_waiting()
+        for timer in (self._sending_timer, self._gone_timer):
+            if timer is not None:
+                timer.cancel()
+        self.pipeline.clear()
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            if self._task is not None:
+                self._task.cancel()
+            else:
+                seconds = time.perf_counter() - running.began
+                self._quick.metrics.observe(running.route, CLIENT_GONE, seconds)
+                self._quick.drop(running)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answers what has come whole, if the client seems to wait for that.
+
+        Returns:
+          Whether the connection stays open meanwhile.
+        """
+        is_secure = self.transport.get_extra_info("sslcontext") is not None
+        if not self._is_over:
+            self._drop_unfinished()
+        if is_secure or not self._is_answering():
+            self.transport.close()  # What is written is sent before.
+            return False
+        self._is_over = self._has_shut_down = True
+        self._gone_timer = self.loop.call_later(_GONE_SECONDS, self.transport.abort)
+        return True
+
+    def _is_answering(self) -> bool:
+        return bool(self.pipeline) or not (self._running is None or self._running.response_complete)
+
+    def _wait_for_client(self) -> None:
+        """Gives a client its time for a head, or for the rest of a body that nobody reads."""
+        if self._client_timer is None:
+            seconds = _SPARE_SECONDS if self._is_spare else self._quick.client_seconds
+            self._client_timer = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._client_timer is not None:
+            self._client_timer.cancel()
+            self._client_timer = None
+
+    def _give_up(self) -> None:
+        self._client_timer = None
+        if self._is_answering() or self._unread:
+            self._wait_for_client()  # The head may be behind a request that takes its time.
+        elif self._is_silent or self._gets_body:
+            self.transport.close()  # A pool of clients would take words for its next answer.
+        else:
+            said = f"the head did not come within {self._quick.client_seconds:g} seconds."
+            self._refuse(RequestError(said, 408))
+
+    def _refuse(self, error: RequestError) -> None:
+        """Ends a connection of which the next request cannot be read, when others are answered."""
+        if self._is_over or self.transport.is_closing():
+            return
+        self._is_over, self._unread = True, b""
+        if self._drop_unfinished():
+            self._farewell = refusal(error)
+        self._end_if_answered()
+
+    def _drop_unfinished(self) -> bool:
+        """Has the newest request not answered if not all of it has come.
+
+        Returns:
+          Whether something else may be said in the place of its answer, which has not begun.
+        """
+        if not self._gets_body:
+            return True
+        if self.cycle.response_started:
+            return False
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        if self._running is self.cycle:
+            self._running = None
+        elif self.pipeline:
+            self.pipeline.popleft()
+        return True
+
+    def _end_if_answered(self) -> None:
+        if self._is_answering() or self.transport.is_closing():
+            return
+        if self._gone_timer is not None:
+            self._gone_timer.cancel()
+        if self._farewell is not None:
+            self._say(self._farewell)
+        self._unset_keepalive_if_required()
+        self._stop_waiting()
+        if self._has_shut_down or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # A socket that is closed while there is something to read is reset, and answers are lost.
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self.loop.call_later(_FAREWELL_SECONDS, self.transport.close)
+
+    def _say(self, reply: Reply) -> None:
+        """Answers what is no request that has a cycle."""
+        self._quick.metrics.observe("other", reply.status, 0.0)
+        self._write(reply, choose_id(b""), keep_alive=False)
+
+    def pause_writing(self) -> None:
+        """Has what writes wait, and ends the connection if the client reads nothing for long."""
+        super().pause_writing()
+        if self._sending_timer is None:
+            self._watch_sending(math.inf)
+
+    def _watch_sending(self, before: float) -> None:
+        self._sending_timer = None
+        size = self.transport.get_write_buffer_size()
+        if not self.flow.write_paused:
+            return
+        if size >= before:
+            self.transport.abort()
+            return
+        seconds = self._quick.client_seconds
+        self._sending_timer = self.loop.call_later(seconds, self._watch_sending, size)
+
+    def resume_writing(self) -> None:
+        """Goes on."""
+        super().resume_writing()
+        self._give_back_room()
+        self._go_on()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes some of a request, or several."""
+        if self._is_over:
+            self._discarded += len(data)
+            if self._discarded > _FAREWELL_BYTES:
+                self.transport.close()
+            return
+        self._is_silent = False
+        self._read(self._unread + data if self._unread else data)
+
+    def _go_on(self) -> None:
+        """Reads on where that had to wait, and does no longer."""
+        if self.flow.holds and not (self._is_parsing or self._is_over):
+            self._read(self._unread)
+            self.flow.resume_reading()  # Which it does not where something waits again.
+
+    def _read(self, data: bytes) -> None:
+        """Parses what has come, as far as that need not wait."""
+        self._unset_keepalive_if_required()
+        self._is_parsing, self._unread = True, b""
+        for start in range(0, len(data), _PIECE_BYTES):
+            if self.pipeline or self.flow.write_paused:
+                self._unread = data[start:]
+                break
+            self._parse(data[start : start + _PIECE_BYTES])
+            if self._is_over or self.transport.is_closing():
+                break
+        self._is_parsing = False
+        if self._is_over or self.transport.is_closing():
+            return
+        if self._path is not None:
+            self._path = None
+            self._hand_on()
+            super().on_body(b"".join(self._parts))
+        self.flow.holds = bool(self._unread or self.pipeline)
+        if self.flow.holds:
+            self.flow.pause_reading()
+        if self._gets_head or not self._is_in_order:
+            self._wait_for_client()
+
+    @property
+    def idle_since(self) -> float:
+        """When the last request was answered, or the connection began; infinite if it is in use."""
+        if self._is_answering() or self.transport.is_closing():
+            return math.inf
+        if self.timeout_keep_alive_task is not None:
+            return self.timeout_keep_alive_task.when() - self.timeout_keep_alive
+        if self._is_silent and self._client_timer is not None and not self._is_spare:
+            return self._client_timer.when() - self._quick.client_seconds
+        return math.inf
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Ends a connection by which nothing has been asked for long."""
+        if not self._is_answering():
+            super().timeout_keep_alive_handler()
+
+    def on_response_complete(self) -> None:
+        """Goes on to what waited for an answer."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._is_over:
+            self._end_if_answered()
+            return
+        if self.flow.holds and not self.pipeline:
+            self._go_on()
+        if self._gets_body and self.cycle.response_complete:
+            self._wait_for_client()
+
+    def _parse(self, data: bytes) -> None:
+        self._is_in_order = False
+        size, rest = len(data), data
+        while rest:
+            rest = self._feed(rest)
+        self._head_bytes = 0 if self._is_in_order else self._head_bytes + size
+        if self._head_bytes > MOST_HEAD_BYTES:
+            said = f"the head of the request is larger than {MOST_HEAD_BYTES:,} bytes."
+            self._refuse(RequestError(said, 431))
+
+    def _feed(self, data: bytes) -> bytes:
+        """Gives bytes to the parser.
+
+        Returns:
+          Bytes that are to be parsed in their place, as they offer another protocol, such as h2c:
+          the request without the offer, and what follows it. Java's client makes one unless it is
+          told not to, and the parser leaves the body out then.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            after = data[upgrade.args[0] :]
+        except httptools.HttpParserError as error:
+            self._refuse(self._explain(error))
+            return b""
+        else:
+            return b""
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(RequestError("CONNECT is for proxies, which this is none.", 405))
+            return b""
+        version = self.parser.get_http_version().encode()
+        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() != b"upgrade")
+            if name != b"upgrade":
+                head.append(b"%b: %b" % (name, value))
+        self.parser = httptools.HttpRequestParser(self)
+        # As uvicorn does: what follows a request that asks for the end is no error in it.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return b"\r\n".join(head) + b"\r\n\r\n" + after
+
+    def _explain(self, error: httptools.HttpParserError) -> RequestError:
+        """Why the parser stopped: by itself, or by what it had called here."""
+        cause = error.__context__
+        if isinstance(cause, RequestError):
+            return cause
+        if isinstance(cause, httptools.HttpParserInvalidURLError):
+            is_long = len(self.url) >= MOST_HEAD_BYTES
+            return RequestError("the request is for no path.", 414 if is_long else 400)
+        if isinstance(error, httptools.HttpParserCallbackError):
+            logger.error("a request failed", exc_info=cause)
+            return RequestError("the server failed; its log says more.", 500)
+        return RequestError(f"the request is no HTTP: {error}.")
+
+    def on_message_begin(self) -> None:
+        """Begins a request."""
+        self._gets_head = self._is_in_order = True
+        self.url, self.headers, self.expect_100_continue = b"", [], False
+
+    def on_headers_complete(self) -> None:
+        """Decides which way it goes."""
+        self._gets_head, self._is_in_order = False, True
+        if self.parser.should_upgrade():
+            return
+        self._stop_waiting()
+        self._named = dict(self.headers)
+        if self._is_plain():
+            self._path = self._quick.takes(self.url, self._named)
+            self._parts = []
+        if self._path is not None:
+            return
+        version = self.parser.get_http_version()
+        _check_head(version, self.headers, self._named)
+        if version == "1.0":
+            self.expect_100_continue = False
+        if self._is_spare and self.url.decode("latin-1") not in OPEN:
+            raise self._others.refusal()
+        self._hand_on()
+        if self._is_spare:
+            self.cycle.keep_alive = False
+
+    def _is_plain(self) -> bool:
+        """Whether the shorter way may be open to it, and `_check_head` has nothing to say."""
+        return (
+            self.parser.get_method() == b"POST"
+            and not self._is_answering()
+            and not self.flow.write_paused
+            and not self._is_spare
+            and len(self._named) == len(self.headers)
+            and b"host" in self._named
+            and self.parser.get_http_version() == "1.1"
+        )
+
+    def _hand_on(self) -> None:
+        """Has uvicorn begin the request, and go on to its body."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
+        self._gets_body = True
+        self.headers = []  # For those behind a body in chunks, which nothing reads.
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Begins to answer a request by ASGI; uvicorn's keeps the task to itself."""
+        self._running = cycle
+        answering = cycle.run_asgi(functools.partial(_answer_unless_gone, cycle, app))
+        self._task = self.loop.create_task(answering)
+        self._task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._task)
+
+    def on_body(self, body: bytes) -> None:
+        """Takes some of the body."""
+        self._is_in_order = True
+        if self._path is None:
+            super().on_body(body)
+        else:
+            self._parts.append(body)
+
+    def on_message_complete(self) -> None:
+        """Has the request answered, now that there is all of it."""
+        if self.parser.should_upgrade():
+            return
+        self._stop_waiting()
+        if self._path is None:
+            self._gets_body = False
+            super().on_message_complete()
+            if self.cycle.response_complete and self.timeout_keep_alive_task is None:
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+            return
+        path, self._path = self._path, None
+        asked = _Prediction(self, path, choose_id(self._named.get(HEADER, b"")))
+        self.cycle = cast(Any, asked)
+        self._running, self._task = asked, None
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._quick.answer(PredictionRequest(path, self._named, body, asked.name), asked)
+
+    def send(self, asked: _Prediction, reply: Reply) -> None:
+        """Answers a request that went the shorter way."""
+        if len(reply.body) > _LARGE_BYTES:
+            reply = self._take_room(reply)
+        self._quick.metrics.observe(asked.route, reply.status, time.perf_counter() - asked.began)
+        self._write(reply, asked.name, asked.keep_alive)
+        if not asked.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def _take_room(self, reply: Reply) -> Reply:
+        """Has a large answer take room until the client has read most of it, if there is room."""
+        try:
+            self._quick.room.take(len(reply.body), _LARGE_BYTES)
+        except RequestError as error:
+            return refusal(error)
+        self._unsent_bytes = len(reply.body)
+        self.loop.call_soon(self._give_back_room)
+        return reply
+
+    def _give_back_room(self) -> None:
+        if not self.flow.write_paused or self.transport.is_closing():
+            self._quick.room.give_back(self._unsent_bytes)
+            self._unsent_bytes = 0
+
+    def _write(self, reply: Reply, name: bytes, keep_alive: bool) -> None:
+        lines = [STATUS_LINE[reply.status]]
+        for header, value in (*self.server_state.default_headers, *reply.headers):
+            lines += header, b": ", value, b"\r\n"
+        lines.append(
+            b"content-type: %b\r\ncontent-length: %d\r\n%b: %b\r\n%b\r\n%b"
+            % (
+                reply.content_type,
+                len(reply.body),
+                HEADER,
+                name,
+                b"" if keep_alive else b"connection: close\r\n",
+                reply.body,
+            )
+        )
+        cast(_Gathering, self.transport).write_now(b"".join(lines))
+
+
+def _check_head(
+    version: str, headers: Sequence[tuple[bytes, bytes]], named: Mapping[bytes, bytes]
+) -> None:
+    """Raises RequestError for a head that others on the way may have understood otherwise.
+
+    The parser takes it, but RFC 9112 does not.
+    """
+    if version not in ("1.1", "1.0"):  # It is 0.9 where a request names none.
+        status = 400 if version == "0.9" else 505
+        raise RequestError(f"HTTP/{version} is not spoken: right are HTTP/1.1 and 1.0.", status)
+    hosts = 1 if len(named) == len(headers) else sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (b"host" not in named and version == "1.1"):
+        raise RequestError("a request of HTTP/1.1 has the header Host, once.")
+    if len(named.get(b"content-length", b"")) > MOST_DIGITS:
+        raise RequestError(f"Content-Length has more than {MOST_DIGITS} digits.")
+    if b"transfer-encoding" in named:
+        values = [value for name, value in headers if name == b"transfer-encoding"]
+        *others, last = [coding.strip().lower() for coding in b",".join(values).split(b",")]
+        if last != b"chunked" or b"chunked" in others:
+            raise RequestError("Transfer-Encoding does not end with chunked, once.")
+        if others:
+            raise RequestError("of Transfer-Encoding chunked alone is taken.", 501)
+
+
+async def _answer_unless_gone(
+    cycle: Any, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Has a request answered until the connection is lost, which cancels it."""
+    try:
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not cycle.disconnected:
+            raise
+
+
+class _Prediction:
+    """A request on the shorter way: what uvicorn asks of its cycles, and what waits for a reply."""
+
+    __slots__ = (
+        "_connection", "began", "client", "disconnected", "keep_alive", "message_event", "name",
+        "response_complete", "route",
+    )  # fmt: skip
+
+    def __init__(self, connection: ClientConnection, path: PredictionPath, name: bytes) -> None:
+        self._connection, self.name, self.client = connection, name, connection.client
+        self.route = path.verb or "infer"
+        self.began = time.perf_counter()
+        self.keep_alive = connection.parser.should_keep_alive()
+        self.message_event = _NOTHING
+        self.disconnected = self.response_complete = False
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+        return self.response_complete or self.disconnected
+
+    def set_result(self, reply: Reply) -> None:
+        """Sends an answer."""
+        self.response_complete = True
+        self._connection.send(self, reply)
+
+
+class _NoEvent:
+    """Nothing waits for a body that is there."""
+
+    def set(self) -> None:
+        """Does nothing."""
+
+
+_NOTHING = _NoEvent()
+
+
+class _Flow(FlowControl):
+    """uvicorn's, which does not read from a socket while something waits that has been read."""
+
+    holds = False
+
+    def resume_reading(self) -> None:
+        """Reads on, if nothing waits."""
+        if not self.holds:
+            super().resume_reading()
+
+
+class _Gathering:
+    """A transport that sends what was written to it when the running step of the loop is over.
+
+    uvicorn writes the head of an answer and its body one after the other. Sending takes a fifth of
+    the time of a small request, and Python's lock changes hands each time. What is written when the
+    client has gone is dropped.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float
+    ) -> None:
+        """Args:
+        transport: sends.
+        loop: in which.
+        seconds: for which a client may read nothing of what is sent at the end.
+        """
+        self._transport, self._loop, self._seconds = transport, loop, seconds
+        self._written: list[bytes] = []
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Takes what is to be sent."""
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+
+    def write_now(self, data: bytes) -> None:
+        """Sends what is whole already, behind what was written before."""
+        self._send()
+        if not self.is_closing():
+            self._transport.write(data)
+
+    def write_eof(self) -> None:
+        """Says that nothing more is sent."""
+        self._send()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        """Ends the connection when all is sent."""
+        if self.is_closing():
+            return
+        self._send()
+        self._transport.close()
+        is_secure = self._transport.get_extra_info("sslcontext") is not None
+        if is_secure or self._transport.get_write_buffer_size():
+            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent, math.inf, 0.0)
+
+    def _abort_when_sent(self, before: float, stalled: float) -> None:
+        size = self._transport.get_write_buffer_size()
+        stalled = 0.0 if size < before else stalled + _FAREWELL_SECONDS
+        if size and stalled < self._seconds:
+            self._loop.call_later(_FAREWELL_SECONDS, self._abort_when_sent, size, stalled)
+        else:
+            self._transport.abort()
+
+    def _send(self) -> None:
+        if self._written:
+            data, self._written = b"".join(self._written), []
+            if not self.is_closing():
+                self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -1,0 +1,146 @@
+"""What a server tells Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import Counter as Counts
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from components.serving.unreadable import UnreadableValues
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+CLIENT_GONE = 499
+"""The status of a request whose client has gone before it was answered, as nginx has it."""
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_Mode = Literal["livesum", "livemin", "livemax"]
+_PAUSE_SECONDS = 60.0
+"""Between two lines of the log about unreadable values of a column."""
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+logger = logging.getLogger(__name__)
+
+
+class Metrics:
+    """The metrics of one server, of which this process may be one of several workers."""
+
+    def __init__(
+        self,
+        waiting_rows: Callable[[], float],
+        version: Callable[[], float],
+        failures: Callable[[], float],
+        is_shared: bool = False,
+    ) -> None:
+        """Args:
+        waiting_rows: how many wait now.
+        version: that answers now, 0 for none.
+        failures: versions that could not be loaded.
+        is_shared: whether they are added up over workers, by files in the folder that
+          PROMETHEUS_MULTIPROC_DIR named when prometheus_client was imported.
+        """
+        self._is_shared = is_shared
+        self.registry = CollectorRegistry()
+        self._seconds = self._histogram(
+            "request_seconds", "Of requests.", _SECONDS, "route", "status"
+        )
+        self._known: dict[tuple[str, int], Histogram] = {}
+        """To find one by its labels takes as long as to note a request."""
+        self.batch_rows = self._histogram("batch_rows", "Rows asked together.", _ROWS)
+        self._predictions = Counter(
+            "scopeline_predictions",
+            "Rows by the class that was predicted.",
+            ["label"],
+            registry=self.registry,
+        )
+        self._unreadable = Counter(
+            "scopeline_unreadable_values",
+            "Texts that the model cannot read, by column; they count as missing values.",
+            ["column"],
+            registry=self.registry,
+        )
+        self._saying = threading.Lock()
+        self._unsaid = Counts[str]()
+        """The same that the log has yet to say."""
+        self._said: dict[str, float] = {}
+        """When it last said so of each column."""
+        # Of several workers: the rows of all, the oldest version, the most failures.
+        gauges: dict[str, tuple[str, _Mode, Callable[[], float]]] = {
+            "queue_rows": ("Rows that wait.", "livesum", waiting_rows),
+            "serving_version": ("That answers.", "livemin", version),
+            "failed_versions": ("That could not be loaded.", "livemax", failures),
+        }
+        self._gauges = [
+            (self._gauge(name, text, mode), read) for name, (text, mode, read) in gauges.items()
+        ]
+
+    def _gauge(self, name: str, text: str, mode: _Mode) -> Gauge:
+        return Gauge(f"scopeline_{name}", text, registry=self.registry, multiprocess_mode=mode)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(f"scopeline_{name}", text, labels, registry=self.registry, buckets=buckets)
+
+    def observe(self, route: str, status: int, seconds: float) -> None:
+        """Notes how long a request took."""
+        found = self._known.get((route, status))
+        if found is None:
+            found = self._known[route, status] = self._seconds.labels(route, str(status))
+        found.observe(seconds)
+
+    def count(self, answers: dict[str, np.ndarray]) -> None:
+        """Counts what was predicted, by class; of numbers all together."""
+        classes = answers.get("class")
+        if classes is None:
+            self._predictions.labels("").inc(len(next(iter(answers.values()))))
+            return
+        for value, number in Counts(classes.tolist()).items():
+            self._predictions.labels(value.decode(errors="replace")).inc(number)
+
+    def count_unreadable(self, found: Sequence[UnreadableValues]) -> None:
+        """Counts texts that the model cannot read; the log says so of a column once a minute.
+
+        It does not say what they are, which may be anything that a client has sent.
+        """
+        for one in found:
+            self._unreadable.labels(one.column).inc(one.count)
+            with self._saying:
+                self._unsaid[one.column] += one.count
+                if time.monotonic() - self._said.get(one.column, -math.inf) < _PAUSE_SECONDS:
+                    continue
+                self._said[one.column] = time.monotonic()
+                count = self._unsaid.pop(one.column)
+            logger.warning(
+                "column %r: texts that cannot be read count as missing, %d now; right is %s",
+                one.column,
+                count,
+                one.right,
+            )
+
+    def refresh(self) -> None:
+        """Notes what is now: other workers tell it for this one."""
+        for gauge, read in self._gauges:
+            gauge.set(read())
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        self.refresh()
+        if not self._is_shared:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)
+        return generate_latest(together)

@@ -1,0 +1,172 @@
+"""Every way of asking a model, each a line in `WAYS`, and the certificate that they agree."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.infra_validator.certificate import Certificate, digest_files
+from components.infra_validator.rows import GoldenRow
+from components.serving.batch.answers import SCORE
+from components.serving.batch.job import PredictionJob, predict
+from components.serving.batch.reading import Input
+from components.serving.certificate.asking import AT_ONCE, GoldenRequest, ask_examples, ask_raw
+from components.serving.certificate.comparing import compare
+from components.serving.certificate.record import write_certificate
+from components.serving.model import EXAMPLES, RAW, Arrays, load_model
+from components.serving.ways.loopback import ask_open_inference, ask_rest, served
+from trainer_module.errors import ScopelineError
+from trainer_module.scratch import ScratchFolder
+
+KERAS = "transform_and_keras"
+"""The way of the training itself, which the others are compared with."""
+
+
+def ask_batch(asked: GoldenRequest, address: str) -> Arrays:
+    """By `predict`, of a Parquet file of the columns."""
+    del address
+    with ScratchFolder() as scratch:
+        given, output = Path(scratch) / "rows.parquet", Path(scratch) / "answers.parquet"
+        pictures, table = _write_pictures(asked, Path(scratch))
+        pq.write_table(table, given)
+        folders = dict.fromkeys(pictures, scratch)
+        rows = Input((str(given),), "parquet", pictures=folders, max_pixels=sys.maxsize)
+        job = PredictionJob(asked.model, rows, output, AT_ONCE)
+        predict(job, lambda rows: None)
+        table = pq.read_table(output)
+    columns = {n: table.column(n).to_numpy(zero_copy_only=False) for n in table.column_names}
+    return _from_columns(columns, asked.model.outputs)
+
+
+def _write_pictures(asked: GoldenRequest, folder: Path) -> tuple[list[str], pa.Table]:
+    """The columns that hold paths of pictures, and the rows with paths in them."""
+    table = asked.table()
+    names = [c.name for c in asked.model.interface.columns if c.picture == "path"]
+    for name in names:
+        place = table.column_names.index(name)
+        paths = [f"{place}-{row}" for row in range(len(table))]
+        for path, encoded in zip(paths, table.column(name).to_pylist(), strict=True):
+            (folder / path).write_bytes(encoded)
+        table = table.set_column(place, name, pa.array(paths))
+    return names, table
+
+
+def _from_columns(
+    columns: Arrays, outputs: dict[str, tuple[str, tuple[int | None, ...]]]
+) -> Arrays:
+    """The outputs of a model as its signatures give them, of the columns of a table."""
+    found: Arrays = {}
+    scores = [name for name in columns if name.startswith(SCORE)]
+    for name, (dtype, shape) in outputs.items():
+        if name == "classes" and scores:
+            labels = [label.removeprefix(SCORE).encode() for label in scores]
+            found[name] = np.tile(np.array(labels, object), (len(columns[scores[0]]), 1))
+            continue
+        several = scores if name == "scores" and scores else _numbered(name, columns)
+        parts = [columns[part] for part in (several if len(shape) > 1 else [name])]
+        values = np.stack(parts, axis=1) if len(shape) > 1 else parts[0]
+        if dtype == "string":
+            flat = [text.encode() for text in values.reshape(-1).tolist()]
+            values = np.array(flat, object).reshape(values.shape)
+        found[name] = values
+    return found
+
+
+def _numbered(name: str, columns: Arrays) -> list[str]:
+    count = sum(column.startswith(f"{name}_") for column in columns)
+    return [f"{name}_{place}" for place in range(1, count + 1)]
+
+
+WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
+    EXAMPLES: lambda asked, address: ask_examples(asked),
+    RAW: lambda asked, address: ask_raw(asked),
+    "rest": ask_rest,
+    "open_inference": ask_open_inference,
+    "predict": ask_batch,
+}
+"""Each takes what is asked, and the address of a server of the model; a variant is one more."""
+
+
+def certify(
+    folder: Path,
+    rows: Sequence[GoldenRow],
+    reference: Arrays | None,
+    why_not: str,
+    tolerance: float,
+    to: Path,
+) -> Certificate:
+    """Asks a model by every way, and writes down how far they agree.
+
+    Args:
+      folder: of the model.
+      rows: the golden ones.
+      reference: what Transform and Keras answer; None if they do not, then the answers to
+        tf.Examples are what others are compared with.
+      why_not: the reason for that.
+      tolerance: the largest difference of answers that agree.
+      to: the folder for the certificate.
+    """
+    agreements, failures = {}, []
+    notes = [why_not] if why_not else []
+    if reference is not None:
+        rows, reference, left_out = _with_finite_answers(rows, reference)
+        notes += left_out
+    answers = reference
+    files = digest_files(folder)
+    try:
+        asked = GoldenRequest.of(load_model(folder), rows)
+    except ScopelineError as error:
+        failures.append(str(error))
+    else:
+        with served(asked.model) as address:
+            for name, ask in WAYS.items():
+                try:
+                    found = ask(asked, address)
+                except ScopelineError as error:
+                    failures.append(f"{name} does not answer: {error}")
+                    continue
+                answers = found if answers is None else answers
+                agreements[name] = compare(answers, found, rows)
+    expected_by = EXAMPLES if reference is None else KERAS
+    failures += [
+        f"{name} and {expected_by} are {agreement.largest_difference:.3g} apart in"
+        f" {agreement.output!r} of {agreement.row}, more than {tolerance:g}"
+        for name, agreement in agreements.items()
+        if agreement.largest_difference > tolerance
+    ]
+    certificate = Certificate(
+        tolerance=tolerance,
+        rows=len(rows),
+        expected_by=expected_by,
+        ways=agreements,
+        notes=notes,
+        failure=failures[0] if failures else "",
+        files=files,
+    )
+    write_certificate(certificate, to, rows, answers or {})
+    return certificate
+
+
+def _with_finite_answers(
+    rows: Sequence[GoldenRow], reference: Arrays
+) -> tuple[list[GoldenRow], Arrays, list[str]]:
+    """The rows to which the model has answers, those, and a note of the others.
+
+    What comes of NaN differs between operations and those that TensorFlow makes of several.
+    """
+    numbers = [v.reshape(len(v), -1) for v in reference.values() if v.dtype != object]
+    finite = np.all([np.isfinite(values).all(axis=1) for values in numbers], axis=0)
+    if finite.all():
+        return list(rows), reference, []
+    kept = [row for row, is_finite in zip(rows, finite, strict=True) if is_finite]
+    first = rows[int(np.argmin(finite))].says
+    note = (
+        f"{len(rows) - len(kept)} of {len(rows)} golden rows have no finite answer, and are left"
+        f" out; the first is where {first}"
+    )
+    return kept, {name: values[finite] for name, values in reference.items()}, [note]

@@ -1,0 +1,136 @@
+"""Deletes records from a store of ML Metadata, whose own client has no call for it.
+
+A run leaves some 40 KB of records; without this, the store of a pipeline that runs every night
+would grow for ever, and everything that reads it would slow down.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.metadata_url import MetadataServer
+from pipeline.records.metadata.mysql_store import logged_in
+
+logger = logging.getLogger(__name__)
+
+_Execute = Callable[[str, Sequence[int]], Iterable[Any]]
+"""Runs a statement, in which `?` stands for a list of ids; gives its rows."""
+
+_AT_ONCE = 500
+"""Ids in a statement: a server may refuse longer ones."""
+_WASTED = 0.25
+"""The share of a SQLite file that may be free before it is written anew, smaller."""
+
+CONTEXTS_OF_RUNS = ("pipeline_run", "execution_cache")
+"""Types of contexts that are of no use once their executions are gone; those of a pipeline and of
+its nodes are there for good."""
+
+
+def forget_in_file(
+    path: Path, timeout: float, executions: Sequence[int], artifacts: Sequence[int]
+) -> None:
+    """Deletes executions and artifacts from a SQLite file, all of them or none.
+
+    Args:
+      path: the file.
+      timeout: seconds that another process may hold it.
+      executions: ids, whose events and contexts go with them.
+      artifacts: ids, that only these executions have to do with.
+
+    Raises:
+      sqlite3.Error: nothing can be deleted; then the file is as it was.
+    """
+    with closing(sqlite3.connect(path, timeout=timeout, isolation_level=None)) as connection:
+
+        def execute(statement: str, ids: Sequence[int]) -> Iterable[Any]:
+            places = ", ".join("?" * len(ids))
+            return connection.execute(statement.replace("?", places), ids).fetchall()
+
+        connection.execute("BEGIN IMMEDIATE")
+        _forget(execute, executions, artifacts)
+        connection.execute("COMMIT")
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+        if free > _WASTED * pages:
+            _shrink(connection, path)
+
+
+def _shrink(connection: sqlite3.Connection, path: Path) -> None:
+    """Gives back what is free in a file; where that fails, new records use it up."""
+    try:
+        connection.execute("VACUUM")
+    except sqlite3.Error as error:
+        # It needs room for a second file, and nobody else who reads.
+        logger.warning("%s: forgotten records still take room (%s)", path, error)
+
+
+def forget_on_server(
+    server: MetadataServer, executions: Sequence[int], artifacts: Sequence[int]
+) -> None:
+    """The same in a database of a MySQL or MariaDB server, which reuses what becomes free.
+
+    Raises:
+      ConfigError: the server cannot be used.
+    """
+    with logged_in(server) as connection, connection.cursor() as cursor:
+
+        def execute(statement: str, ids: Sequence[int]) -> Iterable[Any]:
+            places = ", ".join(["%s"] * len(ids))
+            cursor.execute(statement.replace("?", places), ids)
+            return list(cursor.fetchall())
+
+        connection.begin()
+        _forget(execute, executions, artifacts)
+        connection.commit()
+
+
+def _forget(execute: _Execute, executions: Sequence[int], artifacts: Sequence[int]) -> None:
+    """Deletes rows before those that they refer to."""
+    contexts = _contexts_of(execute, executions)
+    for column, ids in (("execution_id", executions), ("artifact_id", artifacts)):
+        events = f"SELECT `id` FROM `Event` WHERE `{column}` IN (?)"  # noqa: S608 - our own names
+        for some in _some(ids):
+            execute(f"DELETE FROM `EventPath` WHERE `event_id` IN ({events})", some)  # noqa: S608
+            execute(f"DELETE FROM `Event` WHERE `{column}` IN (?)", some)  # noqa: S608
+    _delete(execute, executions, "execution_id", ["Association", "ExecutionProperty"], "Execution")
+    _delete(execute, artifacts, "artifact_id", ["Attribution", "ArtifactProperty"], "Artifact")
+    empty = [found for some in _some(contexts) for (found,) in execute(_EMPTY, some)]
+    # Artifacts of theirs that others have taken, too, are told apart from these by their makers.
+    referring = ["Attribution", "ParentContext", "ContextProperty"]
+    _delete(execute, empty, "context_id", referring, "Context")
+
+
+_EMPTY = """
+SELECT `id` FROM `Context` WHERE `id` IN (?)
+AND NOT EXISTS (SELECT 1 FROM `Association` WHERE `context_id` = `Context`.`id`)"""
+
+
+def _contexts_of(execute: _Execute, executions: Sequence[int]) -> list[int]:
+    """The runs that executions were part of, and the cache keys that lead to them."""
+    kinds = ", ".join(f"'{name}'" for name in CONTEXTS_OF_RUNS)
+    query = (
+        "SELECT DISTINCT `Context`.`id` FROM `Association` "  # noqa: S608 - our own names
+        "JOIN `Context` ON `Context`.`id` = `Association`.`context_id` "
+        "JOIN `Type` ON `Type`.`id` = `Context`.`type_id` "
+        f"WHERE `Type`.`name` IN ({kinds}) AND `Association`.`execution_id` IN (?)"
+    )
+    return sorted({found for some in _some(executions) for (found,) in execute(query, some)})
+
+
+def _delete(
+    execute: _Execute, ids: Sequence[int], column: str, referring: Iterable[str], table: str
+) -> None:
+    """Deletes rows of a table by their ids, after those of other tables that refer to them."""
+    for some in _some(ids):
+        for other in referring:
+            execute(f"DELETE FROM `{other}` WHERE `{column}` IN (?)", some)  # noqa: S608
+        execute(f"DELETE FROM `{table}` WHERE `id` IN (?)", some)  # noqa: S608
+
+
+def _some(ids: Sequence[int]) -> Iterator[list[int]]:
+    return (list(ids[first : first + _AT_ONCE]) for first in range(0, len(ids), _AT_ONCE))

@@ -1,0 +1,216 @@
+"""What the status of a pod says, how logs are joined, and what a Job's pods are told."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from components.processes.kubernetes import api, pod_watch
+from components.processes.kubernetes.objects import (
+    POD_PROCESS,
+    Gang,
+    make_job,
+    training_key,
+)
+from components.processes.kubernetes.pod import enter_pod
+from components.processes.kubernetes.pod_log import LogWindow
+from components.processes.kubernetes.pod_protocol import MARK, pack, split_line, unpack
+from components.processes.kubernetes.pod_settings import PodSettings
+from components.processes.kubernetes.pod_state import PodState
+from components.processes.launcher import ClusterTask, TaskEvent, TaskSpec
+from trainer_module.errors import ConfigError
+
+Object = dict[str, Any]
+
+
+def pod(phase: str, state: Object | None = None, **status: Any) -> PodState:
+    containers = [{"name": "task", "state": state}] if state else []
+    return PodState.of(
+        {
+            "metadata": {
+                "name": "p",
+                "uid": "1",
+                "labels": {"scopeline/task": "worker"},
+                "annotations": {"batch.kubernetes.io/job-completion-index": "3"},
+            },
+            "spec": {"containers": [{"name": "task"}]},
+            "status": {"phase": phase, "containerStatuses": containers, **status},
+        }
+    )
+
+
+def ended(code: int, reason: str = "Error", message: str = "") -> Object:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+DISRUPTED = [
+    {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "preempting to accommodate a higher priority pod",
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "remark"),
+    [
+        (pod("Running", {"running": {}}), None, ""),
+        (pod("Succeeded", ended(0, "Completed")), 0, ""),
+        (pod("Failed", ended(1)), 1, ""),
+        (pod("Failed", ended(137)), -9, ""),
+        (pod("Failed", ended(134)), -6, ""),
+        (pod("Failed", ended(255)), 255, ""),
+        (pod("Failed", ended(168)), 168, ""),
+        (
+            pod("Failed", ended(137, "OOMKilled")),
+            -9,
+            "out of memory (OOMKilled; it has no limit of its own)",
+        ),
+        (
+            pod("Failed", ended(128, "StartError", "exec: python: not found")),
+            128,
+            "StartError: exec: python: not found",
+        ),
+        (
+            pod("Failed", ended(143), conditions=DISRUPTED),
+            -9,
+            "pod p was lost (PreemptionByScheduler: preempting to accommodate a higher priority "
+            "pod)",
+        ),
+        (
+            pod("Failed", reason="UnexpectedAdmissionError", message="no device"),
+            -9,
+            "pod p was lost (UnexpectedAdmissionError: no device)",
+        ),
+        (pod("Failed"), -9, "pod p ended before its container began"),
+        (pod("Pending"), None, "pod p is being created"),
+        (
+            pod("Pending", {"waiting": {"reason": "ContainerCreating"}}),
+            None,
+            "pod p is being created",
+        ),
+        (
+            pod("Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}),
+            None,
+            "pod p: ImagePullBackOff: back-off",
+        ),
+    ],
+)
+def test_state_of_a_pod(state: PodState, status: int | None, remark: str) -> None:
+    assert (state.status, state.remark) == (status, remark)
+    assert (state.kind, state.index) == ("worker", 3)
+
+
+def test_what_keeps_a_pod_from_starting_for_good() -> None:
+    def waiting(reason: str) -> PodState:
+        return pod("Pending", {"waiting": {"reason": reason}})
+
+    assert waiting("InvalidImageName").is_hopeless
+    assert waiting("ErrImagePull").is_stuck
+    assert not waiting("ErrImagePull").is_hopeless
+    assert not waiting("ContainerCreating").is_stuck
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_log_that_comes_in_pieces_is_joined(seed: int) -> None:
+    """Times may be the same, or out of order by a little; the API gives whole seconds."""
+    generator = random.Random(seed)  # noqa: S311
+    seconds = sorted(generator.choices(range(1_000, 1_012), k=60))
+    for index in range(1, 60):
+        if generator.random() < 0.2 and seconds[index] - seconds[index - 1] <= 1:
+            seconds[index - 1 : index + 1] = seconds[index], seconds[index - 1]
+    log = [(second, f"{second} {generator.choice('abc')}") for second in seconds]
+    window = LogWindow()
+    read: list[str] = []
+    while len(read) < len(log):
+        window.reconnect()
+        since = window.since or "1970-01-01T00:00:00Z"
+        first = int(since[14:16]) * 60 + int(since[17:19])  # All are within the first hour.
+        again = [item for item in log if item[0] >= first]
+        whole = len(log) - len(read) <= 5
+        left = len(again) if whole else generator.randint(0, len(again))
+        read += [line for second, line in again[:left] if window.is_new(second, line)]
+    assert read == [line for _, line in log]
+
+
+def test_event_in_a_line() -> None:
+    event = TaskEvent("progress", {"done": 1})
+    said = '{"kind": "progress", "values": {"done": 1}}'
+    assert split_line(f"{MARK}{said}") == (None, event)
+    assert split_line(f"====>{MARK}{said}") == ("====>", event)
+    assert split_line("a text") == ("a text", None)
+    assert split_line(f"{MARK}{said[:9]}a text") == (f"{MARK}{said[:9]}a text", None)
+
+
+def test_tasks_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = {"worker": ["a.svc:1", "b.svc:2"]}
+    specs = [
+        TaskSpec(
+            ClusterTask("worker", i),
+            "m",
+            {"i": i, "tf_config": {"cluster": cluster}},
+            {"E": str(i)},
+        )
+        for i in range(2)
+    ]
+    assert unpack(pack(specs), 1) == (dict(specs[1].payload), {"E": "1"})
+    environ = {"SCOPELINE_TASKS": pack(specs), "JOB_COMPLETION_INDEX": "1", "no_proxy": ".local"}
+    assert enter_pod(environ) == specs[1].payload
+    assert environ["E"] == "1"
+    assert environ["no_grpc_proxy"] == ".local,a.svc,b.svc"
+    assert int(environ["TF_NUM_INTEROP_THREADS"]) >= 3
+    assert "SCOPELINE_TASKS" not in environ
+
+
+def test_tasks_that_are_told_too_much() -> None:
+    noise = random.Random(1).randbytes(80_000).hex()  # noqa: S311
+    with pytest.raises(ConfigError, match=r"of 1 tasks have to be told takes \d+,"):
+        pack([TaskSpec(ClusterTask("worker", 0), "m", {"noise": noise})])
+
+
+def test_longest_name_is_one_that_kubernetes_takes() -> None:
+    gang = Gang.of(training_key("/a/folder"), "n" * 63, None)
+    addresses = gang.addresses([ClusterTask("worker", i) for i in range(10_000)])["worker"]
+    host, port = addresses[-1].split(":")
+    assert len(host.partition(".")[0]) <= 63
+    assert len(host) <= 253
+    assert 1024 < int(port) < 65_536
+    assert Gang.of(training_key("/a/folder"), "n", None).name != gang.name
+
+
+def test_jobs_outlive_an_api_that_does_not_answer() -> None:
+    """Their launcher waits for it, just before it would have extended them."""
+    job = make_job(
+        Gang.of("key", "n", None),
+        [TaskSpec(ClusterTask("ps", 0), "m")],
+        PodSettings(image="i:1"),
+        2,
+    )
+    lease = job["spec"]["activeDeadlineSeconds"]
+    assert lease > pod_watch._EXTEND_SECONDS + api._WATCH_READ_SECONDS + api.RETRY_SECONDS
+
+
+def test_pods_without_settings_get_only_what_they_need() -> None:
+    gang = Gang.of("key", "n", None)
+    spec = TaskSpec(ClusterTask("ps", 0), "m")
+    job = make_job(gang, [spec], PodSettings(image="i:1"), 2)
+    pod_spec = job["spec"]["template"]["spec"]
+    (container,) = pod_spec["containers"]
+    assert [v["name"] for v in container["env"]] == ["HOME", "PYTHONUNBUFFERED", "SCOPELINE_TASKS"]
+    assert container["command"] == ["python", "-P", "-m", POD_PROCESS, "m"]
+    assert [mount["name"] for mount in container["volumeMounts"]] == ["tmp"]
+    assert "ownerReferences" not in job["metadata"]
+    assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod_spec)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("2", 2), ("0.5", 1), ("1500m", 2), ("4000m", 4)])
+def test_a_limit_of_cores_is_one_of_threads(cpu: str, threads: int) -> None:
+    pods = PodSettings(image="i:1", resources={"ps": {"cpu_limit": cpu}})
+    job = make_job(Gang.of("key", "n", None), [TaskSpec(ClusterTask("ps", 0), "m")], pods, 2)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert environment["OMP_NUM_THREADS"] == str(threads)

@@ -1,0 +1,190 @@
+"""Gangs of real processes: to the end, through restarts, or to the error that came first."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cluster_tasks
+import pytest
+from cluster_tasks import spec, workers
+
+from components.processes import supervisor as supervisor_module
+from components.processes.failures import StartTimeoutError, TaskFailedError
+from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.local.launcher import LocalLauncher
+from components.processes.supervisor import ClusterJob, Policy, Supervisor
+from trainer_module.errors import TrainingError
+from trainer_module.progress import PROGRESS_LOGGER
+
+
+def run(specs: list[TaskSpec], **options: Any) -> list[str]:
+    return Supervisor(LocalLauncher(), ClusterJob(specs, **options)).run()
+
+
+def starts(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What each launch of a task wrote when it began."""
+    return [json.loads(line) for line in (folder / f"{name}.starts").read_text().splitlines()]
+
+
+def cluster_of(start: dict[str, Any]) -> dict[str, list[str]]:
+    return start["payload"]["tf_config"]["cluster"]
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "GRACE_SECONDS", 0.5)
+
+
+def test_gang_runs_to_its_end_and_the_chief_reports(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
+    assert run(workers({"do": "finish"}, {"do": "finish"}, folder=tmp_path)) == []
+    reports = [record for record in caplog.records if record.name == PROGRESS_LOGGER]
+    assert [(r.done, r.total, r.unit, r.detail) for r in reports] == [  # type: ignore[attr-defined]
+        (1, 2, "epoch", "of worker 0"),
+        (2, 2, "epoch", "of worker 0"),
+    ]
+    (start,) = starts(tmp_path, "worker1")
+    assert start["payload"]["tf_config"]["task"] == {"type": "worker", "index": 1}
+    assert len(set(cluster_of(start)["worker"])) == 2
+
+
+def test_process_without_peers_is_no_cluster(tmp_path: Path) -> None:
+    run([spec(ClusterTask("worker", 0, "the trainer"), "finish", tmp_path)])
+    assert "tf_config" not in starts(tmp_path, "worker0")[0]["payload"]
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_cause_is_reported_although_a_symptom_came_first(tmp_path: Path) -> None:
+    message = "no column `x`\n\t [[{{node}}]]"
+    gang = workers(
+        {"do": "fail", "error": "UnavailableError", "message": "peer is gone"},
+        {"do": "fail", "error": "ValueError", "message": message, "after": 0.2},
+        {"do": "sleep"},
+        folder=tmp_path,
+    )
+    with pytest.raises(TaskFailedError) as caught:
+        run(gang)
+    assert str(caught.value) == "worker 1: ValueError: no column `x`"
+    assert (caught.value.task, caught.value.error_type) == ("worker 1", "ValueError")
+    assert caught.value.error_message == message
+    file, line = caught.value.frames[-1]
+    assert file == cluster_tasks.__file__
+    assert "raise kinds" in Path(file).read_text().splitlines()[line - 1]
+    assert caught.value.log_tail[-2] == "ValueError: no column `x`"
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_error_for_the_user_stays_what_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gang = workers(
+        {"do": "sleep"},
+        {"do": "fail", "error": "TrainingError", "message": "training diverged."},
+        folder=tmp_path,
+    )
+    with pytest.raises(TrainingError) as caught:
+        run(gang)
+    assert (type(caught.value), str(caught.value)) == (TrainingError, "training diverged.")
+    assert "The last lines of worker 1:" in caplog.text
+    assert len(starts(tmp_path, "worker0")) == 1
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_killed_worker_restarts_the_gang(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gang = workers({"do": "die_until", "lives_at": 1}, {"do": "finish"}, folder=tmp_path)
+    assert run(gang) == ["worker 0 was killed by SIGKILL"]
+    first, second = starts(tmp_path, "worker1")
+    assert first["payload"]["restarts"] == []
+    assert second["payload"]["restarts"] == ["worker 0 was killed by SIGKILL"]
+    assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
+    assert "worker 0 was killed by SIGKILL (out of memory?); all tasks are started" in caplog.text
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_retries_end(tmp_path: Path) -> None:
+    with pytest.raises(TaskFailedError) as caught:
+        run(workers({"do": "die_until", "lives_at": 9}, folder=tmp_path), retries=2)
+    assert str(caught.value) == (
+        "worker 0 was killed by SIGKILL (out of memory?); 2 restarts did not help"
+    )
+    assert len(starts(tmp_path, "worker0")) == 3
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_symptom_alone_is_tried_again(tmp_path: Path) -> None:
+    gang = workers(
+        {"do": "fail", "error": "UnavailableError", "message": "no route"}, folder=tmp_path
+    )
+    with pytest.raises(TaskFailedError, match=r"UnavailableError: no route; 1 restart did not"):
+        run(gang, retries=1)
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_process_that_just_ends(tmp_path: Path) -> None:
+    with pytest.raises(TaskFailedError) as caught:
+        run([spec(ClusterTask("worker", 0, "the trainer"), "exit_early", tmp_path)])
+    assert str(caught.value) == "the trainer ended early, with exit status 3"
+
+
+def test_late_task_is_named(tmp_path: Path) -> None:
+    gang = workers({"do": "sleep"}, {"do": "never_ready"}, {"do": "sleep"}, folder=tmp_path)
+    gang[2] = replace(gang[2], environment={"SLEEPS_FIRST": "60"})
+    began = time.monotonic()
+    with pytest.raises(StartTimeoutError) as caught:
+        run(gang, start_timeout=3)
+    assert time.monotonic() - began < 6
+    assert str(caught.value) == (
+        "not ready within 3 s: worker 1 (it runs, but waits for others), worker 2 (no sign of "
+        "life); look for their last words in the log, or allow more time (start_timeout)."
+    )
+
+
+def test_chief_that_is_done_waits_only_a_moment_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "LINGER_SECONDS", 0.2)
+    began = time.monotonic()
+    assert run(workers({"do": "finish"}, {"do": "sleep"}, folder=tmp_path)) == []
+    assert time.monotonic() - began < 6
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_taken_port_is_no_retry(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gang = workers({"do": "serve_on_taken_port"}, {"do": "finish"}, folder=tmp_path)
+    assert run(gang, retries=0) == []
+    first, second = starts(tmp_path, "worker0")
+    assert not set(cluster_of(first)["worker"]) & set(cluster_of(second)["worker"])
+    assert "all tasks are started again on other ports" in caplog.text
+
+
+def test_lost_worker_is_restarted_alone_while_the_chief_goes_on(tmp_path: Path) -> None:
+    gang = [
+        spec(ClusterTask("chief", 0), "wait_for", tmp_path, waits_for=["worker1"]),
+        spec(ClusterTask("worker", 0), "sleep", tmp_path),
+        spec(ClusterTask("worker", 1), "listen", tmp_path),
+        spec(ClusterTask("ps", 0), "sleep", tmp_path),
+    ]
+    assert run(gang, policy=Policy.COORDINATOR) == ["worker 1 was killed by SIGKILL"]
+    first, second = starts(tmp_path, "worker1")
+    assert cluster_of(first) == cluster_of(second)
+    assert len(starts(tmp_path, "chief0")) == len(starts(tmp_path, "ps0")) == 1
+
+
+@pytest.mark.usefixtures("short_grace")
+def test_lost_parameter_server_restarts_all(tmp_path: Path) -> None:
+    gang = [
+        spec(ClusterTask("chief", 0), "wait_for", tmp_path, waits_for=["worker0", "ps0"]),
+        spec(ClusterTask("worker", 0), "sleep", tmp_path),
+        spec(ClusterTask("ps", 0), "listen", tmp_path),
+    ]
+    assert run(gang, policy=Policy.COORDINATOR) == ["parameter server 0 was killed by SIGKILL"]
+    first, second = starts(tmp_path, "ps0")
+    assert cluster_of(first) != cluster_of(second)
+    assert [len(starts(tmp_path, name)) for name in ("chief0", "worker0")] == [2, 2]

@@ -1,0 +1,304 @@
+"""Batch prediction: each format answers as tf.Examples are answered; what is done is kept."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from served_trips import ROOT, Pushed, expected
+from server_process import wait_for
+from trainer_data import to_example, write_examples
+
+from components.serving.batch import parts
+from components.serving.batch.job import PredictionJob, predict
+from components.serving.batch.reading import Input, check_not_read, find_files
+from components.serving.model import Model, load_model
+from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
+from pipeline.config.sections.requests import OnUnreadable
+from trainer_module.errors import ConfigError, DataError, TryLaterError
+
+Rows = list[dict[str, Any]]
+
+
+def write_jsonl(path: Path, rows: Rows) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def write_parquet(path: Path, rows: Rows) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def job(
+    model: Model, files: str | Path, output: Path, *kept: str, batch_rows: int = 64
+) -> PredictionJob:
+    found, data_format = find_files(str(files))
+    return PredictionJob(model, Input(found, data_format, kept=kept), output, batch_rows)
+
+
+def run(model: Model, files: str | Path, output: Path, *kept: str) -> int:
+    return predict(job(model, files, output, *kept), lambda rows: None).rows
+
+
+def test_jsonl_is_answered_in_order_with_columns_that_go_along(
+    model: Model, rows: Rows, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.csv"
+    assert run(model, write_jsonl(tmp_path / "in.jsonl", rows), output, "trip id", "company") == 200
+    table = pa_csv.read_csv(output)
+    assert table.column_names == ["trip id", "company", "class", "score_0", "score_1"]
+    assert table["trip id"].to_pylist() == [row["trip id"] for row in rows]
+    np.testing.assert_allclose(table["score_1"].to_numpy(), expected(model, rows), atol=1e-6)
+
+
+def test_parquet_and_records_are_answered_alike(model: Model, rows: Rows, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in.parquet", rows)
+    write_examples(tmp_path / "in.tfrecord.gz", map(to_example, rows))
+    for name, ending in (("in.parquet", "jsonl"), ("in.tfrecord.gz", "parquet")):
+        run(model, tmp_path / name, tmp_path / f"out.{ending}", "trip id")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert lines[0]["trip id"] == table["trip id"][0].as_py() == 300
+    found = [line["score_1"] for line in lines]
+    np.testing.assert_allclose(found, expected(model, rows), atol=1e-6)
+    np.testing.assert_array_equal(np.float32(found), table["score_1"].to_numpy())
+
+
+@pytest.fixture
+def table(model: Model, rows: Rows, tmp_path: Path) -> Path:
+    """A CSV; a list is what a CSV does not hold, so that the model has no tags here."""
+    path = tmp_path / "in.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({**row, "tags": ""} for row in rows)
+    return path
+
+
+def test_csv_is_answered_as_its_rows_are(
+    model: Model, rows: Rows, table: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.csv"
+    run(model, table, output, "company")
+    found = pa_csv.read_csv(output)
+    untagged = [{**row, "tags": None} for row in rows]
+    np.testing.assert_allclose(found["score_1"].to_numpy(), expected(model, untagged), atol=1e-6)
+    assert found["company"].to_pylist() == [row["company"] or "" for row in rows]
+
+
+def test_wrong_type_is_said_with_its_row_and_what_was_done_is_kept(
+    model: Model, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.example_gen.sources.csv.source._BLOCK_SIZE", 2000)
+    path, output = tmp_path / "in.csv", tmp_path / "out.csv"
+    lines = ["fare,price (EUR),area,company,tags"]
+    lines += [f"{row['fare']},{row['price (EUR)']},8,Ace,t1" for row in rows]
+    path.write_text("\n".join([*lines[:150], "many,1,8,Ace,t1", *lines[151:]]))
+    with pytest.raises(DataError) as caught:
+        run(model, path, output)
+    assert f"Column 'fare' holds 'many' in row 151 of {path}, expected a number" in str(
+        caught.value
+    )
+    assert f"rows before are kept in {output}.parts: the same command goes on" in str(caught.value)
+    assert not output.exists()
+
+    path.write_text("\n".join(lines))
+    done = predict(job(model, path, output), lambda rows: None)
+    assert done.rows == 200
+    assert 50 < done.kept < 150
+    whole = tmp_path / "whole.csv"
+    run(model, path, whole)
+    assert output.read_text() == whole.read_text()
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_second_command_for_an_output_is_told_to_come_later(
+    pushed: Pushed, model: Model, rows: Rows, tmp_path: Path
+) -> None:
+    """A real one writes it, and is killed: what it leaves is no hindrance."""
+    lines = write_jsonl(tmp_path / "some.jsonl", rows).read_text()
+    (tmp_path / "in.jsonl").write_text(lines * 5000)
+    output, lock = tmp_path / "out.csv", tmp_path / ".out.csv.lock"
+    options = ["--model", pushed.serving, "--input", tmp_path / "in.jsonl", "--output", output]
+    command = [sys.executable, ROOT / "local_runner.py", "predict", *options]
+    first = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: (tmp_path / "out.csv.parts").exists(), first)
+        with pytest.raises(TryLaterError, match=r"out\.csv is being written by another command"):
+            run(model, tmp_path / "some.jsonl", output)
+    finally:
+        first.kill()
+        first.wait(60)
+    assert lock.exists()
+    assert run(model, tmp_path / "some.jsonl", output) == 200
+    assert len(output.read_text().splitlines()) == 201
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", "some.jsonl", "out.csv"}
+
+
+@pytest.mark.parametrize(
+    ("given", "output"),
+    [
+        ("in/a.csv", "in/a.csv"),
+        ("in", "in/out.csv"),
+        ("in", "in/deeper/out.csv"),
+        ("in/*.csv", "in/out.csv"),
+        ("in/**/*.csv", "in/deeper/out.csv"),
+        ("in/**/*.csv", "in/out.csv"),
+    ],
+)
+def test_answers_are_not_put_where_rows_are_read(tmp_path: Path, given: str, output: str) -> None:
+    (tmp_path / "in" / "deeper").mkdir(parents=True)
+    for name in ("in/a.csv", "in/deeper/b.csv"):
+        (tmp_path / name).write_text("fare\n1\n")
+    model = ChosenModel(tmp_path)
+    with pytest.raises(ConfigError, match=r"is where|is a file of"):
+        write_predictions(model, str(tmp_path / given), tmp_path / output, "", 64, False)
+    files, data_format = find_files(str(tmp_path / given))
+    for other in ("out.csv", "in/out.jsonl" if "*" in given else "out.jsonl"):
+        check_not_read(tmp_path / other, str(tmp_path / given), Input(files, data_format))
+
+
+@pytest.mark.parametrize("number", ["inf", "-1e300"])
+def test_infinite_number_is_refused_as_a_request_with_it_is(
+    model: Model, tmp_path: Path, number: str
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(f"fare,price (EUR),area,company,tags\n1,2,8,Ace,t1\n{number},2,8,Ace,t1\n")
+    with pytest.raises(DataError, match=rf"Column 'fare' is -?inf in row 3 of {path} \(32 bits"):
+        run(model, path, tmp_path / "out.csv")
+
+
+def test_parts_of_other_rows_are_done_anew(
+    model: Model, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PART_ROWS", 50)
+    monkeypatch.setattr("components.example_gen.sources.parquet_source._BATCH_ROWS", 50)
+    path, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    write_parquet(path, rows)
+    stopped = job(model, path, output)
+
+    def stop(done: int) -> None:
+        if done >= 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict(stopped, stop)
+    changed = [*rows[:60], {**rows[60], "fare": 1.0}, *rows[61:]]
+    write_parquet(path, changed)
+    assert predict(job(model, path, output), lambda rows: None).kept == 50
+    found = pq.read_table(output)["score_1"].to_numpy()
+    np.testing.assert_allclose(found, expected(model, changed), atol=1e-6)
+
+
+def test_answers_of_a_command_that_refuses_less_are_not_kept(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("fare\n1\n")
+    lenient = job(model, path, tmp_path / "out.csv")
+    strict = replace(lenient, on_unreadable=OnUnreadable.REFUSE)
+    assert lenient.identity() == replace(strict, on_unreadable=OnUnreadable.MISSING).identity()
+    assert lenient.identity() != strict.identity()
+
+
+def test_missing_column_is_named_with_a_near_one(model: Model, rows: Rows, tmp_path: Path) -> None:
+    renamed = [{("fares" if k == "fare" else k): v for k, v in row.items()} for row in rows]
+    for path in (
+        write_jsonl(tmp_path / "in.jsonl", renamed),
+        write_parquet(tmp_path / "in.parquet", renamed),
+    ):
+        with pytest.raises(DataError, match="no column `fare`; did you mean `fares`"):
+            run(model, path, tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"fare": "many"}, "Column 'fare' of .* holds text, where the model takes numbers"),
+        ({"fare": [1.0, 2.0]}, r"Column 'fare' has 2 values in row 1 of .*takes 1 value\."),
+        ({"area": 2.5}, "Column 'area' of .*2.5"),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    model: Model, rows: Rows, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    path = write_jsonl(tmp_path / "in.jsonl", [{**row, **changed} for row in rows])
+    with pytest.raises(DataError, match=message):
+        run(model, path, tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("in.jsonl", "out.xls"), "ends in '.xls': right is one of .csv, .jsonl, .parquet"),
+        (("in.jsonl", "."), "is a folder: name a file"),
+        (("in.jsonl", "no/out.csv"), "there is no folder"),
+        (("in.xlsx", "out.csv"), "right are files of one kind"),
+        (("im.jsonl", "out.csv"), r"holds in\.jsonl, in\.xlsx; did you mean 'in\.jsonl'\?"),
+        (("no/*.csv", "out.csv"), r"No file matches .*/no', which is missing .*; correct --input"),
+    ],
+)
+def test_files_that_cannot_be_are_refused(
+    rows: Rows, tmp_path: Path, arguments: tuple[str, str], message: str
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    (tmp_path / "in.xlsx").write_text("x")
+    given, output = (tmp_path / name for name in arguments)
+    with pytest.raises((ConfigError, DataError), match=message):
+        write_predictions(ChosenModel(tmp_path), str(given), output, "", 64, False)
+
+
+def test_column_that_is_not_there_or_an_answer_is_refused(
+    model: Model, rows: Rows, tmp_path: Path
+) -> None:
+    path = write_jsonl(tmp_path / "in.jsonl", [{**row, "class": "a"} for row in rows])
+    with pytest.raises(DataError, match=r"--columns trip_id: .*did you mean `trip id`"):
+        run(model, path, tmp_path / "out.csv", "trip_id")
+    with pytest.raises(ConfigError, match="the answers have a column of that name"):
+        run(model, path, tmp_path / "out.csv", "class")
+
+
+def test_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no folder: give the folder of a pushed version"):
+        asked_model(None, tmp_path, tmp_path / "none", None)
+    with pytest.raises(ConfigError, match="give --config FILE, or --model DIR"):
+        asked_model(None, tmp_path, None, None)
+
+
+def test_damaged_version_is_said_to_be(pushed: Pushed, tmp_path: Path) -> None:
+    copy = tmp_path / "1"
+    shutil.copytree(pushed.version, copy)
+    (copy / "saved_model.pb").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"cannot be loaded .*it is damaged"):
+        load_model(copy)
+    (copy / "assets.extra" / "inputs.json").unlink()
+    with pytest.raises(DataError, match=r"lacks assets\.extra/inputs\.json"):
+        load_model(copy)
+
+
+def test_command_needs_the_folder_alone_and_neither_tfx_nor_beam(
+    pushed: Pushed, rows: Rows, tmp_path: Path
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", rows)
+    command = [sys.executable, "-X", "importtime", str(ROOT / "local_runner.py"), "predict"]
+    options = ["--model", pushed.serving, "--input", "in.jsonl", "--output", "out.csv", "--verbose"]
+    done = subprocess.run(
+        [*command, *map(str, options)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "200 rows" in done.stdout
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
+    printed = (done.stdout + done.stderr).splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in printed if "import time:" in line}
+    assert "tensorflow" in imported
+    assert not imported & {"tfx", "apache_beam", "tensorflow_transform"}

@@ -1,0 +1,118 @@
+"""`predict --runner`: Beam in this process answers as `predict` does, a file at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from served_trips import Pushed
+
+from components.beam_workers.options import IN_PROCESS_ARGS
+from components.serving.batch.parts import only_writer
+from pipeline.beam_options import beam_args
+from pipeline.cli.serving.predict import ChosenModel, write_predictions, write_predictions_on_beam
+from trainer_module.errors import ConfigError, DataError, InternalError, TryLaterError
+
+Rows = list[dict[str, Any]]
+FILES = 4
+
+
+@pytest.fixture
+def trips(rows: Rows, tmp_path: Path) -> str:
+    """The glob of four files."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(FILES):
+        lines = (json.dumps(row) for row in rows[number::FILES])
+        (folder / f"{number}.jsonl").write_text("\n".join(lines))
+    return str(folder / "*.jsonl")
+
+
+def on_beam(
+    pushed: Pushed, given: str, output: Path, args: tuple[str, ...] = IN_PROCESS_ARGS
+) -> None:
+    write_predictions_on_beam(
+        ChosenModel(pushed.version), given, output, "trip id", 32, False, args
+    )
+
+
+def part(output: Path, number: int) -> Path:
+    return output / f"part-{number:05}-of-{FILES:05}.parquet"
+
+
+def test_each_file_is_answered_as_without_beam(
+    pushed: Pushed, trips: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    on_beam(pushed, trips, output)
+    assert "200 rows, version" in capfd.readouterr().out
+    names = sorted(path.name for path in output.iterdir())
+    assert names == [part(output, number).name for number in range(FILES)]
+    write_predictions(
+        ChosenModel(pushed.version), trips, tmp_path / "all.parquet", "trip id", 32, False
+    )
+    found = pa.concat_tables([pq.read_table(part(output, number)) for number in range(FILES)])
+    assert found.equals(pq.read_table(tmp_path / "all.parquet"))
+
+    with only_writer(output), pytest.raises(TryLaterError, match="is being written by another"):
+        on_beam(pushed, trips, output)
+    with pytest.raises(ConfigError, match="holds files of something else already: name a new"):
+        on_beam(pushed, trips, output)
+
+
+def test_file_that_cannot_be_read_is_named_and_the_others_are_kept(
+    pushed: Pushed, trips: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken, output = tmp_path / "in" / "2.jsonl", tmp_path / "out"
+    right = broken.read_text()
+    broken.write_text(right.replace('"fare": ', '"fare": "many", "old": '))
+    with pytest.raises(DataError) as caught:
+        on_beam(pushed, trips, output)
+    assert "1 of 4 files cannot be used" in str(caught.value)
+    assert f"Column 'fare' of {broken} holds text" in str(caught.value)
+    assert f"The answers to 3 files are kept in {output}" in str(caught.value)
+    assert not part(output, 2).exists()
+    before = part(output, 0).stat().st_mtime_ns
+
+    broken.write_text(right)
+    capfd.readouterr()
+    on_beam(pushed, trips, output)
+    assert "200 rows, 150 of them by an earlier command" in capfd.readouterr().out
+    assert part(output, 0).stat().st_mtime_ns == before
+    assert pq.read_metadata(part(output, 2)).num_rows == 50
+    assert not (output / ".predict").exists()
+
+
+def test_runner_that_fails_is_said_in_a_sentence(
+    pushed: Pushed, trips: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InternalError, match=r"Beam failed: .* \(--verbose shows more\)"):
+        on_beam(pushed, trips, tmp_path / "out", ("--runner=DataflowRunner",))
+
+
+def test_one_file_is_not_for_beam(pushed: Pushed, trips: str, tmp_path: Path) -> None:
+    one = trips.replace("*", "1")
+    with pytest.raises(ConfigError, match=r"--input names .*1\.jsonl alone: leave --runner out"):
+        on_beam(pushed, one, tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"names one file, and with --runner .*: name a folder"):
+        on_beam(pushed, trips, tmp_path / "out.parquet")
+    with pytest.raises(ConfigError, match="there is no folder"):
+        on_beam(pushed, trips, tmp_path / "no" / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runner_takes_its_options_from_the_config() -> None:
+    configured = ["--runner=SparkRunner", "--flink_master=host:8081", "--parallelism=4"]
+    options = ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=4"]
+    assert beam_args("flink", configured) == options
+    assert beam_args("flink", ["--runner", "SparkRunner", *configured[1:]]) == options
+    assert beam_args("config", configured) == configured
+    assert beam_args("direct", configured) == list(IN_PROCESS_ARGS)
+    with pytest.raises(ConfigError, match=r"the config has no `beam\.args`"):
+        beam_args("config", [])
+    with pytest.raises(ConfigError, match=r"--runner flnk: .*; did you mean 'flink'"):
+        beam_args("flnk", [])

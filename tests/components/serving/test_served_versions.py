@@ -1,0 +1,379 @@
+"""Versions that come and go while a server answers, and the command that starts one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from running_server import running
+from served_trips import ROOT, Pushed
+from server_process import free_port, wait_for, without_key
+
+from components.pusher.versions import (
+    delete_whole,
+    lift_withdrawal,
+    list_versions,
+    mark_withdrawn,
+)
+from components.serving.model import Model
+from components.serving.server import repository as repository_module
+from components.serving.server.errors import RequestError
+from components.serving.server.options import (
+    KEY_VARIABLE,
+    ServeOptions,
+    check_options,
+    read_key,
+)
+from components.serving.server.processes.answering import open_repository
+from components.serving.server.protocols.columns import Arrays
+from components.serving.server.repository import Repository
+from trainer_module.errors import ConfigError, DataError
+
+Rows = list[dict[str, Any]]
+
+
+def test_newest_version_that_can_be_loaded_answers(pushed: Pushed, tmp_path: Path) -> None:
+    serving = tmp_path / "trips"
+    shutil.copytree(pushed.version, serving / "1")
+    repository = Repository(serving)
+    with pytest.raises(RequestError, match="no version is loaded yet"):
+        repository.find()
+    repository.look()
+    assert repository.number == 1
+
+    shutil.copytree(pushed.version, serving / "2")
+    variables = next((serving / "2" / "variables").glob("*.data*"))
+    variables.write_bytes(variables.read_bytes()[:100])
+    look(repository)
+    look(repository)  # It is not tried again.
+    number, model = repository.find()
+    assert number == 1
+    states = {state.number: state for state in repository.states}
+    assert (states[1].state, states[2].state) == ("AVAILABLE", "END")
+    assert "it is damaged" in states[2].message
+    assert repository.failures == 1
+
+    shutil.copytree(pushed.version, serving / "3")
+    look(repository)
+    assert repository.number == 3
+    # What was asked before is still answered.
+    assert ask_one(model)["class"].shape == (1,)
+    with pytest.raises(RequestError, match="version 1 is not served; 3 is"):
+        repository.find("1")
+
+    delete_whole(serving / "3")
+    assert ask_one(repository.find()[1])["class"].shape == (1,)
+    repository.look()
+    assert repository.number == 1
+    delete_whole(serving / "2")
+    delete_whole(serving / "1")
+    repository.look()
+    assert repository.number == 1
+    assert [state.number for state in repository.states] == [1], "what is gone is forgotten"
+    assert repository.failures == 0
+
+
+def look(repository: Repository) -> None:
+    """Twice, as files that have just changed have to be the same at the next look."""
+    repository.look()
+    repository.look()
+
+
+def write_version(version: Path, graph: str = "graph") -> None:
+    (version / "variables").mkdir(parents=True)
+    (version / "variables" / "data").write_text("data")
+    (version / "saved_model.pb").write_text(graph)
+
+
+class Loading:
+    """Loads a model for each version but those of which the graph is bad, and notes which."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.loaded: list[str] = []
+
+    def __call__(self, version: Path) -> Model:
+        self.loaded.append(version.name)
+        if (version / "saved_model.pb").read_text() == "bad":
+            raise DataError("it is bad")
+        return self.model
+
+
+@pytest.fixture
+def loading(model: Model, monkeypatch: pytest.MonkeyPatch) -> Loading:
+    monkeypatch.setattr("components.serving.server.repository._SETTLE_SECONDS", 0.0)
+    return Loading(model)
+
+
+def test_version_that_failed_is_tried_again_once_its_files_are_others(
+    loading: Loading, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "1")
+    write_version(tmp_path / "2", "bad")
+    repository = Repository(tmp_path, loading)
+    for _ in range(3):
+        look(repository)
+    assert (repository.number, repository.failures, loading.loaded) == (1, 1, ["2", "1"])
+    (tmp_path / "2" / "saved_model.pb").write_text("complete by now")
+    look(repository)
+    assert (repository.number, repository.failures) == (2, 0)
+
+    write_version(tmp_path / "3", "bad")
+    look(repository)
+    delete_whole(tmp_path / "3")
+    repository.look()
+    assert [state.number for state in repository.states] == [2, 1]
+    write_version(tmp_path / "3")
+    look(repository)
+    assert repository.number == 3
+    # Another one under the number that answers.
+    delete_whole(tmp_path / "3")
+    write_version(tmp_path / "3", "another graph")
+    before = len(loading.loaded)
+    look(repository)
+    assert (repository.number, loading.loaded[before:]) == (3, ["3"])
+
+
+def test_version_that_failed_is_tried_again_after_pauses_that_grow(
+    loading: Loading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_version(tmp_path / "1", "bad")
+    now = 0.0
+    monkeypatch.setattr("components.serving.server.repository.time.monotonic", lambda: now)
+    repository, tried = Repository(tmp_path, loading), []
+    for second in range(2000):
+        now = float(second)
+        before = len(loading.loaded)
+        repository.look()
+        if len(loading.loaded) > before:
+            tried.append(second)
+    assert tried == [0, 5, 15, 35, 75, 155, 315, 635, 1235, 1835]
+
+
+def test_version_that_is_being_written_is_left_alone(loading: Loading, tmp_path: Path) -> None:
+    write_version(tmp_path / "1")
+    repository = Repository(tmp_path, loading)
+    repository.look()
+    graph = tmp_path / "2" / "saved_model.pb"
+    write_version(tmp_path / "2")
+    graph.unlink()
+    look(repository)
+    look(repository)
+    graph.write_text("half a ")
+    repository.look()
+    graph.write_text("half a graph")
+    os.utime(graph, (0, 0))  # As rsync and `cp -p` do.
+    repository.look()
+    assert (repository.number, repository.failures, loading.loaded) == (1, 0, ["1"])
+    assert (repository.states[0].state, repository.states[0].message) == ("START", "")
+    repository.look()
+    assert (repository.number, loading.loaded) == (2, ["1", "2"])
+    # What is damaged later in its folder goes on as it was loaded.
+    graph.write_text("bad")
+    look(repository)
+    assert (repository.number, repository.failures) == (2, 1)
+    state = repository.states[0]
+    assert (state.state, state.message.partition(";")[0]) == ("AVAILABLE", "it is bad")
+
+
+def test_withdrawn_version_is_no_version_to_fall_back_to(loading: Loading, tmp_path: Path) -> None:
+    for number, graph in (("1", "graph"), ("2", "bad"), ("3", "graph"), ("4", "bad")):
+        write_version(tmp_path / number, graph)
+    mark_withdrawn(tmp_path / "3", "wrong labels")
+    repository = Repository(tmp_path, loading)
+    repository.look()
+    assert repository.number == 1
+    assert [(s.number, s.message) for s in repository.states] == [
+        (4, "it is bad"),
+        (3, "it was withdrawn: wrong labels"),
+        (2, "it is bad"),
+        (1, ""),
+    ]
+    assert repository.failures == 2, "one that was withdrawn is none that failed"
+    delete_whole(tmp_path / "1")
+    options = ServeOptions("trips", tmp_path, waits=True)
+    with pytest.raises(ConfigError, match="version 3: it was withdrawn: wrong labels"):
+        open_repository(options)
+
+
+def test_version_that_is_withdrawn_goes_on_only_while_no_other_can_be_loaded(
+    loading: Loading, tmp_path: Path
+) -> None:
+    write_version(tmp_path / "1", "bad")
+    write_version(tmp_path / "2")
+    repository = Repository(tmp_path, loading)
+    repository.look()
+    mark_withdrawn(tmp_path / "2", None)
+    look(repository)
+    assert repository.number == 2
+    said = "it was withdrawn; it goes on answering, as no other version can be loaded"
+    assert (repository.states[0].state, repository.states[0].message) == ("AVAILABLE", said)
+    lift_withdrawal(tmp_path / "2")
+    repository.look()
+    assert repository.states[0].message == ""
+    assert loading.loaded == ["2", "1"], "a mark changes no files"
+    mark_withdrawn(tmp_path / "2", None)
+    (tmp_path / "1" / "saved_model.pb").write_text("graph")
+    look(repository)
+    assert repository.number == 1
+
+
+def test_failures_are_counted_while_others_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository_module, "_SETTLE_SECONDS", 0.0)
+    for number in range(1, 101):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "saved_model.pb").touch()
+
+    def refuse(path: Path) -> Model:
+        raise ConfigError("it is no model")
+
+    repository, logger = Repository(tmp_path, refuse), logging.getLogger("components.serving")
+    looking, before = threading.Thread(target=repository.look), logger.level
+    logger.setLevel(logging.CRITICAL)
+    sys.setswitchinterval(1e-6)
+    try:
+        looking.start()
+        while looking.is_alive():
+            assert repository.failures <= len(repository.states)
+    finally:
+        sys.setswitchinterval(0.005)
+        looking.join()
+        logger.setLevel(before)
+    assert repository.failures == 100
+
+
+def test_versions_are_followed_whatever_fails(
+    pushed: Pushed,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And where they are not, nobody relies on the server."""
+    looks = []
+
+    def fail_at_first(folder: Path) -> list[Path]:
+        looks.append(folder)
+        if len(looks) < 4:
+            raise RuntimeError("nobody thought of it")
+        return list_versions(folder)
+
+    monkeypatch.setattr(repository_module, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(repository_module, "list_versions", fail_at_first)
+    repository = Repository(tmp_path / "trips")
+    options = ServeOptions("trips", tmp_path / "trips", waits=True)
+    with running(options, repository=repository) as server:
+        shutil.copytree(pushed.version, tmp_path / "copy")
+        (tmp_path / "trips").mkdir()
+        (tmp_path / "copy").rename(tmp_path / "trips" / "1")
+        until = time.monotonic() + 60
+        while not requests.get(f"{server}/v2/health/ready", timeout=30).ok:
+            assert time.monotonic() < until
+        assert requests.get(f"{server}/healthz", timeout=30).ok
+        repository.stop()
+        while repository.is_following:
+            time.sleep(0.01)
+        statuses = {
+            path: requests.get(server + path, timeout=30).status_code
+            for path in ("/healthz", "/v2/health/ready", "/v2/models/trips/ready")
+        }
+    assert list(statuses.values()) == [503, 400, 400]
+    assert len([line for line in caplog.messages if "is tried again" in line]) == 1
+
+
+def ask_one(model: Model) -> Arrays:
+    return model.predict(
+        {
+            "fare": np.float32([1]),
+            "price__EUR_": np.float32([1]),
+            "area": np.float64([8]),
+            "company": np.array([b"Ace"], object),
+            "tags": np.array([[b"t1"]], object),
+        }
+    )
+
+
+def test_server_that_anybody_could_ask_is_refused(tmp_path: Path) -> None:
+    options = ServeOptions("trips", tmp_path, host="0.0.0.0")  # noqa: S104 - what is refused
+    with pytest.raises(ConfigError, match="would let anybody ask the model: set SCOPELINE_API_KEY"):
+        check_options(options, is_insecure=False)
+    check_options(options, is_insecure=True)
+    check_options(ServeOptions("trips", tmp_path, host="0.0.0.0", key="k"), False)  # noqa: S104
+    one = ServeOptions("trips", tmp_path, certificate=Path(__file__))
+    with pytest.raises(ConfigError, match="--tls-cert and --tls-key go together"):
+        check_options(one, False)
+
+
+@pytest.mark.parametrize("value", ["", " \n"])
+def test_a_key_that_is_empty_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, value)
+    with pytest.raises(ConfigError, match="SCOPELINE_API_KEY is set and empty, so anybody could"):
+        read_key()
+    monkeypatch.setenv(KEY_VARIABLE, "k")
+    assert read_key() == "k"
+    monkeypatch.delenv(KEY_VARIABLE)
+    assert read_key() == ""
+
+
+def test_command_takes_up_versions_and_answers_what_came_before_a_stop(
+    pushed: Pushed, tmp_path: Path
+) -> None:
+    serving, port = tmp_path / "trips" / "serving" / "trips", free_port()
+    command = [sys.executable, str(ROOT / "local_runner.py"), "serve", "--set", "name=trips"]
+    command += ["--config", str(ROOT / "configs" / "taxi.yaml"), "--output", str(tmp_path)]
+    serving.mkdir(parents=True)
+    url = f"http://127.0.0.1:{port}/v1/models/trips"
+    body = {"instances": [{"fare": 1, "price__EUR_": 1, "area": 8, "company": "", "tags": []}]}
+    process = subprocess.Popen(
+        [*command, "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=(tmp_path / "log").open("w"),
+        env=without_key(),
+    )
+    try:
+        ready = f"http://127.0.0.1:{port}/v2/health/ready"
+        wait_for(lambda: requests.get(ready, timeout=10).status_code == 400, process)
+        asked = requests.post(f"{url}:predict", json=body, timeout=10)
+        assert (asked.status_code, asked.headers["retry-after"]) == (503, "1")
+        shutil.copytree(pushed.version, tmp_path / "first")
+        (tmp_path / "first").rename(serving / "1")
+        wait_for(lambda: requests.get(ready, timeout=10).ok, process)
+        shutil.copytree(pushed.version, tmp_path / "copy")
+        (tmp_path / "copy").rename(serving / "2")
+        statuses = []
+
+        def answers_by(version: str) -> bool:
+            statuses.append(requests.post(f"{url}:predict", json=body, timeout=30).status_code)
+            spec = requests.get(f"{url}/metadata", timeout=10).json()["model_spec"]
+            return bool(spec["version"] == version)
+
+        wait_for(lambda: answers_by("2"), process)
+        mark_withdrawn(serving / "2", "wrong labels")
+        wait_for(lambda: answers_by("1"), process)
+        assert set(statuses) == {200}
+        taken = subprocess.run(
+            [*command, "--port", str(port)], capture_output=True, text=True, timeout=120
+        )
+        assert taken.returncode == 2
+        assert f"--port {port} at 127.0.0.1 cannot be had" in taken.stderr
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        process.kill()
+    log = (tmp_path / "log").read_text()
+    assert process.returncode == 0, log
+    assert "no version has been pushed to" in log
+    for number in (2, 1):
+        assert f'"message": "version {number} answers"' in log

@@ -1,0 +1,328 @@
+"""The server as clients see it: over a real socket, by plain HTTP and by Triton's own client."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import socket
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import malformed
+import numpy as np
+import pytest
+import requests
+import tritonclient.http as triton
+from running_server import running
+from served_trips import Pushed, expected
+from trainer_data import to_example
+
+from components.serving.model import Model
+from components.serving.server.options import ServeOptions
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def options(pushed: Pushed) -> ServeOptions:
+    return ServeOptions("trips", pushed.serving, body_seconds=0.5, max_bytes=1 << 20)
+
+
+@pytest.fixture(scope="module")
+def server(options: ServeOptions) -> Iterator[str]:
+    with running(options) as address:
+        yield address
+
+
+def ask(server: str, body: dict[str, Any], verb: str = "predict", path: str = "") -> Any:
+    answer = requests.post(f"{server}/v1/models/trips{path}:{verb}", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_rows_columns_and_examples_are_answered_alike(
+    server: str, model: Model, rows: Rows, asked: Rows
+) -> None:
+    right = expected(model, rows)
+    by_row = ask(server, {"instances": asked})["predictions"]
+    assert by_row[0].keys() == {"class", "classes", "scores"}
+    assert by_row[0]["classes"] == ["0", "1"]
+    np.testing.assert_allclose([row["scores"][1] for row in by_row], right, atol=1e-6)
+    columns = {name: [row[name] for row in asked] for name in asked[0]}
+    by_column = ask(server, {"inputs": columns, "signature_name": "serving_raw"})["outputs"]
+    np.testing.assert_allclose(np.array(by_column["scores"])[:, 1], right, atol=1e-6)
+    encoded = [{"b64": base64.b64encode(to_example(row)).decode()} for row in rows]
+    label, version = "/labels/stable", f"/versions/{model.folder.name}"
+    of_examples = ask(server, {"instances": encoded}, path=label)["predictions"]
+    named = ask(server, {"inputs": {"examples": encoded}}, path=version)["outputs"]
+    np.testing.assert_allclose([row["scores"][1] for row in of_examples], right, atol=1e-6)
+    np.testing.assert_allclose(np.array(named["scores"])[:, 1], right, atol=1e-6)
+
+
+def test_classify_gives_pairs_and_regress_is_refused(server: str, asked: Rows) -> None:
+    context = {"company": "Ace"}
+    rows = [{k: v for k, v in row.items() if k != "company"} for row in asked[:3]]
+    results = ask(server, {"examples": rows, "context": context}, "classify")["results"]
+    assert [label for label, _ in results[0]] == ["0", "1"]
+    assert sum(score for _, score in results[2]) == pytest.approx(1)
+    answer = requests.post(
+        f"{server}/v1/models/trips:regress", json={"examples": asked}, timeout=60
+    )
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "the model predicts a class: ask :classify or :predict."
+
+
+def test_missing_values_are_nan_null_or_empty(server: str, model: Model, rows: Rows) -> None:
+    body = b'{"instances": [{"fare": 50, "price__EUR_": 2, "area": %s, "company": %s, "tags": []}]}'
+    one = {**rows[0], "fare": 50.0, "price (EUR)": 2.0, "area": None, "company": None, "tags": None}
+    right = expected(model, [one])[0]
+    for area, company in ((b"NaN", b'""'), (b"null", b"null")):
+        given = body % (area, company)
+        answer = requests.post(f"{server}/v1/models/trips:predict", data=given, timeout=60).json()
+        assert answer["predictions"][0]["scores"][1] == pytest.approx(right, abs=1e-6)
+    of_null = given.replace(b"[]", b"null")
+    answer = requests.post(f"{server}/v1/models/trips:predict", data=of_null, timeout=60).json()
+    assert answer["predictions"][0]["scores"][1] == pytest.approx(right, abs=1e-6)
+
+
+def test_missing_values_of_open_inference_are_null(server: str, model: Model, rows: Rows) -> None:
+    row = {**rows[1], "fare": None, "area": None, "company": None, "tags": None}
+    given = {"fare": [None], "price__EUR_": [2.0], "area": [None], "company": [None], "tags": []}
+    tensors = [
+        {
+            "name": name,
+            "datatype": "BYTES" if name in ("company", "tags") else "FP64",
+            "shape": [1, 0] if name == "tags" else [1],
+            "data": values,
+        }
+        for name, values in given.items()
+    ]
+    answer = requests.post(f"{server}/v2/models/trips/infer", json={"inputs": tensors}, timeout=60)
+    outputs = {one["name"]: one["data"] for one in answer.json()["outputs"]}
+    right = expected(model, [{**row, "price (EUR)": 2.0}])[0]
+    assert outputs["scores"][1] == pytest.approx(right, abs=1e-6)
+
+
+def test_versions_metadata_and_health_are_told(server: str, model: Model) -> None:
+    def get(path: str) -> Any:
+        return requests.get(f"{server}{path}", timeout=60).json()
+
+    (state,) = get("/v1/models/trips")["model_version_status"]
+    assert (state["version"], state["state"]) == (model.folder.name, "AVAILABLE")
+    signatures = get("/v1/models/trips/metadata")["metadata"]["signature_def"]["signature_def"]
+    assert signatures["serving_raw"]["inputs"]["area"]["dtype"] == "DT_DOUBLE"
+    assert signatures["serving_default"]["outputs"]["class"]["dtype"] == "DT_STRING"
+    assert get("/healthz") == {"live": True}
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_triton_client_works(
+    server: str, model: Model, rows: Rows, asked: Rows, is_binary: bool
+) -> None:
+    with triton.InferenceServerClient(server.removeprefix("http://")) as client:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("trips")
+        inputs = []
+        for given in client.get_model_metadata("trips")["inputs"]:
+            name, datatype = given["name"], given["datatype"]
+            values = triton_values([row[name] for row in asked], datatype)
+            tensor = triton.InferInput(name, list(values.shape), datatype)
+            tensor.set_data_from_numpy(values, binary_data=is_binary)
+            inputs.append(tensor)
+        names = ("scores", "class")
+        outputs = [triton.InferRequestedOutput(name, binary_data=is_binary) for name in names]
+        answer = client.infer("trips", inputs, outputs=outputs, request_id="7")
+    np.testing.assert_allclose(answer.as_numpy("scores")[:, 1], expected(model, rows), atol=1e-6)
+    assert answer.get_response()["id"] == "7"
+    assert set(answer.as_numpy("class").astype(str)) <= {"0", "1", "b'0'", "b'1'"}
+
+
+def triton_values(values: list[Any], datatype: str) -> np.ndarray:
+    if isinstance(values[0], list):
+        return np.array([[*row, "", ""][:2] for row in values], object)
+    if datatype == "BYTES":
+        return np.array([value or "" for value in values], object)
+    dtype = {"FP32": np.float32, "FP64": np.float64}[datatype]
+    return np.array([np.nan if value is None else value for value in values], dtype)
+
+
+def test_malformed_requests_are_refused_with_a_sentence(server: str, asked: Rows) -> None:
+    row = {**asked[1], "tags": ["t1"], "company": "Ace", "area": 8}
+    requested = list(malformed.corpus(row))
+    assert len(requested) >= 200
+    with requests.Session() as session:
+        for one in requested:
+            answer = session.post(
+                f"{server}{one.path}", data=one.body, headers=one.headers, timeout=60
+            )
+            told = (one.path, one.body[:200], one.headers, answer.status_code, answer.text[:300])
+            assert 400 <= answer.status_code < 500, told
+            assert len(answer.json()["error"]) > 15, told
+    assert ask(server, {"instances": [row]})["predictions"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"fares": 1}, "instances[0] has 'fares', which the model does not take; did you mean"),
+        ({"fare": [1, 2]}, "'fare' of row 0 is a list, expected a number"),
+        ({"fare": float("inf")}, "'fare' of row 0 is infinite, expected a finite number"),
+        ({"fare": 1e300}, "'fare' of row 0 is 1e+300, which is infinite as float32"),
+        ({"fare": True}, "'fare' of row 0 is true or false, expected a number, such as 1 or 0"),
+        ({"area": 2.5}, "'area' of row 0 is 2.5, expected a whole number"),
+        ({"tags": "t1"}, "'tags' of row 0 is text, expected a list of values"),
+        ({"company": {"b64": "*"}}, "'company' of row 0 is no valid base64"),
+    ],
+)
+def test_messages_name_the_column(
+    server: str, asked: Rows, changed: dict[str, Any], message: str
+) -> None:
+    body = json.dumps({"instances": [{**asked[0], **changed}]})
+    answer = requests.post(f"{server}/v1/models/trips:predict", data=body, timeout=60)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_bytes_that_are_no_example_are_said_to_be(server: str) -> None:
+    """The beginning of a PNG, which TensorFlow quotes in a message that is no UTF-8."""
+    body = {"instances": [{"b64": "iVBORw0KGgo="}]}
+    answer = requests.post(f"{server}/v1/models/trips:predict", json=body, timeout=60)
+    assert answer.status_code == 400
+    assert r"Could not parse example input, value: '\x89PNG" in answer.json()["error"]
+
+
+def test_paths_that_are_not_there_are_404(server: str) -> None:
+    for path, message in {
+        "/v1/models/trip": "there is no model 'trip' here; 'trips' is served",
+        "/v2/models/trip/ready": "there is no model 'trip' here",
+        "/v2/models/trips/versions/1/ready": "version 1 is not served",
+        "/v1/models/trips/versions/1": "there is no version 1",
+        "/nothing": "GET /nothing is nothing that is answered here",
+    }.items():
+        answer = requests.get(f"{server}{path}", timeout=60)
+        assert answer.status_code == 404
+        assert message in answer.json()["error"]
+    assert requests.get(f"{server}/v1/models/trips:predict", timeout=60).status_code == 405
+
+
+def test_values_that_a_tensor_cannot_hold_are_refused(server: str, asked: Rows) -> None:
+    for value in (1e39, -1e300):
+        rows = {"instances": [asked[0], {**asked[0], "fare": value}]}
+        refused = requests.post(f"{server}/v1/models/trips:predict", json=rows, timeout=60)
+        assert refused.status_code == 400
+        assert refused.json()["error"].startswith(f"'fare' of row 1 is {value}")
+    assert "predictions" in ask(server, {"instances": [{**asked[0], "fare": 1e38}]})
+
+
+def test_parts_of_inferences_that_are_answered_otherwise_are_refused(
+    server: str, pushed: Pushed
+) -> None:
+    example = {"name": "examples", "datatype": "BYTES", "shape": [1], "data": [""]}
+    whole = {"name": "area", "datatype": "INT64", "shape": [1], "data": [1.5]}
+    scores = {"name": "scores", "parameters": {"classification": 2}}
+
+    def infer(**asked: Any) -> Any:
+        return requests.post(f"{server}/v2/models/trips/infer", json=asked, timeout=60).json()
+
+    assert "id" not in infer(inputs=[example], id=None)
+    assert "'examples' is there twice" in infer(inputs=[example, example])["error"]
+    assert "not all whole" in infer(inputs=[whole])["error"]
+    assert (
+        "'classification', which is not taken" in infer(inputs=[example], outputs=[scores])["error"]
+    )
+    assert "has '[]'" in infer(inputs=[example], outputs=[{"name": []}])["error"]
+
+
+def test_label_that_is_not_there_is_refused_as_tf_serving_does(server: str) -> None:
+    for path in ("labels/canary", "labels/canary/metadata"):
+        answer = requests.get(f"{server}/v1/models/trips/{path}", timeout=60)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("Unrecognized servable version label: canary;")
+
+
+def test_body_that_is_too_large_or_too_slow_is_given_up(server: str) -> None:
+    address = server.removeprefix("http://").split(":")
+    head = "POST /v1/models/trips:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n"
+    for length, status in ((1 << 30, b"413"), (100, b"408")):
+        with socket.create_connection((address[0], int(address[1])), timeout=60) as connection:
+            connection.sendall(head.format(length).encode() + b"{")
+            assert connection.recv(1000).split()[1] == status
+    streamed = requests.post(
+        f"{server}/v1/models/trips:predict", data=(b" " * 100_000 for _ in range(20)), timeout=60
+    )
+    assert streamed.status_code == 413
+    assert streamed.json()["error"].startswith("the body is larger than 1,048,576 bytes")
+
+
+def test_packed_bodies_are_answered_within_the_same_limits(server: str, asked: Rows) -> None:
+    url, body = f"{server}/v1/models/trips:predict", json.dumps({"instances": asked[:2]}).encode()
+
+    def post(encoding: str, packed: bytes) -> requests.Response:
+        return requests.post(url, packed, headers={"Content-Encoding": encoding}, timeout=60)
+
+    right = requests.post(url, body, timeout=60).json()
+    for encoding, packed in (
+        ("gzip", gzip.compress(body)),
+        ("GZip", gzip.compress(body)),
+        ("deflate", zlib.compress(body)),
+        ("identity", body),
+    ):
+        assert post(encoding, packed).json() == right
+    for encoding, packed, status, said in (
+        ("br", body, 415, "right are gzip and deflate"),
+        ("gzip", body, 400, "not what its Content-Encoding says"),
+        ("gzip", gzip.compress(body)[:-4], 400, "it ends elsewhere"),
+        ("gzip", gzip.compress(b" " * (1 << 26)), 413, "larger than 1,048,576 bytes"),
+    ):
+        answer = post(encoding, packed)
+        assert answer.status_code == status
+        assert said in answer.json()["error"]
+
+
+def test_what_is_asked_by_another_verb_is_told_which_is_right(server: str) -> None:
+    for path, verb, right in (
+        ("/v1/models/trips:predict", "GET", "POST"),
+        ("/v1/models/trips", "DELETE", "GET"),
+        ("/v2/models/trips", "POST", "GET"),
+    ):
+        answer = requests.request(verb, server + path, timeout=60)
+        assert (answer.status_code, list(answer.json())) == (405, ["error"])
+        assert right in answer.headers["allow"]
+    for path in ("/v1/models", "/v2/", "/v2/models/trips/"):
+        assert requests.get(server + path, allow_redirects=False, timeout=60).status_code == 404
+
+
+def test_key_is_asked_for(options: ServeOptions, asked: Rows) -> None:
+    with running(replace(options, key="s3cret")) as server:
+        url, body = f"{server}/v1/models/trips:predict", {"instances": asked[:1]}
+        for headers in ({}, {"Authorization": "Bearer s3cre"}, {"X-API-Key": "S3cret"}):
+            answer = requests.post(url, json=body, headers=headers, timeout=60)
+            assert answer.status_code == 401
+            assert "a key is needed" in answer.json()["error"]
+        for headers in ({"Authorization": "Bearer s3cret"}, {"X-API-Key": "s3cret"}):
+            assert requests.post(url, json=body, headers=headers, timeout=60).ok
+        assert requests.get(f"{server}/healthz", timeout=60).ok
+        assert requests.get(f"{server}/metrics", timeout=60).status_code == 401
+
+
+def test_metrics_count_predictions_and_requests(server: str, asked: Rows) -> None:
+    def read() -> dict[str, float]:
+        lines = requests.get(f"{server}/metrics", timeout=60).text.splitlines()
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    def total(found: dict[str, float]) -> float:
+        return sum(v for k, v in found.items() if k.startswith("scopeline_predictions_total"))
+
+    before = read()
+    ask(server, {"instances": asked[:50]})
+    after = read()
+    assert total(after) - total(before) == 50
+    name = 'scopeline_request_seconds_count{route="predict",status="200"}'
+    assert after[name] - before.get(name, 0) == 1
+    assert after["scopeline_queue_rows"] == 0
+    assert after["scopeline_serving_version"] > 1

@@ -1,0 +1,343 @@
+"""A metadata store that cannot be used is named before a run, in a sentence, and left alone."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import ml_metadata
+import pytest
+import warm
+from mariadb_server import PASSWORD, USER, MariaDB, free_port, mariadb
+from ml_metadata.proto import metadata_store_pb2
+from small_disk import can_mount, run_on_small_disk
+
+from pipeline.config.loading import load_config
+from pipeline.config.metadata_url import PASSWORD_VARIABLE
+from pipeline.config.settings import PipelineConfig
+from pipeline.layout import Layout
+from pipeline.records.metadata import store as metadata
+from pipeline.records.metadata.store import (
+    check_store,
+    connection_config,
+    copy_to_sqlite,
+    sqlite_connection,
+)
+from trainer_module.errors import ConfigError, TryLaterError
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "configs" / "digits.yaml"
+TEXTS = ("plain", "Größe", "数字", "😀", "")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout.of(load_config(DIGITS), tmp_path)
+    layout.root.mkdir(parents=True)
+    return layout
+
+
+@pytest.fixture
+def file(layout: Layout) -> Path:
+    """A store with something in it."""
+    fill(sqlite_connection(layout.metadata))
+    return layout.metadata
+
+
+def fill(connection: metadata_store_pb2.ConnectionConfig) -> None:
+    """Writes one execution that made artifacts with every kind of text, in a context."""
+    store = ml_metadata.MetadataStore(connection)
+    kind = metadata_store_pb2.ArtifactType(name="Thing")
+    kind.properties["text"] = metadata_store_pb2.STRING
+    kind.properties["number"] = metadata_store_pb2.INT
+    kind.properties["share"] = metadata_store_pb2.DOUBLE
+    kind.properties["is"] = metadata_store_pb2.BOOLEAN
+    kind.properties["any"] = metadata_store_pb2.PROTO
+    artifact_type = store.put_artifact_type(kind)
+    execution_type = store.put_execution_type(metadata_store_pb2.ExecutionType(name="Doing"))
+    context_type = store.put_context_type(metadata_store_pb2.ContextType(name="Run"))
+    context = metadata_store_pb2.Context(type_id=context_type, name="r1")
+    pairs = []
+    for text in TEXTS:
+        artifact = metadata_store_pb2.Artifact(type_id=artifact_type, uri=f"/data/{text}")
+        artifact.properties["text"].string_value = text
+        artifact.properties["number"].int_value = 2_000_000_000
+        artifact.properties["share"].double_value = 1 / 3
+        artifact.properties["is"].bool_value = True
+        artifact.properties["any"].proto_value.Pack(kind)
+        artifact.custom_properties["list"].struct_value.update({text: [1, text]})
+        event = metadata_store_pb2.Event(type=metadata_store_pb2.Event.OUTPUT)
+        event.path.steps.add().key = text
+        pairs.append((artifact, event))
+    execution = metadata_store_pb2.Execution(type_id=execution_type)
+    store.put_execution(execution, pairs, [context])
+
+
+def contents(connection: metadata_store_pb2.ConnectionConfig) -> list[str]:
+    """Everything in a store, as ML Metadata reads it."""
+    store = ml_metadata.MetadataStore(connection)
+    executions, contexts = store.get_executions(), store.get_contexts()
+    return [
+        str(part)
+        for parts in (
+            store.get_artifact_types(),
+            store.get_artifacts(),
+            executions,
+            contexts,
+            store.get_events_by_execution_ids([execution.id for execution in executions]),
+            *(store.get_artifacts_by_context(context.id) for context in contexts),
+            *(store.get_executions_by_context(context.id) for context in contexts),
+        )
+        for part in parts
+    ]
+
+
+def refused(layout: Layout, config: PipelineConfig | None = None) -> str:
+    """What the check says; it is one sentence, without the password."""
+    with pytest.raises(ConfigError) as caught:
+        check_store(config or load_config(DIGITS), layout)
+    assert "\n" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_store_that_is_fine_or_not_there_yet_is_no_problem(layout: Layout) -> None:
+    check_store(load_config(DIGITS), layout)
+    assert not layout.metadata.exists()
+    layout.metadata.touch()  # As a run leaves it that is killed at once.
+    check_store(load_config(DIGITS), layout)
+    fill(sqlite_connection(layout.metadata))
+    before = layout.metadata.read_bytes()
+    check_store(load_config(DIGITS), layout)
+    assert layout.metadata.read_bytes() == before
+
+
+@pytest.mark.skipif(not can_mount(), reason="nothing can be mounted here")
+def test_full_disk_is_what_is_said(tmp_path: Path) -> None:
+    script = (
+        "from test_metadata_stores import DIGITS, fill\n"
+        "from components.disk import says_full\n"
+        "from pipeline.config.loading import load_config\n"
+        "from pipeline.layout import Layout\n"
+        "from pipeline.records.metadata.store import check_store, sqlite_connection\n"
+        "from pipeline.records.event_log import EventKind, EventLog\n"
+        "from pipeline.lock import only_scheduler\n"
+        "config = load_config(DIGITS)\n"
+        "layout = Layout.of(config, Path(sys.argv[1]))\n"
+        "layout.root.mkdir()\n"
+        "fill(sqlite_connection(layout.metadata))\n"
+        "EventLog(layout.event_log).record(EventKind.DUE, 'first')\n"
+        "with (layout.root / 'filling').open('wb', 0) as filling:\n"
+        "    try:\n"
+        "        while filling.write(bytes(4096)): pass\n"
+        "    except OSError: pass\n"
+        "def said(use):\n"
+        "    try:\n"
+        "        while True: use()\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, says_full(error), str(error).splitlines()[0])\n"
+        "said(lambda: check_store(config, layout))\n"
+        "said(lambda: fill(sqlite_connection(layout.metadata)))\n"
+        "said(lambda: EventLog(layout.event_log).record(EventKind.DUE, 'x' * 9999))\n"
+        "said(lambda: only_scheduler(layout.scheduler_lock).__enter__())\n"
+    )
+    folder = tmp_path / "output"
+    paths = f"sys.path[:0] = {[str(Path(__file__).parent), str(ROOT / 'tests')]!r}\n"
+    done = run_on_small_disk(paths + script, folder, 2000, str(folder))
+    checked, run, log, lock = done.stdout.splitlines()
+    assert checked == (
+        f"DiskFullError False {folder}/digits/metadata.db: the disk is full (0.0 kB are free); "
+        "make room, or give another folder with --output"
+    )
+    assert run.startswith("InternalError True "), "which a run explains as a full disk"
+    assert log == (
+        f"DiskFullError False {folder}/digits/ledger.db: the disk is full (0.0 kB are free); "
+        "make room, or give another folder with --output"
+    )
+    assert lock.startswith(f"DiskFullError False {folder}/scheduler.lock: the disk is full (")
+
+
+def _execute(path: Path, statement: str, *values: int) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement, values)
+
+
+def _other_tables(path: Path) -> None:
+    path.unlink()
+    _execute(path, "CREATE TABLE clients (name)")
+
+
+DAMAGES = {
+    "no database": lambda path: path.write_bytes(b"is this a database?" * 300),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:100_000]),
+    "overwritten": lambda path: path.write_bytes(
+        path.read_bytes()[:20_000] + b"\xff" * 8192 + path.read_bytes()[28_192:]
+    ),
+    "of something else": _other_tables,
+    "without its version": lambda path: _execute(path, "DROP TABLE MLMDEnv"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_corrupt_file_is_left_as_it_is(file: Path, layout: Layout, damage) -> None:
+    damage(file)
+    before = file.read_bytes()
+    said = refused(layout)
+    assert said.startswith(f"{file}: the metadata is corrupt (")
+    assert "it was left as it is: restore a backup, or move it and pipeline_root aside: " in said
+    assert "then every component runs again" in said
+    assert "is not compared with the one in service" in said
+    assert file.read_bytes() == before
+    assert [path.name for path in layout.root.iterdir()] == ["metadata.db"]
+
+
+def test_empty_file_beside_artifacts_was_not_always_empty(layout: Layout) -> None:
+    layout.pipeline_root.mkdir()
+    layout.metadata.touch()
+    assert "is corrupt (it is empty, although components have run)" in refused(layout)
+
+
+def test_folder_in_the_place_of_the_file(layout: Layout) -> None:
+    layout.metadata.mkdir()
+    assert "the metadata cannot be opened (unable to open database file)" in refused(layout)
+
+
+@pytest.mark.parametrize(("version", "words"), [(99, "a newer"), (5, "an older")])
+def test_another_version_of_ml_metadata_is_not_touched(
+    file: Path, layout: Layout, version: int, words: str
+) -> None:
+    _execute(file, "UPDATE MLMDEnv SET schema_version = ?", version)
+    before = file.read_bytes()
+    assert f"written by {words} ML Metadata (schema {version}; this one has 10)" in refused(layout)
+    assert file.read_bytes() == before
+
+
+def test_file_that_another_process_has_locked(
+    file: Path, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "BUSY_SECONDS", 0.2)
+    script = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "connection.execute('BEGIN EXCLUSIVE')\n"
+        "print('locked', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        assert "another process has locked the metadata; it was left as it is" in refused(layout)
+        assert process.stdin is not None
+        process.stdin.close()
+    check_store(load_config(DIGITS), layout)
+
+
+@pytest.mark.parametrize("scheme", ["mysql://scopeline@{}/meta", "grpc://{}"])
+def test_server_that_is_away_may_come_back(layout: Layout, scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    config = load_config(DIGITS, [f"metadata={scheme.format(address)}"])
+    with pytest.raises(TryLaterError, match="is it running, and are host and port right"):
+        check_store(config, layout)
+
+
+def test_run_with_a_corrupt_file_ends_with_a_sentence(file: Path, tmp_path: Path) -> None:
+    file.write_bytes(b"is this a database?" * 300)
+    done = warm.run(
+        [sys.executable, ROOT / "local_runner.py", "run", "--output", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "the metadata is corrupt (file is not a database)" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert file.read_bytes() == b"is this a database?" * 300
+
+
+def test_copy_of_a_file_is_the_same(file: Path, layout: Layout, tmp_path: Path) -> None:
+    copy_to_sqlite(load_config(DIGITS), layout, tmp_path / "copy.db")
+    copied = contents(sqlite_connection(tmp_path / "copy.db"))
+    assert copied == contents(sqlite_connection(file))
+    assert len(copied) > 3 * len(TEXTS)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDB]:
+    with mariadb() as running:
+        running.administer("CREATE DATABASE meta CHARACTER SET latin1")
+        running.administer("CREATE DATABASE meta_utf8 CHARACTER SET utf8mb4")
+        yield running
+
+
+@pytest.fixture
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+
+
+def on(url: str) -> PipelineConfig:
+    return load_config(DIGITS, [f"metadata={url}"])
+
+
+@pytest.mark.usefixtures("_password")
+@pytest.mark.parametrize("database", ["meta", "meta_utf8"])
+def test_server_is_used_and_copied(
+    server: MariaDB, layout: Layout, tmp_path: Path, database: str
+) -> None:
+    config = on(server.url(database, host="localhost"))  # By its port, not by a socket file.
+    copy_to_sqlite(config, layout, tmp_path / "nothing.db")
+    assert contents(sqlite_connection(tmp_path / "nothing.db")) == []
+    check_store(config, layout)
+    fill(connection_config(config, layout))
+    check_store(config, layout)
+    copy_to_sqlite(config, layout, tmp_path / "copy.db")
+    copied = contents(sqlite_connection(tmp_path / "copy.db"))
+    assert copied == contents(connection_config(config, layout))
+    assert len(copied) > 3 * len(TEXTS)
+    assert not layout.metadata.exists()
+
+
+def test_password_that_is_wrong_or_not_set(
+    server: MariaDB, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.url("meta")
+    monkeypatch.setenv(PASSWORD_VARIABLE, "another")
+    said = refused(layout, on(url))
+    assert said == (
+        f"{url}: the metadata server refuses access; {PASSWORD_VARIABLE} has a wrong password for "
+        f"'{USER}', or there is no such user"
+    )
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    assert f"{PASSWORD_VARIABLE} is not set, the password of '{USER}'" in refused(layout, on(url))
+
+
+@pytest.mark.usefixtures("_password")
+@pytest.mark.parametrize("database", ["meta_missing", "others"])
+def test_missing_database_is_not_made(server: MariaDB, layout: Layout, database: str) -> None:
+    said = refused(layout, on(server.url(database)))
+    assert f"has no database '{database}' for '{USER}'; make it: CREATE DATABASE" in said
+    assert (database,) not in server.administer("SHOW DATABASES")
+
+
+@pytest.mark.usefixtures("_password")
+@pytest.mark.parametrize("host", ["127.0.0.1", "no.such.host.invalid"])
+def test_server_that_is_down(layout: Layout, host: str) -> None:
+    url = f"mysql://{USER}@{host}:{free_port()}/meta"
+    assert refused(layout, on(url)).startswith(f"{url}: the metadata server cannot be reached (")
+
+
+@pytest.mark.usefixtures("_password")
+def test_server_with_a_newer_ml_metadata(server: MariaDB, layout: Layout) -> None:
+    server.administer("CREATE DATABASE meta_newer")
+    config = on(server.url("meta_newer"))
+    check_store(config, layout)
+    server.administer("UPDATE MLMDEnv SET schema_version = 99", "meta_newer")
+    assert "written by a newer ML Metadata (schema 99; this one has 10)" in refused(layout, config)
+    assert server.administer("SELECT * FROM MLMDEnv", "meta_newer") == [(99,)]

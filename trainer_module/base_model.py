@@ -1,0 +1,457 @@
+"""Reads the weights of an exported model without loading it: no code or graph of it is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from trainer_module.errors import TrainingError
+from trainer_module.problem import Problem
+from trainer_module.settings.tasks import as_task
+from trainer_module.weights import layers_of, made_up_names, plain_name, stable_names, weights_of
+
+OF_PLACES = ("bert_positions", "bert_types")
+"""Layers of the zoo whose rows are of places in a text: they mean the same in every vocabulary."""
+
+AxisKind = Literal["plain", "vocabulary", "classes", "columns", "unsure"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a weight."""
+
+    kind: AxisKind = "plain"
+    """What an index along it stands for.
+
+    plain: a unit of the layer. vocabulary: a value of a categorical feature. classes: an output of
+    the task. columns: an input of the layer. unsure: perhaps a value or a class, of whatever.
+    """
+    feature: str = ""
+    """vocabulary: its name."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """columns: the features and layers that it joins, in order, each with its width."""
+
+
+Axes = dict[str, list[Axis]]
+
+
+def find_axes(model: tf_keras.Model, problem: Problem) -> Axes:
+    """The axes of each weight of a built model, by the weight's name.
+
+    A functional model is followed from its inputs to its outputs. Of any other, and of what a layer
+    does within itself, only names tell: those that the zoo gives.
+    """
+    axes = {weight.name: [Axis()] * len(weight.shape) for weight in weights_of(model)}
+    is_graph = bool(getattr(model, "outputs", None))
+    _mark_outputs(model, problem, axes, is_graph)
+    _mark_embeddings(model, problem, axes)
+    if is_graph:
+        _mark_columns(model, axes, {f.name: f.places for f in problem.features if f.places})
+    return axes
+
+
+def _mark_outputs(model: tf_keras.Model, problem: Problem, axes: Axes, is_graph: bool) -> None:
+    width = problem.output_units
+    layers = [layer for layer in layers_of(model) if layer.name == "output"]
+    if is_graph:
+        layers = [layer for tensor in model.outputs for layer in _ending_in(tensor)]
+    known = {plain_name(variable) for layer in layers for variable in layer.weights}
+    for weight in weights_of(model):
+        if weight.shape and weight.shape[-1] == width:
+            if weight.name in known:
+                axes[weight.name][-1] = Axis("classes")
+            elif not is_graph and problem.classes and not known:
+                axes[weight.name][-1] = Axis("unsure")
+
+
+def _ending_in(tensor: Any) -> Iterator[tf_keras.layers.Layer]:
+    """The layers with weights whose output comes to this one, unit by unit."""
+    layer = tensor.node.layer
+    if _is_graph(layer):
+        for within in layer.outputs:
+            yield from _ending_in(within)
+        return
+    if layer.weights:
+        yield layer
+        return
+    for before in tensor.node.keras_inputs:
+        if before.shape.rank and tensor.shape.rank and before.shape[-1] == tensor.shape[-1]:
+            yield from _ending_in(before)
+
+
+def _is_graph(layer: tf_keras.layers.Layer) -> bool:
+    """Whether a layer is a functional model; a sequential one is taken for its first layer."""
+    is_sequential = isinstance(layer, tf_keras.Sequential)
+    return isinstance(layer, tf_keras.Model) and bool(layer.inputs) and not is_sequential
+
+
+def _graph_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+    """The layers of a functional model, and of those that are layers of it."""
+    for layer in model.layers:
+        yield layer
+        if _is_graph(layer):
+            yield from _graph_layers(layer)
+
+
+def _mark_embeddings(model: tf_keras.Model, problem: Problem, axes: Axes) -> None:
+    features = {feature.name for feature in problem.features if feature.vocabulary_size}
+    by_name = {f"{name}_{use}": name for name in features for use in ("embedding", "wide")}
+    for layer in layers_of(model):
+        if not isinstance(layer, tf_keras.layers.Embedding) or not layer.weights:
+            continue
+        if layer.name in OF_PLACES:
+            continue
+        name = plain_name(layer.weights[0])
+        if name in axes:
+            feature = _embedded(layer, features) or by_name.get(layer.name)
+            axes[name][0] = Axis("vocabulary", feature) if feature else Axis("unsure")
+
+
+def _embedded(layer: tf_keras.layers.Layer, features: set[str]) -> str | None:
+    """The feature whose indices go into a layer as they are."""
+    tensor = _single_input(layer)
+    while tensor is not None:
+        before = tensor.node.layer
+        if before.name in features:
+            return before.name
+        if isinstance(before, tf_keras.layers.Concatenate):
+            # What is joined has one vocabulary, that of the first.
+            tensor = before.inbound_nodes[0].keras_inputs[0]
+            continue
+        keeps = isinstance(before, tf_keras.layers.Flatten | tf_keras.layers.Reshape)
+        if not keeps and not getattr(before, "keeps_indices", False):
+            return None
+        tensor = _single_input(before)
+    return None
+
+
+def _mark_columns(model: tf_keras.Model, axes: Axes, places: Mapping[str, tuple[str, ...]]) -> None:
+    for layer in _graph_layers(model):
+        tensor = _single_input(layer)
+        if isinstance(layer, tf_keras.Sequential) and layer.layers:
+            layer = layer.layers[0]
+        if tensor is None or tensor.shape.rank != 2:
+            continue
+        parts = tuple(_apart(_joined(tensor), places))
+        for weight, place in _column_axes(layer).items():
+            variable = getattr(layer, weight)
+            # On parameter servers it may lie in shards, which bear its name.
+            name = plain_name(getattr(variable, "variables", [variable])[0])
+            if name in axes and all(width for _, width in parts):
+                axes[name][place] = Axis("columns", parts=parts)
+
+
+def _column_axes(layer: tf_keras.layers.Layer) -> dict[str, int]:
+    """Of a layer's weights, by name, the axis that counts its inputs."""
+    if isinstance(layer, tf_keras.layers.Dense):
+        return {"kernel": 0}
+    return getattr(layer, "column_axes", {})
+
+
+def _joined(tensor: Any) -> Iterator[tuple[str, int]]:
+    """What a tensor is made of, side by side: names and widths; 0 for a width that is not known."""
+    layer, inputs = tensor.node.layer, tensor.node.keras_inputs
+    if isinstance(layer, tf_keras.layers.Concatenate) and tensor.shape.rank == 2:
+        for before in inputs:
+            yield from _joined(before)
+    elif isinstance(layer, tf_keras.layers.Flatten | tf_keras.layers.Dropout):
+        yield from _joined(inputs[0])
+    elif times := getattr(layer, "outputs_per_input", 0):
+        yield from ((name, width * times) for name, width in _joined(inputs[0]))
+    else:
+        yield layer.name, tensor.shape[1:].num_elements() or 0
+
+
+def _apart(
+    parts: Iterable[tuple[str, int]], places: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, int]]:
+    """The same with the numbers of a feature one by one, where they have names."""
+    for name, width in parts:
+        labels = places.get(name, ())
+        if labels and width % len(labels) == 0:
+            yield from ((label, width // len(labels)) for label in labels)
+        else:
+            yield name, width
+
+
+def _single_input(layer: tf_keras.layers.Layer) -> Any | None:
+    """The one tensor that a layer is called with; None if there are several, or none is known."""
+    calls = [node.keras_inputs for node in layer.inbound_nodes if node.keras_inputs]
+    return calls[0][0] if len(calls) == 1 and len(calls[0]) == 1 else None
+
+
+DESCRIPTION_FILE = os.path.join("assets.extra", "scopeline.json")
+"""In a SavedModel: serving looks for nothing but warm-up requests there, and copies keep it."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One input of the model."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    indices: int = 0
+    """categorical: how many, out-of-vocabulary buckets included."""
+    vocabulary: tuple[str, ...] | None = None
+    """categorical: the value of each index before the buckets; None if they are not known.
+
+    Bytes that are no UTF-8 are single surrogates, by Python's `surrogateescape`.
+    """
+    indices_of: str = ""
+    """categorical: what indices count where their number alone tells, such as the buckets of a
+    hash; empty for a vocabulary."""
+
+
+@dataclass(frozen=True)
+class DescribedWeight:
+    """A weight under the name that it has in every training, and what its axes stand for."""
+
+    name: str
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model's inputs, outputs and weights."""
+
+    model: str
+    """Its kind, as in the config."""
+    task: str
+    """Its name, as in the config."""
+    classes: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """What each unit of the last layer stands for, as the task has it."""
+    features: tuple[Feature, ...]
+    weights: dict[str, DescribedWeight]
+    """By their names in the model's checkpoint."""
+
+    def keys(self, axis: Axis, size: int) -> list[Hashable] | None:
+        """What each index along an axis stands for; None if that is not known.
+
+        Indices with equal keys mean the same in two models.
+        """
+        match axis.kind:
+            case "vocabulary":
+                keys = self._values(axis.feature)
+            case "classes":
+                keys = list(self.outputs)
+            case "columns":
+                # What is joined twice is told apart by which time it is.
+                times = [axis.parts[:i].count(part) for i, part in enumerate(axis.parts)]
+                parts = zip(axis.parts, times, strict=True)
+                keys = [(*part, time, i) for part, time in parts for i in range(part[1])]
+            case "unsure":
+                # The same, as long as nothing has changed that it could stand for.
+                told = hash((self.classes, tuple(f.vocabulary for f in self.features)))
+                keys = [(told, size, i) for i in range(size)]
+            case _:
+                keys = [(size, i) for i in range(size)]
+        return keys if keys is not None and len(keys) == size else None
+
+    def feature(self, name: str) -> Feature | None:
+        """The feature of a name, if there is one."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Feature]:
+        return {feature.name: feature for feature in self.features}
+
+    def _values(self, name: str) -> list[Hashable] | None:
+        feature = self.feature(name)
+        if feature is None:
+            return None
+        if feature.indices_of:
+            return [(feature.indices_of, feature.indices, i) for i in range(feature.indices)]
+        if feature.vocabulary is None:
+            return None
+        buckets = feature.indices - len(feature.vocabulary)
+        # Which values share a bucket depends on how many buckets there are.
+        return [*feature.vocabulary, *((buckets, i) for i in range(buckets))]
+
+
+def describe_model(
+    model: tf_keras.Model, problem: Problem, tft_output: tft.TFTransformOutput, kind: str
+) -> Description:
+    """Describes a built model.
+
+    Args:
+      model: whose weights exist.
+      problem: that it was built for.
+      tft_output: for the vocabularies.
+      kind: the kind of the model, as in the config.
+    """
+    axes = find_axes(model, problem)
+    layers = {name for found in axes.values() for axis in found for name, _ in axis.parts}
+    stable = stable_names({*axes, *layers}, made_up_names(model))
+
+    def describe_axis(axis: Axis) -> Axis:
+        parts = tuple((stable[name], width) for name, width in axis.parts)
+        return Axis(axis.kind, axis.feature, parts)
+
+    return Description(
+        model=kind,
+        task=problem.target.kind,
+        classes=problem.classes,
+        outputs=problem.target.outputs(problem.classes),
+        features=tuple(
+            Feature(
+                f.name,
+                f.kind,
+                f.shape,
+                f.vocabulary_size,
+                _vocabulary(tft_output, f.name),
+                f.indices_of,
+            )
+            for f in problem.features
+        ),
+        weights={
+            name: DescribedWeight(stable[name], tuple(map(describe_axis, found)))
+            for name, found in axes.items()
+        },
+    )
+
+
+def write_description(description: Description, directory: str) -> None:
+    """Writes it into the folder of an exported model."""
+    path = os.path.join(directory, DESCRIPTION_FILE)
+    tf.io.gfile.makedirs(os.path.dirname(path))
+    with tf.io.gfile.GFile(path, "w") as file:
+        json.dump(asdict(description), file, separators=(",", ":"))
+
+
+def read_description(directory: str) -> Description | None:
+    """What `write_description` wrote; None if there is nothing.
+
+    Raises:
+      ValueError: it is no such description.
+    """
+    path = os.path.join(directory, DESCRIPTION_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        text = file.read()
+    try:
+        return _from_json(json.loads(text))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is no description of a model: {error!r}") from error
+
+
+def _from_json(value: Mapping[str, Any]) -> Description:
+    classes = tuple(value["classes"])
+    return Description(
+        model=value["model"],
+        task=value["task"],
+        classes=classes,
+        # Models that do not say are of tasks without options.
+        outputs=tuple(value.get("outputs") or as_task(value["task"]).outputs(classes)),
+        features=tuple(
+            Feature(
+                item["name"],
+                item["kind"],
+                tuple(item["shape"]),
+                item["indices"],
+                None if item["vocabulary"] is None else tuple(item["vocabulary"]),
+                item.get("indices_of", ""),
+            )
+            for item in value["features"]
+        ),
+        weights={
+            name: DescribedWeight(weight["name"], tuple(map(_axis_from_json, weight["axes"])))
+            for name, weight in value["weights"].items()
+        },
+    )
+
+
+def _axis_from_json(value: Mapping[str, Any]) -> Axis:
+    parts = tuple((name, width) for name, width in value["parts"])
+    return Axis(value["kind"], value["feature"], parts)
+
+
+def _vocabulary(tft_output: tft.TFTransformOutput, name: str) -> tuple[str, ...] | None:
+    """Under the feature's name, where Scopeline's preprocessing keeps it."""
+    if tft_output.vocabulary_file_by_name(name) is None:
+        return None
+    values = tft_output.vocabulary_by_name(name)
+    return tuple(value.decode("utf-8", errors="surrogateescape") for value in values)
+
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_NOT_THE_MODEL = {"optimizer", "keras_api", "signatures", "tft_layer"}
+"""Under these names a SavedModel keeps what is not among the model's weights."""
+
+READING_ERRORS = (tf.errors.OpError, ValueError, KeyError)
+"""What reading a model that is missing or damaged raises."""
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The model that training goes on from."""
+
+    path: str
+    description: Description | None
+    """What it says of itself; None if it is an older one, or someone else's."""
+    values: dict[str, np.ndarray]
+    """Its weights by their names."""
+
+
+def read_base_model(path: str) -> BaseModel:
+    """Reads a SavedModel's checkpoint, whatever the strategy that it was trained under.
+
+    Raises:
+      TrainingError: the model, or a part of it, cannot be read.
+    """
+    try:
+        description = read_description(path)
+        values = read_values(path)
+    except READING_ERRORS as error:
+        raise TrainingError(
+            f"warm start: the model at {path} cannot be read: {told(error)}; put it back, or set "
+            "schedule.warm_start: false to train from scratch."
+        ) from error
+    return BaseModel(path, description, values)
+
+
+def read_values(path: str) -> dict[str, np.ndarray]:
+    """The weights of a SavedModel by their names; what it raises are `READING_ERRORS`."""
+    reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
+    keys = _weight_keys(TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH)))
+    return {name: reader.get_tensor(key) for name, key in keys.items()}
+
+
+def _weight_keys(graph: TrackableObjectGraph) -> dict[str, str]:
+    """By the weights' names, their keys; weights that share a name cannot be told apart."""
+    found = list(_variables(graph))
+    counts = Counter(name for name, _ in found)
+    return {name: key for name, key in found if counts[name] == 1}
+
+
+def _variables(graph: TrackableObjectGraph) -> Iterator[tuple[str, str]]:
+    """Names and keys of all variables that belong to the model itself."""
+    waiting, seen = deque([0]), {0}
+    while waiting:
+        node = graph.nodes[waiting.popleft()]
+        for attribute in node.attributes:
+            if attribute.full_name:
+                yield attribute.full_name, attribute.checkpoint_key
+        for child in node.children:
+            if child.local_name not in _NOT_THE_MODEL and child.node_id not in seen:
+                seen.add(child.node_id)
+                waiting.append(child.node_id)
+
+
+def told(error: Exception) -> str:
+    """What an error says, in one line without its full stop."""
+    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    return " ".join(message.split()).rstrip(".")

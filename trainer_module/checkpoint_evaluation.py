@@ -1,0 +1,63 @@
+"""A checkpoint restored and evaluated, in one process, whatever strategy it was trained under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from trainer_module.data.loading import load_data
+from trainer_module.errors import TrainingError
+from trainer_module.settings import DefaultStrategy, Strategy, TrainerSettings
+from trainer_module.trainer import open_strategy
+from trainer_module.training.building import build_model
+from trainer_module.training.checkpoints import CheckpointNotes
+
+
+@dataclass(frozen=True)
+class CheckpointEvaluation:
+    """What a checkpoint comes to on the eval split."""
+
+    epoch: int
+    """Epochs that had ended when it was saved."""
+    examples: int
+    metrics: Mapping[str, float]
+    """The loss and the metrics that training shows, by name."""
+
+
+def evaluate_checkpoint(fn_args: Any, path: str) -> CheckpointEvaluation:
+    """Builds the model of a training anew, restores its weights and evaluates it.
+
+    Args:
+      fn_args: as `run_fn` takes them; nothing is written.
+      path: of the checkpoint, without the ending of a file.
+
+    Raises:
+      TrainingError: the model is not the one that was saved.
+    """
+    settings = TrainerSettings.from_custom_config(fn_args.custom_config)
+    settings = settings.with_strategy(DefaultStrategy(kind=Strategy.DEFAULT))
+    strategy = open_strategy(settings)
+    tft_output = tft.TFTransformOutput(fn_args.transform_graph_path)
+    data = load_data(fn_args, tft_output, settings, strategy, workers=1)
+    model = build_model(data.problem, settings, strategy, data.train.steps)
+    # Which optimizer is in a checkpoint depends on the phase, if there are any; none is needed.
+    begins_frozen = settings.model.begins_frozen
+    restored = tf_keras.Model(model.input, model.output) if begins_frozen else model
+    notes = CheckpointNotes()
+    try:
+        status = tf.train.Checkpoint(model=restored, notes=notes).restore(path)
+        status.assert_existing_objects_matched()
+        status.expect_partial()
+    except (AssertionError, ValueError) as error:
+        raise TrainingError(
+            f"{path} does not fit the model {settings.model.kind!r}, whose code may have changed "
+            f"since: {str(error).splitlines()[0]}"
+        ) from error
+    batches = data.evaluation.batches(tf.distribute.InputContext())
+    metrics = model.evaluate(batches, verbose=0, return_dict=True)
+    return CheckpointEvaluation(notes.value["epoch"], data.evaluation.examples, metrics)

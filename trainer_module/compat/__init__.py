@@ -1,0 +1,1 @@
+"""Other libraries' insides: each is checked before it is used."""

@@ -1,0 +1,82 @@
+"""What a training stands for: the transform graph and the Keras model, without any signature.
+
+Whoever asks an exported model by its signatures can compare with this.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from trainer_module.errors import TrainingError, shorten
+from trainer_module.problem import Problem
+from trainer_module.settings import TrainerSettings
+from trainer_module.settings.models import is_grown, load_builder
+
+_LAYERS = (
+    "trainer_module.features.text.layers",
+    "trainer_module.families.supervised.models.members",
+    "trainer_module.families.supervised.tasks.quantiles",
+    "trainer_module.families.supervised.tasks.thresholds",
+    "trainer_module.families.supervised.tasks.units",
+)
+"""The modules of those layers that builders import only where a model has them."""
+_TREES = "trainer_module.families.supervised.trees.model"
+
+
+class KerasReference:
+    """A model as Transform's graph and Keras give it."""
+
+    def __init__(self, model: str, transform_graph: str, settings: TrainerSettings) -> None:
+        """Loads both.
+
+        Args:
+          model: the folder of the SavedModel.
+          transform_graph: the folder of Transform's artifact.
+          settings: of the label, the weight, the task, the features and the kind of the model.
+
+        Raises:
+          TrainingError: Keras cannot load the model, as with code of others.
+        """
+        output = tft.TFTransformOutput(transform_graph)
+        self._spec = output.raw_feature_spec()
+        self._transform = output.transform_features_layer()
+        self._problem = Problem.from_transform(
+            output, settings.target, settings.label, settings.features, settings.weight
+        )
+        self._keras = _load(model, settings.model.kind)
+
+    def answer(self, examples: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """What it answers to serialised tf.Examples, which have their labels.
+
+        Returns:
+          By the names that clients read, [examples, ...] each; text as bytes.
+
+        Raises:
+          tf.errors.InvalidArgumentError: the transform graph cannot take an example.
+        """
+        raw = tf.io.parse_example(tf.constant(list(examples), tf.string), self._spec)
+        transformed = self._transform(raw)
+        names = getattr(self._keras, "input_names", None)
+        names = names or [feature.name for feature in self._problem.features]
+        given = self._keras({name: transformed[name] for name in names}, training=False)
+        served = self._problem.target.served(given, self._problem)
+        return {name: tensor.numpy() for name, tensor in served.items()}
+
+
+def _load(folder: str, kind: str) -> tf_keras.Model:
+    for module in (*_LAYERS, *((_TREES,) if is_grown(kind) else ())):
+        importlib.import_module(module)
+    try:
+        if not is_grown(kind):
+            load_builder(kind)
+        return tf_keras.models.load_model(folder, compile=False)
+    except Exception as error:  # Layers of the user's own raise what they like.
+        raise TrainingError(
+            f"Keras cannot load it ({type(error).__name__}: {shorten(error)})"
+        ) from error

@@ -1,0 +1,141 @@
+"""How quick a variant is, in a process that has only its runtime: `python -m` this.
+
+It prints a line of JSON: milliseconds at the median and the 99th percentile for batches of 1 and
+32, rows per second of the latter, and the most memory that the process took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainer_module.errors import DataError
+from trainer_module.export.variants.running import Arrays, open_variant
+
+BATCHES = (1, 32)
+CALLS, SECONDS = 2000, 2.0
+"""Of a batch there are so many calls, unless they take longer."""
+FEWEST = 20
+"""Calls, however long they take."""
+WARM_UP = 5
+
+
+def time_calls(predict: Callable[[Arrays], object], features: Arrays) -> dict[str, float]:
+    """Figures of one size of batch, with a name each that ends in the number of rows."""
+    rows = len(next(iter(features.values())))
+    for _ in range(WARM_UP):
+        predict(features)
+    seconds: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(seconds) < FEWEST or (len(seconds) < CALLS and time.perf_counter() < end):
+        begun = time.perf_counter()
+        predict(features)
+        seconds.append(time.perf_counter() - begun)
+    median, slowest = np.percentile(seconds, [50, 99])
+    return {
+        f"p50_ms_batch_{rows}": 1000 * float(median),
+        f"p99_ms_batch_{rows}": 1000 * float(slowest),
+        f"rows_per_second_batch_{rows}": rows / float(median),
+    }
+
+
+def measure(
+    predict: Callable[[Arrays], object], features: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Figures of a model in this process.
+
+    Args:
+      predict: asks it.
+      features: some rows; they are repeated where a batch has more.
+    """
+    figures: dict[str, Any] = {}
+    for batch in BATCHES:
+        figures |= time_calls(
+            predict, {n: np.resize(v, (batch, *v.shape[1:])) for n, v in features.items()}
+        )
+    return {**figures, "peak_memory_bytes": _peak_memory()}
+
+
+def _peak_memory() -> int:
+    """Of this process alone: `getrusage` counts that of the process which has started it, too."""
+    status = Path("/proc/self/status").read_text()
+    (kilobytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return 1024 * int(kilobytes)
+
+
+def measure_in_process(
+    folder: Path,
+    sample: Path,
+    threads: int = 1,
+    providers: tuple[str, ...] = (),
+    timeout: float = 600,
+) -> dict[str, Any]:
+    """Figures of a variant in a new process.
+
+    Args:
+      folder: of the variant.
+      sample: an `.npz` with transformed features, as `save_sample` writes it.
+      threads: as in `open_variant`.
+      providers: as in `open_variant`.
+      timeout: seconds that the process may take.
+
+    Raises:
+      DataError: the variant cannot be loaded or asked, or takes too long.
+    """
+    command = [sys.executable, "-P", "-m", __name__, str(folder), str(sample)]
+    command += ["--threads", str(threads), *(f"--provider={name}" for name in providers)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise DataError(f"{folder} was not measured within {timeout:.0f} seconds.") from None
+    if done.returncode == 0:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    raise DataError(f"{folder} cannot be measured: {said[-1]}")
+
+
+def save_sample(features: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes transformed features for other processes; their names may have any characters."""
+    np.savez(path, np.array(json.dumps(list(features))), *features.values())
+
+
+def load_sample(path: Path) -> Arrays:
+    """What `save_sample` has written."""
+    with np.load(path, allow_pickle=False) as stored:
+        names = json.loads(str(stored["arr_0"]))
+        return {name: stored[f"arr_{i}"] for i, name in enumerate(names, 1)}
+
+
+def main() -> int:
+    """Measures a variant; the exit status is 2 where it cannot be used, which is then said."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="of the variant")
+    parser.add_argument("sample", type=Path, help="transformed features, an .npz")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--provider", action="append", default=[], help="of ONNX Runtime")
+    options = parser.parse_args()
+    try:
+        opened = open_variant(options.folder, options.threads, tuple(options.provider))
+        figures = measure(opened.predict, load_sample(options.sample))
+    except DataError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    figures["tensorflow_was_imported"] = "tensorflow" in sys.modules
+    sys.stdout.write(f"{json.dumps(figures)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

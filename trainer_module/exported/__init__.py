@@ -1,1 +1,0 @@
-"""An exported model to whoever asks it: its loading, and what it takes and gives."""

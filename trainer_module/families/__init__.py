@@ -1,0 +1,1 @@
+"""Families of tasks: what is learnt, from what, and how it is judged."""

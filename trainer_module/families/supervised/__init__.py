@@ -1,0 +1,1 @@
+"""Tasks that learn a label from columns: tasks, models, losses and trees."""

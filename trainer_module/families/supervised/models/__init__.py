@@ -1,0 +1,1 @@
+"""The networks that learn a label."""

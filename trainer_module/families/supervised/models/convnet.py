@@ -1,0 +1,94 @@
+"""The default for pictures: a small convolutional network, trained from scratch.
+
+Stages of two 3x3 convolutions with batch normalisation (Ioffe and Szegedy, 2015, arXiv:1502.03167)
+and a max-pooling between them, as in VGG (Simonyan and Zisserman, 2014, arXiv:1409.1556). What the
+last stage has found is averaged over its places (Lin et al., 2013, arXiv:1312.4400), so that the
+weights do not grow with the picture, and few pictures are enough.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.models import layers
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
+from trainer_module.settings import ModelSettings
+
+FIRST_FILTERS, MOST_FILTERS = 16, 128
+"""Of the stages by default: each has twice as many as the one before."""
+
+LARGEST_SIDE = 48
+"""Pixels of the smaller side that the first stage sees at most: a larger picture goes through a
+convolution and a max-pooling first, as often as it takes, so that a step costs little more."""
+
+SMALLEST_SIDE = 4
+"""Pixels of the smaller side that the last stage sees at least, by default."""
+
+CONVOLUTIONS = 2
+"""Of each stage."""
+
+
+def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model; features that are no images join after the convolutions.
+
+    Raises:
+      TrainingError: if there is no image, or one too small for so many `filters`.
+    """
+    convolve = partial(_convolve, settings.filters)
+    return layers.convolutional_model(problem, settings, "convnet", convolve)
+
+
+def default_filters(side: int) -> list[int]:
+    """The filters of each stage, for pictures whose smaller side has so many pixels.
+
+    Args:
+      side: of what the first stage sees.
+    """
+    filters = [FIRST_FILTERS]
+    while side // 2 >= SMALLEST_SIDE:
+        side //= 2
+        filters.append(min(2 * filters[-1], MOST_FILTERS))
+    return filters
+
+
+def _convolve(given_filters: list[int], image: TransformedFeature, pixels: tf.Tensor) -> tf.Tensor:
+    """[batch, height, width, channels] to [batch, filters of the last stage]."""
+    first = (given_filters or [FIRST_FILTERS])[0]
+    while _side(pixels) > LARGEST_SIDE:
+        pixels = tf_keras.layers.MaxPooling2D()(_convolution(pixels, first))
+    filters = given_filters or default_filters(_side(pixels))
+    if _side(pixels) >> (len(filters) - 1) < 1:
+        raise TrainingError(
+            f"image {image.name!r} of {image.shape[0]}x{image.shape[1]} pixels is too small "
+            f"for {len(filters)} stages; use fewer filters or a larger image."
+        )
+    for stage, width in enumerate(filters):
+        if stage:
+            pixels = tf_keras.layers.MaxPooling2D()(pixels)
+        for _ in range(CONVOLUTIONS):
+            pixels = _convolution(pixels, width)
+    return tf_keras.layers.GlobalAveragePooling2D()(pixels)
+
+
+def _side(pixels: tf.Tensor) -> int:
+    return int(min(pixels.shape[1:3]))
+
+
+def _convolution(pixels: tf.Tensor, filters: int) -> tf.Tensor:
+    """A 3x3 convolution whose output is normalised over the examples of all replicas.
+
+    So a step is the same however many replicas share it.
+    """
+    pixels = tf_keras.layers.Conv2D(
+        filters, 3, padding="same", use_bias=False, kernel_initializer="he_normal"
+    )(pixels)
+    is_shared = tf.distribute.get_strategy().num_replicas_in_sync > 1
+    norm = tf_keras.layers.BatchNormalization(
+        momentum=layers.FRESH_MOMENTUM, synchronized=is_shared
+    )
+    return tf_keras.layers.ReLU()(norm(pixels))

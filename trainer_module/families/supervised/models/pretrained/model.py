@@ -1,0 +1,134 @@
+"""A network of tf_keras.applications, and a head of our own on what it makes of a picture.
+
+The network and the head are models within the model, so that either can be trained alone:
+https://www.tensorflow.org/guide/keras/transfer_learning.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.models import layers
+from trainer_module.families.supervised.models.pretrained.weights import load_weights
+from trainer_module.features.transformed import TransformedFeature
+from trainer_module.problem import Problem
+from trainer_module.settings import ModelSettings
+from trainer_module.settings.models import IMAGENET_MEANS, NETWORKS, Network
+
+HEAD = "head"
+"""The name of the model within the model that follows the network."""
+
+
+def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:
+    """The uncompiled model; several pictures share the network, other features join its head.
+
+    Raises:
+      TrainingError: there is no image, one too small, or the weights are not the network's.
+    """
+    network = NETWORKS[settings.kind]
+    images = layers.images_of(problem, settings.kind)
+    _check_images(images, settings.kind, network)
+    base = _build_base(images, settings, network)
+    if settings.weights:
+        load_weights(base, settings.kind, settings.weights)
+    inputs = problem.make_inputs()
+    parts = dict(inputs)
+    for image in images:
+        pixels = _prepare(inputs[image.name], network)
+        # The statistics of its batch normalisation are those of the data that it was trained on.
+        found = base(pixels, training=False) if settings.begins_frozen else base(pixels)
+        pool = tf_keras.layers.GlobalAveragePooling2D(
+            dtype="float32", name=image.layer_name("features")
+        )
+        parts[image.name] = pool(found)
+    head = _build_head(problem, settings, base.output_shape[-1])
+    return tf_keras.Model(inputs, head(parts), name=settings.kind)
+
+
+def network_of(model: tf_keras.Model, kind: str) -> tf_keras.Model:
+    """The network within a model that `build_model` made."""
+    return model.get_layer(_base_name(kind))
+
+
+def head_of(model: tf_keras.Model) -> tf_keras.Model:
+    """The head of such a model: from features by name, pictures pooled, to the output."""
+    return model.get_layer(HEAD)
+
+
+def pooled_of(model: tf_keras.Model, images: tuple[TransformedFeature, ...]) -> tf_keras.Model:
+    """What such a model makes of pictures before its head: by name, [batch, n] each."""
+    return tf_keras.Model(
+        {image.name: model.get_layer(image.name).output for image in images},
+        {i.name: model.get_layer(i.layer_name("features")).output for i in images},
+    )
+
+
+def _base_name(kind: str) -> str:
+    return f"{kind}_network"
+
+
+def _build_base(
+    images: tuple[TransformedFeature, ...], settings: ModelSettings, network: Network
+) -> tf_keras.Model:
+    sizes = {image.shape[:2] for image in images}
+    shape = sizes.pop() if len(sizes) == 1 else (None, None)
+    built = getattr(tf_keras.applications, network.constructor)(
+        include_top=False, weights=None, input_shape=(*shape, 3)
+    )
+    built._name = _base_name(settings.kind)
+    if not settings.weights:
+        for layer in batch_norms(built):
+            layer.momentum = min(layer.momentum, layers.FRESH_MOMENTUM)
+    if settings.sync_batch_norm:
+        for layer in batch_norms(built):
+            # As `synchronized=True` would have made it; the constructors have no such option.
+            layer.synchronized, layer.fused = True, False
+    return built
+
+
+def batch_norms(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
+    """The layers of batch normalisation."""
+    return [x for x in network.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
+
+
+def _build_head(problem: Problem, settings: ModelSettings, width: int) -> tf_keras.Model:
+    inputs = {
+        f.name: tf_keras.Input((width,), name=f.name)
+        if f.kind == "image"
+        else tf_keras.Input(f.shape, name=f.name, dtype=f.dtype)
+        for f in problem.features
+    }
+    encoded = [inputs[image.name] for image in problem.of_kind("image")]
+    others = [feature for feature in problem.features if feature.kind != "image"]
+    encoded += layers.encode(others, inputs, settings.embedding_size)
+    transfer = settings.transfer
+    if transfer and transfer.head is not None:
+        settings = settings.model_copy(update={"hidden_units": transfer.head})
+    hidden = layers.hidden_layers(layers.concatenate(encoded), settings)
+    return tf_keras.Model(inputs, problem.make_output_layer()(hidden), name=HEAD)
+
+
+def _prepare(pixels: tf.Tensor, network: Network) -> tf.Tensor:
+    """From 0..1, grey or RGB, to what the network was trained on: [batch, height, width, 3]."""
+    if pixels.shape[-1] == 1:
+        pixels = tf_keras.layers.Concatenate(dtype="float32")([pixels, pixels, pixels])
+    if not network.is_bgr:
+        return tf_keras.layers.Rescaling(255.0, dtype="float32")(pixels)
+    offset = [-mean for mean in IMAGENET_MEANS]
+    return tf_keras.layers.Rescaling(255.0, offset, dtype="float32")(pixels[..., ::-1])
+
+
+def _check_images(images: tuple[TransformedFeature, ...], kind: str, network: Network) -> None:
+    for image in images:
+        height, width, channels = image.shape
+        if min(height, width) < network.least:
+            raise TrainingError(
+                f"image {image.name!r} of {height}x{width} pixels is smaller than {kind} takes; "
+                f"give it a height and a width of {network.least} and more: pictures are resized."
+            )
+        if channels not in (1, 3):
+            raise TrainingError(
+                f"image {image.name!r} has {channels} channels; {kind} takes 1 (grey) or 3 (RGB)."
+            )

@@ -1,0 +1,307 @@
+"""The weights of a file, found for each layer of a network."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.base_model import READING_ERRORS, read_values, told
+from trainer_module.errors import TrainingError
+from trainer_module.scratch import ScratchFolder
+from trainer_module.settings.models import IMAGENET_DEVIATIONS
+from trainer_module.weights import Weight, plain_name
+
+HDF5, ZIP, PICKLE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\x80"
+"""What files begin with; a pickle's next byte is the number of its protocol."""
+
+PICKLES_IN_ZIP = (".pkl", ".npy")
+"""Endings of what is a pickle, or may be one, in the archives of PyTorch and NumPy."""
+
+WEIGHTS_IN_KERAS = "model.weights.h5"
+"""In a .keras archive, beside a config that nobody needs here."""
+
+RIGHT = (
+    "right is what Keras's model.save_weights writes, such as resnet50.weights.h5, or the .h5 that "
+    "Keras publishes"
+)
+
+
+def check_format(file: Path, path: str) -> bytes:
+    """Looks at the first bytes, and at the names in an archive.
+
+    Args:
+      file: on this machine.
+      path: what the config calls it.
+
+    Returns:
+      What it begins with: `HDF5`, or `ZIP` for a .keras archive.
+
+    Raises:
+      TrainingError: it cannot be read, or is no HDF5 file and no .keras archive.
+    """
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(8)
+        names = zipfile.ZipFile(file).namelist() if start.startswith(ZIP) else []
+    except zipfile.BadZipFile:
+        raise TrainingError(
+            f"model.weights: {path} is damaged, an archive without its end; fetch it once more."
+        ) from None
+    except OSError as error:
+        raise TrainingError(f"model.weights: {path} cannot be read: {error.strerror}.") from None
+    is_pickle = start[:1] == PICKLE and start[1:2] <= b"\x05"
+    if is_pickle or any(name.endswith(PICKLES_IN_ZIP) for name in names):
+        raise TrainingError(
+            f"model.weights: {path} is a pickle, which may run any code when it is read, so it is "
+            f"refused; {RIGHT}."
+        )
+    if start != HDF5 and WEIGHTS_IN_KERAS not in names:
+        raise TrainingError(
+            f"model.weights: {path} is no file of weights, it begins with {start!r}; {RIGHT}."
+        )
+    return HDF5 if start == HDF5 else ZIP
+
+
+@contextmanager
+def open_weights(path: str) -> Iterator[h5py.Group]:
+    """The HDF5 file at a path, or in the .keras archive there; also on gs://.
+
+    Raises:
+      TrainingError: it is missing, cut short, a pickle, or of another format.
+    """
+    with _local(path) as file, _unpacked(file, path) as content:
+        try:
+            opened = h5py.File(content, "r")
+        except OSError as error:
+            raise TrainingError(
+                f"model.weights: {path} is damaged, {_told(error)}; fetch it once more."
+            ) from error
+        with opened:
+            yield opened
+
+
+@contextmanager
+def _local(path: str) -> Iterator[Path]:
+    if "://" not in path:
+        yield Path(path)
+        return
+    with ScratchFolder() as scratch:
+        copy = Path(scratch) / "weights"
+        try:
+            tf.io.gfile.copy(path, str(copy))
+        except tf.errors.OpError as error:
+            raise TrainingError(f"model.weights: {path} cannot be read: {error.message}") from error
+        yield copy
+
+
+@contextmanager
+def _unpacked(file: Path, path: str) -> Iterator[Any]:
+    """What h5py opens: the file itself, or the member of an archive."""
+    if check_format(file, path) == HDF5:
+        yield file
+        return
+    with zipfile.ZipFile(file) as archive:
+        yield io.BytesIO(archive.read(WEIGHTS_IN_KERAS))
+
+
+def _told(error: Exception) -> str:
+    """What HDF5 says, without what it was doing."""
+    told = str(error)
+    return told[told.find("(") + 1 : -1] if told.endswith(")") and "(" in told else told
+
+
+Stored = Mapping[str, Sequence[Any]]
+"""By layer its arrays in order: of NumPy, or datasets of a file, which are not read yet."""
+
+SHOWN = 3
+"""Layers that a message names."""
+
+
+def load_weights(network: tf_keras.Model, kind: str, path: str) -> None:
+    """Gives a network the weights of a file, or of an exported model's folder.
+
+    Call it in the scope of the strategy. The network's top may be in the file.
+
+    Args:
+      network: without its top.
+      kind: what messages call it.
+      path: of the file or folder.
+
+    Raises:
+      TrainingError: the file cannot be read, or its weights are those of another network.
+    """
+    layers = _layers(network)
+    if tf.io.gfile.isdir(path):
+        _assign(layers, _of_exported(layers, path), kind, path)
+    else:
+        try:
+            with open_weights(path) as file:
+                is_numbered = "layers" in file  # As Keras writes them since 2.13.
+                stored = _by_position(network, file) if is_numbered else _by_name(layers, file)
+                stored = _renamed(layers, stored)
+                _assign(layers, stored, kind, path)
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise TrainingError(
+                f"model.weights: {path} is damaged, {told(error)}; fetch it once more."
+            ) from error
+    _finish_scaling(network)
+
+
+def _layers(network: tf_keras.Model) -> dict[str, list[Weight]]:
+    """The weights of each layer that has any, in its order."""
+    found: dict[str, list[Weight]] = {}
+    for layer in network.layers:
+        weights: dict[str, Weight] = {}
+        for variable in layer.weights:
+            name = plain_name(variable)
+            weights.setdefault(name, Weight(name)).variables.append(variable)
+        if weights:
+            found[_plain(layer.name)] = list(weights.values())
+    return found
+
+
+def _plain(layer: str) -> str:
+    """The name of a layer without the number that Keras gave it, if nobody named it."""
+    return re.sub(r"^normalization_\d+$", "normalization", layer)
+
+
+def _of_exported(layers: Mapping[str, list[Weight]], path: str) -> Stored:
+    """Of a model of ours, whose weights bear the names that they have here."""
+    if not tf.io.gfile.exists(os.path.join(path, "saved_model.pb")):
+        raise TrainingError(
+            f"model.weights: {path} is a folder, but not that of an exported model; give one with "
+            "a saved_model.pb, such as a version below output/NAME/serving/NAME, or a file."
+        )
+    try:
+        values = read_values(path)
+    except READING_ERRORS as error:
+        raise TrainingError(
+            f"model.weights: the model at {path} cannot be read: {told(error)}."
+        ) from error
+    plain = {_plain_path(name): value for name, value in values.items()}
+    names = {layer: [_plain_path(w.name) for w in weights] for layer, weights in layers.items()}
+    return {layer: [plain[n] for n in within if n in plain] for layer, within in names.items()}
+
+
+def _plain_path(weight: str) -> str:
+    layer, slash, name = weight.rpartition("/")
+    return f"{_plain(layer)}{slash}{name}"
+
+
+def _by_name(layers: Mapping[str, list[Weight]], file: h5py.Group) -> Stored:
+    """Of Keras's older layout, which has the layers' names; a network may be a layer of a model."""
+    root = file.get("model_weights", file)
+    found: dict[str, list[Any]] = {}
+    for group in _names(root, "layer_names"):
+        for name in _names(root[group], "weight_names"):
+            within = _plain(name.rpartition("/")[0])
+            own = _plain(group)
+            layer = within if own not in layers and within in layers else own
+            found.setdefault(layer, []).append(root[group][name])
+    return found
+
+
+def _names(group: h5py.Group, key: str) -> Iterator[str]:
+    """A list of names, which lies in numbered parts where it is long."""
+    parts = [key] if key in group.attrs else []
+    while (part := f"{key}{len(parts)}") in group.attrs:
+        parts.append(part)
+    for part in parts:
+        for name in group.attrs[part]:
+            yield name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _by_position(network: tf_keras.Model, file: h5py.Group) -> Stored:
+    """Of Keras's newer layout, in which a layer is `conv2d_3`, the fourth of its kind."""
+    seen: Counter[str] = Counter()
+    names = {}
+    for layer in network.layers:
+        kind = _snake_case(type(layer).__name__)
+        names[f"{kind}_{seen[kind]}" if seen[kind] else kind] = _plain(layer.name)
+        seen[kind] += 1
+    root = _most_alike(file["layers"], names)
+    return {
+        names.get(name, name): [group["vars"][str(i)] for i in range(len(group["vars"]))]
+        for name, group in root.items()
+        if len(group.get("vars", ()))
+    }
+
+
+def _most_alike(layers: h5py.Group, names: Iterable[str]) -> h5py.Group:
+    """The layers of the file, or those of a model that is one of them: whichever has the names."""
+    candidates = [layers, *(group["layers"] for group in layers.values() if "layers" in group)]
+    return max(candidates, key=lambda group: len(set(names) & set(group)))
+
+
+def _snake_case(name: str) -> str:
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def _assign(layers: Mapping[str, list[Weight]], stored: Stored, kind: str, path: str) -> None:
+    misfits = [*_misfits(layers, stored)]
+    if misfits:
+        more = f", and {len(misfits) - SHOWN} more" if len(misfits) > SHOWN else ""
+        raise TrainingError(
+            f"model.weights: {path} holds the weights of another network than {kind}: "
+            f"{'; '.join(misfits[:SHOWN])}{more}. Give the file of {kind}, or its kind as "
+            "model.kind."
+        )
+    for layer, weights in layers.items():
+        for weight, value in zip(weights, stored[layer], strict=True):
+            weight.assign(np.asarray(value))
+
+
+def _renamed(layers: Mapping[str, list[Weight]], stored: Stored) -> Stored:
+    """By the names of the network, where another Keras gave layers others: it goes by their order.
+
+    As they are, where that does not make them fit.
+    """
+    beyond = [*stored.items()][len(layers) :]
+    in_order = {**dict(zip(layers, stored.values(), strict=False)), **dict(beyond)}
+    fits = any(_misfits(layers, stored)) and not any(_misfits(layers, in_order))
+    return in_order if fits else stored
+
+
+def _misfits(layers: Mapping[str, list[Weight]], stored: Stored) -> Iterator[str]:
+    """What is wrong with each layer, in words."""
+    for layer, weights in layers.items():
+        wanted, found = ([tuple(x.shape) for x in xs] for xs in (weights, stored.get(layer, [])))
+        if not found:
+            yield f"it has no layer {layer}"
+        elif found != wanted:
+            yield f"layer {layer} has the shapes {_shown(found)}, not {_shown(wanted)}"
+    for layer, values in stored.items():
+        # A top may be convolutions too, but they look at one place each.
+        if layer not in layers and any(len(v.shape) == 4 and v.shape[0] > 1 for v in values):
+            yield f"{layer} is no layer of it"
+
+
+def _shown(shapes: Iterable[tuple[int, ...]]) -> str:
+    return " ".join("x".join(map(str, shape)) or "()" for shape in shapes)
+
+
+def _finish_scaling(network: tf_keras.Model) -> None:
+    """Makes the new means and variances of EfficientNet count, which Keras holds as constants.
+
+    The files that Keras publishes have deviations in place of variances; its own graph divides once
+    more for that: https://github.com/tensorflow/tensorflow/issues/49930.
+    """
+    for layer in network.layers:
+        if isinstance(layer, tf_keras.layers.Normalization):
+            found = np.asarray(layer.adapt_variance)
+            if np.allclose(found, IMAGENET_DEVIATIONS, atol=1e-3):
+                layer.adapt_variance.assign(np.square(found))
+            layer.finalize_state()

@@ -1,0 +1,1 @@
+"""The supervised tasks: what a label is, and what a model makes of it."""

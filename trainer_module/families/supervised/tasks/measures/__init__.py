@@ -1,0 +1,89 @@
+"""Evaluator's metrics as training can measure them, after each epoch and on its own examples.
+
+Importing this package does not import TensorFlow: which there are is asked of a config.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainer_module.sections import import_registered
+from trainer_module.settings.tasks import BaseTask
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
+
+    from trainer_module.problem import Problem
+
+_KERAS = "tf_keras.metrics"
+_OWN = "trainer_module.families.supervised.tasks.measures"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The class of a metric that training measures."""
+
+    path: str
+    options: dict[str, Any] = field(default_factory=dict)
+    """Its arguments, besides its name and those of the Evaluator's class."""
+    counts_classes: bool = False
+    """Whether its first argument is how many classes there are."""
+
+
+_SAME = (
+    "AUC",
+    "BinaryAccuracy",
+    "MeanAbsoluteError",
+    "MeanAbsolutePercentageError",
+    "MeanSquaredError",
+    "Precision",
+    "Recall",
+    "RootMeanSquaredError",
+    "SparseCategoricalAccuracy",
+    "SparseCategoricalCrossentropy",
+    "SparseTopKCategoricalAccuracy",
+)
+
+MEASURES = {name: Measure(f"{_KERAS}.{name}") for name in _SAME} | {
+    "AUCPrecisionRecall": Measure(f"{_KERAS}.AUC", {"curve": "PR"}),
+    "BalancedAccuracy": Measure(f"{_OWN}.confusion.BalancedAccuracy", counts_classes=True),
+    "BinaryCrossEntropy": Measure(f"{_KERAS}.BinaryCrossentropy"),
+    "CoefficientOfDetermination": Measure(f"{_KERAS}.R2Score"),
+    "F1Score": Measure(f"{_KERAS}.F1Score", {"threshold": 0.5, "average": "micro"}),
+    "MacroF1": Measure(f"{_OWN}.confusion.MacroF1", counts_classes=True),
+    "MacroPrecision": Measure(f"{_OWN}.confusion.MacroPrecision", counts_classes=True),
+    "MacroRecall": Measure(f"{_OWN}.confusion.MacroRecall", counts_classes=True),
+    "MulticlassBalancedAccuracy": Measure(
+        f"{_OWN}.confusion.BalancedAccuracy", counts_classes=True
+    ),
+    "PoissonDeviance": Measure(f"{_OWN}.means.PoissonDeviance"),
+    "RankError": Measure(f"{_OWN}.means.RankError"),
+}
+"""By the class that the Evaluator measures with; of others training knows nothing."""
+
+
+def measures_of(task: BaseTask) -> list[str]:
+    """The names of the Evaluator's metrics that training can measure, in the task's order."""
+    return [name for name, metric in task.metrics().items() if metric.class_name in MEASURES]
+
+
+def make_measure(problem: Problem, name: str) -> tf_keras.metrics.Metric:
+    """A new metric, of what the Evaluator would compare with the label.
+
+    Args:
+      problem: what is to be learnt.
+      name: of the metric; KeyError if training cannot measure it.
+    """
+    metric = problem.target.metrics()[name]
+    measure = MEASURES[metric.class_name]
+    count = (len(problem.classes),) if measure.counts_classes else ()
+    made = import_registered(measure.path)(*count, name=name, **measure.options, **metric.options)
+    update = made.update_state
+
+    def update_state(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> Any:
+        return update(y_true, problem.target.measured(y_pred)["predictions"], sample_weight)
+
+    made.update_state = update_state
+    return made

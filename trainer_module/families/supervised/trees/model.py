@@ -1,0 +1,172 @@
+"""A forest as a Keras model: plain TensorFlow operations, which every runtime has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.families.supervised.trees.forest import BITS, Forest
+from trainer_module.problem import Problem
+
+NODE = ("column", "threshold", "below", "bitmap")
+"""What the weight `nodes` has of each node; the threshold's bits stand for it."""
+
+TREES_AT_ONCE = 4096
+"""At most: a level of them takes 64 KiB for each row of a request."""
+
+SHIFT = BITS.bit_length() - 1
+"""By so much a code is shifted to the right for the place of its word."""
+
+
+@tf_keras.saving.register_keras_serializable("scopeline")
+class Walk(tf_keras.layers.Layer):
+    """From the features, a list of [batch, n], to the outputs of all trees, [batch, outputs].
+
+    Trees are walked side by side, a level at a time; of very many a slice after the other.
+    """
+
+    def __init__(
+        self,
+        codes: Sequence[int],
+        outputs: int,
+        trees: int,
+        nodes: int,
+        words: int,
+        depth: int,
+        **options: Any,
+    ) -> None:
+        """The sizes are enough to make the layer anew; what it has learnt are its weights.
+
+        Args:
+          codes: of each feature, how many codes its categories have; 0 for numbers.
+          outputs: those of the forest.
+          trees: how many there are.
+          nodes: of all trees together.
+          words: of all bitmaps together.
+          depth: of the deepest tree.
+          options: of any layer.
+        """
+        # A config that Keras has kept names them, too.
+        super().__init__(**{"trainable": False, "dtype": tf.float32, **options})
+        self._codes, self._outputs = list(codes), outputs
+        self._trees, self._nodes, self._words, self._depth = trees, nodes, words, depth
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {
+            **super().get_config(),
+            "codes": self._codes,
+            "outputs": self._outputs,
+            "trees": self._trees,
+            "nodes": self._nodes,
+            "words": self._words,
+            "depth": self._depth,
+        }
+
+    def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
+        """Makes the weights, with nothing in them."""
+
+        def add(name: str, size: int, dtype: tf.DType) -> tf.Variable:
+            return self.add_weight(name, [size], dtype, "zeros", trainable=False)
+
+        columns = sum(shape[1:].num_elements() for shape in map(tf.TensorShape, input_shape))
+        self.means = add("means", columns, tf.float32)
+        self.bias = add("bias", self._outputs, tf.float32)
+        self.roots = add("roots", self._trees, tf.int32)
+        # All of a node side by side: what is fetched at once takes half the time.
+        self.nodes = self.add_weight(
+            "nodes", [self._nodes, len(NODE)], tf.int32, "zeros", trainable=False
+        )
+        self.value = add("value", self._nodes, tf.float32)
+        if self._words:
+            self.words = add("words", self._words, tf.int32)
+        super().build(input_shape)
+
+    def fill(self, forest: Forest) -> None:
+        """Puts the trees into the weights."""
+        names = ["means", "bias", "roots", "value"]
+        for name in [*names, "words"] if self._words else names:
+            weight = getattr(self, name)
+            weight.assign(np.asarray(getattr(forest, name), weight.dtype.as_numpy_dtype))
+        thresholds = np.asarray(forest.threshold, np.float32).view(np.int32)
+        parts = {"threshold": thresholds, "column": forest.column}
+        parts |= {"below": forest.below, "bitmap": forest.bitmap}
+        self.nodes.assign(np.stack([np.asarray(parts[name], np.int32) for name in NODE], 1))
+
+    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        """What the leaves say, added up."""
+        values = tf.concat(list(map(_flatten, inputs, self._codes)), 1)
+        values = tf.where(tf.math.is_nan(values), self.means, values)
+        slice_size = max(1, TREES_AT_ONCE // self._outputs) * self._outputs
+        if self._trees <= slice_size:
+            return self.bias + self._walk(values, self.roots)
+        _, total = tf.while_loop(
+            lambda begin, _: begin < self._trees,
+            lambda begin, total: (
+                begin + slice_size,
+                total + self._walk(values, self.roots[begin : begin + slice_size]),
+            ),
+            (0, tf.zeros([tf.shape(values)[0], self._outputs])),
+            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, self._outputs])),
+            parallel_iterations=1,
+        )
+        return self.bias + total
+
+    @tf.autograph.experimental.do_not_convert
+    def _walk(self, values: tf.Tensor, roots: tf.Tensor) -> tf.Tensor:
+        """What the leaves of some trees say of numbers and codes [batch, columns], added up."""
+        rows, width = tf.shape(values)[0], self.means.shape[0]
+        first = tf.range(rows)[:, tf.newaxis] * width
+        values = tf.reshape(values, [-1])
+        nodes = tf.tile(roots[tf.newaxis], [rows, 1])
+        for _ in range(self._depth):
+            column, threshold, below, bitmap = tf.unstack(tf.gather(self.nodes, nodes), axis=-1)
+            found = tf.gather(values, first + column)
+            holds = found >= tf.bitcast(threshold, tf.float32)
+            if self._words:
+                holds |= self._is_in(found, bitmap)
+            nodes = below + tf.cast(holds, tf.int32)
+        leaves = tf.reshape(
+            tf.gather(self.value, nodes), [rows, tf.size(roots) // self._outputs, self._outputs]
+        )
+        return tf.reduce_sum(leaves, 1)
+
+    def _is_in(self, found: tf.Tensor, begin: tf.Tensor) -> tf.Tensor:
+        """Whether a category is in the bitmap that begins there; never where there is none."""
+        has_one = begin >= 0
+        code = tf.cast(tf.where(has_one, found, 0.0), tf.int32)
+        # Shifts, as a division takes as long as all the rest; no `and` of bits, which LiteRT lacks.
+        place = tf.bitwise.right_shift(code, SHIFT)
+        word = tf.gather(self.words, tf.maximum(begin, 0) + place)
+        shifted = tf.bitwise.right_shift(word, code - place * BITS)
+        return has_one & (shifted - 2 * tf.bitwise.right_shift(shifted, 1) == 1)
+
+
+def build_model(problem: Problem, forest: Forest) -> tf_keras.Model:
+    """The forest as a model like any other: transformed features in, the output of the task out."""
+    inputs = problem.make_inputs()
+    codes = {column.feature: column.codes for column in forest.columns}
+    walk = Walk(
+        [codes[feature.name] for feature in problem.features],
+        forest.outputs,
+        len(forest.roots),
+        len(forest.below),
+        len(forest.words),
+        forest.depth,
+        name="forest",
+    )
+    output = problem.make_activation()(walk([inputs[feature.name] for feature in problem.features]))
+    walk.fill(forest)
+    return tf_keras.Model(inputs, output, name="trees")
+
+
+def _flatten(values: tf.Tensor, codes: int) -> tf.Tensor:
+    """A feature's columns, [batch, columns] float32, as `split_columns` has them."""
+    if codes:
+        values = values + 1
+        values = tf.where((values < 0) | (values >= codes), tf.zeros_like(values), values)
+    return tf.reshape(tf.cast(values, tf.float32), [-1, values.shape[1:].num_elements()])

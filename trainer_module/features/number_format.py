@@ -1,0 +1,237 @@
+"""How people write numbers: thousands apart, with a currency or a unit, in per cent, as a time.
+
+Patterns are of RE2 and of Python's `re` alike, so that the same ones decide in files and in the
+graph of a model. Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+SPACES = " \t\n\f\r\u00a0\u202f"
+"""Those of RE2's `\\s`, and those that do not break a line, as browsers write them in times."""
+SPACE = f"[{SPACES}]"
+"""A pattern of one of them."""
+
+
+@functools.cache
+def compile_form(pattern: str) -> re.Pattern[str]:
+    """A pattern of RE2 for Python, which matches the same.
+
+    Spaces are never given back, so that a text of many spaces takes no longer than it does RE2.
+    """
+    linear = pattern.replace(f"{SPACE}*", f"{SPACE}*+").replace(f"{SPACE}+", f"{SPACE}++")
+    return re.compile(linear.replace(r"\d", "[0-9]"))
+
+
+DIGITS = 7
+"""So many a float32 holds, and one that was written with fewer is written as it was."""
+LARGEST_WHOLE = 2.0**63
+"""Below it, a whole number is written with all of its digits."""
+
+
+def as_text(number: np.integer | np.floating) -> str:
+    """A number as text: a whole one without a decimal point, such as `0.5` or `1e-07` otherwise.
+
+    `raw_columns.dense_strings` writes it so in the graph.
+    """
+    is_whole = number == np.round(number) and abs(number) < LARGEST_WHOLE
+    return str(int(number)) if is_whole else f"{number:.{DIGITS}g}"
+
+
+Style = Literal["point", "comma", "clock"]
+STYLES: dict[Style, str] = {"point": "1,234.5", "comma": "1.234,5", "clock": "18:30:05"}
+"""The ways of writing a number by name, with an example each."""
+MINUS = "\u2212-"
+"""What stands before a negative number; others are in parentheses."""
+FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
+"""What a letter right after a number makes of it, where no unit could be meant."""
+PLACEHOLDERS = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "nil", "?", "-", "--", "."})
+"""What programs write where a number is missing, in lower case."""
+_SMALLEST = 1e-50
+"""Numbers closer to 0 are 0 as float32."""
+_NEARLY_ALL = 0.9
+"""Share of the values that have to be numbers, all written alike."""
+
+_SIGNS = "$€£¥₹₩₽₺₫₪₦₱฿₴₵₸"
+_CODES = (
+    *("usd", "eur", "gbp", "chf", "jpy", "cny", "rmb", "inr", "aud", "cad", "nzd", "sgd", "hkd"),
+    *("sek", "nok", "dkk", "pln", "czk", "huf", "ron", "try", "brl", "mxn", "zar", "krw", "idr"),
+    *("rs", "kr", "zł", "fr", "rp", "rm"),
+)
+_CURRENCY = rf"(?:[a-z]{{0,3}}[{_SIGNS}]|(?:{'|'.join(_CODES)})\.?)"
+_UNIT = r"%|‰|°[cf]?|/\d{1,3}|/?[a-zµ][a-zµ²³/]*\.?(?: [a-z]+){0,2}"
+_DIGITS = r"(?:\d(?:[\d.,'\u2019 \u00a0\u202f]*\d)?|[.,]\d+)(?:e[+-]?\d{1,2})?"
+_LOOSE = re.compile(
+    rf"\(?[+{MINUS}]?\s*({_CURRENCY})?\s*[+{MINUS}]?({_DIGITS})(\s*)({_CURRENCY}|{_UNIT})?-?\)?",
+    re.IGNORECASE | re.ASCII,
+)
+_PLAIN = re.compile(r"\d+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How all numbers of a column are written."""
+
+    style: Style
+    unit: str = ""
+    """What may stand before or after each of them."""
+
+    @property
+    def pattern(self) -> str:
+        """Matches a number; its groups are what `rewrite` puts in order."""
+        unit = re.escape(self.unit).replace("\\ ", f"{SPACE}+")
+        before = rf"(?:{unit}{SPACE}*)?" if unit else ""
+        after = rf"(?:{SPACE}*{unit})?" if unit else ""
+        if self.style == "clock":
+            half = rf"(?:{SPACE}*([ap])\.?m\.?)?"
+            return (
+                rf"(?i){SPACE}*([{MINUS}])?(\d{{1,4}}):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?{half}"
+                rf"{SPACE}*"
+            )
+        # Of a unit of letters, the first one might be taken for a factor.
+        factor = "" if re.search(r"[^\W\d_]", self.unit.strip(_SIGNS)) else "".join(FACTORS)
+        return (
+            rf"(?i){SPACE}*(\(?[+{MINUS}]?){SPACE}*{before}([+{MINUS}]?){SPACE}*"
+            rf"({_number(self.style)})([{factor or 'k'}]{'?' if factor else '{0}'}){after}"
+            rf"{SPACE}*(-?)\)?{SPACE}*"
+        )
+
+    @property
+    def rewrite(self) -> str:
+        """The groups, with what is a sign first."""
+        return r"\1;\2;\3;\4;\5" if self.style == "clock" else r"\1\2\5;\3;\4"
+
+    @property
+    def decimal(self) -> str:
+        """What stands before the decimals."""
+        return "," if self.style == "comma" else "."
+
+    def fits(self, values: Sequence[str]) -> int:
+        """How many values are so written."""
+        return sum(1 for value in values if _compiled(self).fullmatch(value))
+
+    def read(self, text: str) -> float:
+        """The number of a text as a float32, NaN for what is none.
+
+        `raw_columns.written_numbers` reads it so in the graph.
+        """
+        match = _compiled(self).fullmatch(text)
+        if match is None:
+            return math.nan
+        groups = [group or "" for group in match.groups()]
+        if self.style == "clock":
+            signs, number = groups[0], _hours(*groups[1:])
+        else:
+            signs = groups[0] + groups[1] + groups[4]
+            digits = re.sub(rf"[^0-9eE+{self.decimal}-]", "", groups[2]).replace(",", ".")
+            number = float(digits) * FACTORS.get(groups[3].lower(), 1.0)
+        with np.errstate(over="ignore"):
+            number = float(np.float32(-number if set(signs) & {"(", *MINUS} else number))
+        return number if math.isfinite(number) else math.nan
+
+    def write(self, number: float) -> str:
+        """A finite number as a text that `read` gives it back for; hours have at most 4 digits."""
+        if self.style == "clock":
+            seconds, millionths = divmod(round(abs(number) * 3600e6), 1_000_000)
+            minutes, second = divmod(seconds, 60)
+            hour, minute = divmod(minutes, 60)
+            sign = "-" if number < 0 else ""
+            return f"{sign}{hour}:{minute:02}:{second:02}.{millionths:06}"
+        text = repr(number) if abs(number) > _SMALLEST else "0"
+        return text.replace(".", self.decimal)
+
+
+def find_writing(values: Sequence[str]) -> Writing | None:
+    """How different values are written, if nearly all of them are numbers, and alike.
+
+    Words for missing numbers do not count. None where that leaves a doubt: in units that differ, or
+    in a point that may stand before thousands or before decimals.
+    """
+    values = [value for value in values if not is_placeholder(value)]
+    enough = max(_NEARLY_ALL * len(values), 1)
+    clock = Writing("clock")
+    if clock.fits(values) >= enough:
+        return clock
+    found = [match for value in values if (match := _LOOSE.fullmatch(value.strip(SPACES)))]
+    if not found or len(found) < enough:
+        return None
+    unit = _common_unit(found)
+    if unit is None:
+        return None
+    point, comma = Writing("point", unit), Writing("comma", unit)
+    fits = {point: point.fits(values), comma: comma.fits(values)}
+    if max(fits.values()) < enough:
+        return None
+    if fits[point] == fits[comma] and any("." in match[2] for match in found):
+        # Always as many decimals as thousands have: 1.234 and 12.345 say too little.
+        return None
+    return point if fits[point] >= fits[comma] else comma
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text often stands for a missing number."""
+    return text.strip(SPACES).lower() in PLACEHOLDERS
+
+
+def are_plain(values: Sequence[str]) -> bool:
+    """Whether values are nothing but digits, of which codes may consist as well."""
+    return all(_PLAIN.fullmatch(value.strip(SPACES)) for value in values)
+
+
+def _common_unit(found: Sequence[re.Match[str]]) -> str | None:
+    """What stands beside all numbers, but for letters that are factors; None if it differs."""
+    befores = Counter((match[1] or "").lower() for match in found)
+    suffixes = [(match[4] or "").lower() for match in found]
+    afters = Counter(suffixes)
+    attached = all(not match[3] for match in found if match[4])
+    if attached and afters.keys() <= {"", *FACTORS} and (len(afters) > 1 or any(befores)):
+        afters = Counter({"": len(suffixes)})
+    units = {text for text in (*befores, *afters) if text}
+    if len(units) > 1 or (units and "" in befores and "" in afters and _mixes(found, *units)):
+        return None
+    (unit,) = units or {""}
+    written = (text for match in found for text in (match[1], match[4]) if text)
+    return next((text for text in written if text.lower() == unit), "")
+
+
+def _mixes(found: Sequence[re.Match[str]], unit: str) -> bool:
+    """Whether a share is written with and without its sign, as 5 % and 0.05."""
+    bare = sum(1 for match in found if not match[1] and not match[4])
+    return bare > 0 and unit in ("%", "‰")
+
+
+def _number(style: Style) -> str:
+    """The digits of a number: the thousands all apart in the same way, or not at all."""
+    decimal, thousands = (r"\.", ",") if style == "point" else (",", r"\.")
+    separators = (thousands, "['\u2019]", " ", "[\u00a0\u202f]")
+    apart = "|".join(rf"[1-9]\d{{0,2}}(?:{separator}\d{{3}})+" for separator in separators)
+    # As in India: 12,34,567.
+    apart += rf"|[1-9]\d?(?:{thousands}\d\d)+{thousands}\d{{3}}"
+    return rf"(?:(?:{apart}|\d{{1,30}})(?:{decimal}\d*)?|{decimal}\d+)(?:e[+-]?\d{{1,2}})?"
+
+
+def _hours(hour: str, minute: str, second: str, half: str) -> float:
+    hours = int(hour)
+    hours += 12 * (half.lower() == "p" and hours < 12) - 12 * (half.lower() == "a" and hours == 12)
+    return hours + int(minute) / 60 + float((second or "0").replace(",", ".")) / 3600
+
+
+@functools.cache
+def _compiled(writing: Writing) -> re.Pattern[str]:
+    return compile_form(writing.pattern)
+
+
+AMOUNT = (
+    rf"(?i){SPACE}*\(?[+{MINUS}]?{SPACE}*{_CURRENCY}?{SPACE}*[+{MINUS}]?{_number('point')}[kmb]?"
+    rf"{SPACE}*(?:{_CURRENCY}|%)?-?\)?{SPACE}*"
+)
+"""Matches numbers in text with a decimal point that are certainly no slips among plain numbers."""

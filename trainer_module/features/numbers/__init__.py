@@ -1,1 +1,0 @@
-"""Numbers: how they are written, and the scales that they are brought to."""

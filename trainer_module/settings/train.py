@@ -1,0 +1,452 @@
+"""How the model is trained."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from trainer_module.errors import enumerate_names
+from trainer_module.sections import DOCSTRING, Settings
+from trainer_module.settings.strategy import ClusterSettings, StrategySettings
+from trainer_module.strategies import strategies_of_several_processes
+from trainer_module.strategies.base import Strategy
+from trainer_module.strategies.one_replica import DefaultStrategy
+
+
+def as_kind(value: Any) -> Any:
+    """The name alone stands for a mapping without options."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class StepSchedule(Settings):
+    """A constant learning rate between epochs: `values[i]` until epoch `boundaries[i]`."""
+
+    schedule: Literal["steps"]
+    values: list[PositiveFloat] = Field(min_length=1)
+    """Learning rates, one more than there are boundaries."""
+    boundaries: list[PositiveInt]
+    """Epochs, counted from 0, at which the next value begins; ascending."""
+
+    @field_validator("boundaries")
+    @classmethod
+    def _ascending(cls, boundaries: list[int]) -> list[int]:
+        if any(a >= b for a, b in itertools.pairwise(boundaries)):
+            raise ValueError("must be ascending epochs, such as [3, 7]")
+        return boundaries
+
+    @field_validator("boundaries")
+    @classmethod
+    def _one_fewer(cls, boundaries: list[int], info: Any) -> list[int]:
+        values = info.data.get("values")
+        if values is not None and len(boundaries) != len(values) - 1:
+            raise ValueError(
+                f"{len(values)} values need {len(values) - 1} boundaries, found {len(boundaries)}"
+            )
+        return boundaries
+
+
+class CosineSchedule(Settings):
+    """Cosine decay over all epochs, after an optional linear warm-up (arXiv:1608.03983)."""
+
+    schedule: Literal["cosine"]
+    initial: PositiveFloat | Literal["auto"]
+    """The learning rate at the start of the decay. `auto`: 0.004 where a step of all replicas takes
+    256 examples, and with the root of their number otherwise."""
+    final_fraction: float = Field(default=0.0, ge=0, le=1)
+    """The learning rate at the end, as a fraction of `initial`."""
+    warmup_epochs: int = Field(default=0, ge=0)
+    """Epochs in which the learning rate rises from 0 to `initial`."""
+
+
+class LinearSchedule(Settings):
+    """A straight line down to 0 over all epochs, after a linear warm-up: BERT's."""
+
+    schedule: Literal["linear"]
+    initial: PositiveFloat
+    """The learning rate at the end of the warm-up."""
+    warmup: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps in which the learning rate rises from 0 to `initial`."""
+
+
+class ExponentialSchedule(Settings):
+    """The learning rate is multiplied by `decay` every epoch, smoothly."""
+
+    schedule: Literal["exponential"]
+    initial: PositiveFloat
+    decay: float = Field(gt=0, lt=1)
+
+
+def _learning_rate_kind(value: Any) -> str:
+    """Which member of `LearningRate` a value of the config means to be."""
+    if isinstance(value, Mapping):
+        return str(value.get("schedule", "a schedule: one of steps, cosine, linear, exponential"))
+    return str(getattr(value, "schedule", "constant"))
+
+
+LearningRate = Annotated[
+    Annotated[PositiveFloat, Tag("constant")]
+    | Annotated[StepSchedule, Tag("steps")]
+    | Annotated[CosineSchedule, Tag("cosine")]
+    | Annotated[LinearSchedule, Tag("linear")]
+    | Annotated[ExponentialSchedule, Tag("exponential")],
+    Discriminator(_learning_rate_kind),
+]
+
+
+@dataclass(frozen=True)
+class LossSpec:
+    """What has to be known of a loss before TensorFlow is imported."""
+
+    tasks: tuple[str, ...]
+    """The names of those that it is for."""
+    reads: tuple[str, ...] = ()
+    """Keys that not every loss reads."""
+
+
+_CLASSES = ("binary", "multiclass", "ordinal")
+_NUMBERS = ("regression", "count")
+LOSSES = {
+    "cross_entropy": LossSpec(_CLASSES, reads=("label_smoothing",)),
+    "focal": LossSpec(_CLASSES, reads=("gamma", "label_smoothing")),
+    "poisson": LossSpec(("count",)),
+    "mse": LossSpec(_NUMBERS),
+    "mae": LossSpec(_NUMBERS),
+    "huber": LossSpec(_NUMBERS, reads=("delta",)),
+}
+"""The losses by name. The first of a task is its usual one."""
+
+
+def losses_for(task: str) -> list[str]:
+    """The names of the losses for a task, by its name."""
+    return [name for name, spec in LOSSES.items() if task in spec.tasks]
+
+
+def is_usual(loss: str, task: str) -> bool:
+    """Whether a loss is the usual one of a task, both by name; the empty name is."""
+    return loss in ("", losses_for(task)[0])
+
+
+def _name_losses(schema: dict[str, Any]) -> None:
+    schema["description"] = f"{', '.join(f'`{name}`' for name in LOSSES)}, {DOCSTRING}"
+
+
+class LossSettings(Settings):
+    """A loss with its options."""
+
+    kind: str = Field(json_schema_extra=_name_losses)
+    """or the import path of one of yours: a function of labels and predictions that returns a loss
+    per example, or a subclass of `tf_keras.losses.Loss`."""
+    gamma: NonNegativeFloat = 2.0
+    """focal: how much less the examples count that the model is sure of (arXiv:1708.02002)."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """cross_entropy, focal: the share of a label that is spread over all classes."""
+    delta: PositiveFloat | None = None
+    """huber: errors beyond it count linearly. Default: the standard deviation of the label."""
+    options: dict[str, Any] = {}
+    """For a class of yours: its arguments."""
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether `kind` is an import path."""
+        return "." in self.kind
+
+    @model_validator(mode="after")
+    def _options_are_read(self) -> LossSettings:
+        reads = LOSSES[self.kind].reads if self.kind in LOSSES else ()
+        for key, field in LossSettings.model_fields.items():
+            if key in ("kind", "options") or getattr(self, key) == field.default or key in reads:
+                continue
+            readers = [name for name, spec in LOSSES.items() if key in spec.reads]
+            raise ValueError(f"{key} is for {enumerate_names(readers, 'and')}, not {self.kind}")
+        if self.options and not self.is_custom:
+            raise ValueError(f"options are for a class of yours, not {self.kind}")
+        return self
+
+
+AnyLoss = Annotated[
+    LossSettings, BeforeValidator(as_kind, json_schema_input_type=str | LossSettings)
+]
+
+
+class OptimizerName(StrEnum):
+    """The optimizers by name; the learning rate is `train.learning_rate`."""
+
+    ADAM = "adam"
+    ADAMW = "adamw"
+    SGD = "sgd"
+    RMSPROP = "rmsprop"
+    LION = "lion"
+
+
+READERS = {
+    "momentum": (OptimizerName.SGD, OptimizerName.RMSPROP),
+    "nesterov": (OptimizerName.SGD,),
+}
+"""The optimizers that read a key which not all of them do."""
+
+
+class OptimizerSettings(Settings):
+    """An optimizer with its options."""
+
+    kind: OptimizerName = OptimizerName.ADAM
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    """sgd, rmsprop: the share of the last step that the next one goes on with."""
+    nesterov: bool = False
+    """sgd: whether the gradient is that of where the momentum leads."""
+    weight_decay: float | None = Field(default=None, ge=0)
+    """Share of the weights, times the learning rate, that each step takes off them; biases and the
+    weights of normalisation stay. Default: 0.004 for adamw, otherwise none."""
+    clip_norm: PositiveFloat | None = None
+    """Gradients whose norm, over all variables together, is larger are scaled down to it."""
+    layer_decay: float | None = Field(default=None, gt=0, le=1)
+    """bert: the learning rate of each block is so many times that of the one above it; of the
+    output it is `learning_rate`. Default with `model.weights`: 0.9."""
+    ema: float | None = Field(default=None, gt=0, lt=1)
+    """Such as 0.99: each epoch ends with the moving average of the weights, of which each step
+    keeps so much."""
+
+    @model_validator(mode="after")
+    def _options_are_read(self) -> OptimizerSettings:
+        for key, readers in READERS.items():
+            if getattr(self, key) and self.kind not in readers:
+                raise ValueError(f"{key} is for {enumerate_names(readers, 'and')}, not {self.kind}")
+        return self
+
+
+AnyOptimizer = Annotated[
+    OptimizerSettings,
+    BeforeValidator(as_kind, json_schema_input_type=OptimizerName | OptimizerSettings),
+]
+
+
+class AugmentSettings(Settings):
+    """Random changes of pictures: new ones in every step of training, and none elsewhere."""
+
+    flip: Literal["horizontal", "vertical", "both"] | None = None
+    """Mirror every other picture: left and right, top and bottom, or each of them by itself."""
+    rotate: float = Field(default=0.0, ge=0, le=0.5)
+    """The share of a full turn that a picture is turned, at most, either way: 0.05 is 18 degrees.
+    """
+    shift: float = Field(default=0.0, ge=0, lt=1)
+    """The share of its height and width that a picture is moved, at most, either way."""
+    zoom: float = Field(default=0.0, ge=0, lt=1)
+    """How much larger or smaller a picture becomes, at most: 0.1 is by a tenth."""
+    contrast: float = Field(default=0.0, ge=0, lt=1)
+    """How much further from its mean, or nearer to it, the pixels of a picture are, at most."""
+    cutout: NonNegativeInt = 0
+    """Pixels of a side of the square that the picture's mean covers (DeVries and Taylor, 2017,
+    arXiv:1708.04552)."""
+    mixup: float = Field(default=0.0, ge=0, le=10)
+    """Mix each picture and its label with another one's, in shares drawn from Beta(mixup, mixup)
+    (Zhang et al., 2018, arXiv:1710.09412); 0.2 is usual, 0 mixes none."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> AugmentSettings:
+        if not any(dict(self).values()):
+            raise ValueError(
+                "changes nothing; give one of flip, rotate, shift, zoom, contrast, cutout and "
+                "mixup, or leave augment out"
+            )
+        return self
+
+    @property
+    def moves(self) -> bool:
+        """Whether pixels change their places, other than by mirroring."""
+        return bool(self.rotate or self.shift or self.zoom)
+
+
+class CrossValidation(Settings):
+    """Whether trainings on parts of the train split say how much the metrics vary."""
+
+    folds: int | None = Field(default=None, ge=2)
+    """Cross-validation: the train split in so many parts, each held out from a training of its
+    own; what that takes comes on top of the training of the model."""
+
+
+AUTO: Literal["auto"] = "auto"
+"""What follows from the data."""
+
+NOT_IN_CACHE_KEY: dict[str, Any] = {
+    "retries": True,
+    "backup_steps": True,
+    "cluster": {"launcher": True, "start_timeout": True},
+}
+"""Keys of TrainSettings that say how a training is looked after, not what comes out of it."""
+
+READ_WITHOUT_STEPS = ("class_weights", "early_stopping", "retries", "run_fn", "seed", "strategy")
+"""Keys of TrainSettings that mean something where nothing is trained in steps, as with trees."""
+
+
+class Loop(StrEnum):
+    """Who runs the steps."""
+
+    FIT = "fit"
+    CUSTOM = "custom"
+
+
+class Precision(StrEnum):
+    """The numbers that layers compute with; variables are float32 in each case."""
+
+    FLOAT32 = "float32"
+    MIXED_FLOAT16 = "mixed_float16"
+    MIXED_BFLOAT16 = "mixed_bfloat16"
+
+
+class EarlyStoppingSettings(Settings):
+    """Stop when the loss of a part of train that is held out has not improved for some epochs."""
+
+    patience: PositiveInt = 3
+    """Epochs without improvement before training stops."""
+    min_delta: float = Field(default=0.0, ge=0)
+    """An improvement smaller than this does not count."""
+
+
+class BatchSize(Settings):
+    """A batch size that follows from the data."""
+
+    at_most: PositiveInt = 64
+    """Examples per replica and step, where the data is not small."""
+
+
+class StepsBySize(Settings):
+    """The steps of a training, which more data makes worth more."""
+
+    small: PositiveInt
+    """Where all examples come up in 133 steps."""
+    large: PositiveInt
+    """Where they take more: fewer steps would show each of them a few times only."""
+
+
+class CheckpointSettings(Settings):
+    """Which states of training stay when it is done."""
+
+    keep: PositiveInt = 3
+    """Those at the end of so many last epochs; the best epoch's stays as well."""
+
+
+def _name_strategies(schema: dict[str, Any]) -> None:
+    """Names the strategies that a cluster is for, as they are registered."""
+    several = enumerate_names([f"`{kind}`" for kind in strategies_of_several_processes()], "and")
+    schema["description"] = f"For {several}; {DOCSTRING}"
+
+
+def _by_name(value: Any) -> Any:
+    """Classes may be numbers; true and false may be what YAML has made of yes and no."""
+    if not isinstance(value, dict):
+        return value
+    for name in value:
+        if isinstance(name, bool):
+            raise ValueError(f'found the class {name}; quote its name, as in `"yes": 2`')
+    return {str(name): weight for name, weight in value.items()}
+
+
+ClassWeights = Annotated[
+    Literal["balanced"] | dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
+    BeforeValidator(_by_name),
+]
+
+
+class TrainSettings(Settings):
+    """How the model is trained."""
+
+    epochs: PositiveInt | Literal["auto"] = AUTO
+    """`auto`: so many that the data, however small, gets enough steps."""
+    steps: PositiveInt | StepsBySize = 8000
+    """With `epochs: auto`, what a training may take; data of which 10 epochs are more gets those.
+    Default of the model `tabular`: `{small: 2000, large: 8000}`, where large are those whose
+    examples take more than 133 steps to come up once; of `convnet` 1000."""
+    batch_size: PositiveInt | BatchSize | Literal["auto"] = AUTO
+    """Examples per replica and step; the global batch is this times the replicas. `auto`: 64, and
+    fewer for a small train split. Default of the model `tabular`: `{at_most: 256}`; of
+    `convnet` 32."""
+    learning_rate: LearningRate = 0.001
+    """A constant for the optimizer, or a schedule over the epochs. Default of the model `tabular`,
+    with an optimizer of the kind that it has by default: `{schedule: cosine, initial: auto}`;
+    likewise of `convnet` with an `initial` of 0.002."""
+    scale_learning_rate: bool = False
+    """Multiply the learning rate by the number of replicas, as the global batch is
+    (arXiv:1706.02677)."""
+    optimizer: AnyOptimizer = OptimizerSettings()
+    """A name, or a mapping with its options: `{kind: sgd, momentum: 0.9}`. Default of the models
+    `tabular` and `convnet`: `{kind: adamw, weight_decay: 0.01}`."""
+    loss: AnyLoss | None = None
+    """A name, or a mapping with its options: `{kind: focal, gamma: 2}`. Default: cross-entropy for
+    classes, `mse` for regression."""
+    class_weights: ClassWeights | None = None
+    """How much each class counts in the loss: a mapping from the classes' names, or `balanced`:
+    those with few examples in the train split as much as the others."""
+    augment: AugmentSettings | None = None
+    """Random changes of pictures, new ones in every step; evaluation and the model that is exported
+    see them as they are. Default of the model `convnet`: `{shift: 0.1, zoom: 0.1}`; `null` for
+    none."""
+    strategy: StrategySettings = DefaultStrategy(kind=Strategy.DEFAULT)
+    """A name, or a mapping with the strategy's options: `{kind: mirrored, reduction: nccl}`."""
+    cluster: ClusterSettings | None = Field(default=None, json_schema_extra=_name_strategies)
+    """default: 2 workers, 1 parameter server.
+    """
+    loop: Loop = Loop.FIT
+    """`fit` is Keras's own; `custom` is written out in
+    `trainer_module/training/custom.py`, to change."""
+    precision: Precision = Precision.FLOAT32
+    """`mixed_float16` (with loss scaling) for GPUs, `mixed_bfloat16` for TPUs and newer CPUs."""
+    steps_per_execution: PositiveInt | None = None
+    """Steps that run in the graph before Python looks again; default: by the length of training."""
+    retries: NonNegativeInt = 3
+    """How often training goes on from its backup after a process was killed or lost."""
+    backup_steps: PositiveInt | None = None
+    """Steps between backups; default: one at the end of each epoch."""
+    checkpoints: CheckpointSettings | None = None
+    """Keep checkpoints, with the optimizer's state, in the run of the model; raising `epochs` then
+    goes on from the last one. Default: none is left when training is done."""
+    callbacks: list[str] = []
+    """Import paths of Keras callbacks of yours: classes, or functions that make one. What they see
+    as `val_` is of a part of train that is held out."""
+    run_fn: str | None = None
+    """Import path of a `run_fn(fn_args)` of yours, as TFX's Trainer takes it; the other keys of the
+    section are for it to read then. Default: the one that does what they say."""
+    seed: int = 42
+    """Seeds weights, shuffling and dropout: the same seed gives the same model on one machine."""
+    early_stopping: EarlyStoppingSettings | Literal["auto"] | bool | None = AUTO
+    """`false` or `null`: never. `auto`: where `epochs` is `auto`, with a patience that follows from
+    the data, unless the learning rate is a plan, `cosine` or `steps`, that has an end."""
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Import paths of the user's code, by the key below `train` that names each."""
+        loss = {"loss": self.loss.kind} if self.loss and self.loss.is_custom else {}
+        run_fn = {"run_fn": self.run_fn} if self.run_fn else {}
+        callbacks = {f"callbacks.{i}": path for i, path in enumerate(self.callbacks)}
+        return loss | callbacks | run_fn
+
+    @property
+    def cluster_or_default(self) -> ClusterSettings:
+        """The processes of a strategy that needs several."""
+        return self.cluster or ClusterSettings()
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> TrainSettings:
+        rate = self.learning_rate
+        if self.epochs == AUTO or not isinstance(rate, CosineSchedule):
+            return self
+        if rate.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"learning_rate.warmup_epochs is {rate.warmup_epochs}; "
+                f"it must be less than epochs, {self.epochs}"
+            )
+        return self

@@ -1,0 +1,270 @@
+"""The state of training under way, kept for an interruption, and the best weights so far."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.strategies.agreement import agree
+from trainer_module.training.checkpoints import CheckpointNotes, Checkpoints
+
+logger = logging.getLogger(__name__)
+
+MONITOR = "val_loss"
+"""What the best epoch is best at: lower is better."""
+
+Logs = dict[str, Any] | None
+
+
+class Stateful(Protocol):
+    """A callback that has to remember something when training goes on."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What it knows, as JSON."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what it knew."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far training has come."""
+
+    epoch: int = 0
+    """Epochs that have ended."""
+    step: int = 0
+    """Steps of the epoch under way that are done."""
+    ended: bool = False
+    """Whether a callback, as that for early stopping, has ended training there."""
+
+
+class BestEpoch(tf_keras.callbacks.Callback):
+    """Knows the epoch with the lowest loss of what is held out; the `Backup` keeps its weights.
+
+    `epoch` counts from 1; 0 until an epoch has ended that may be the best.
+    """
+
+    def __init__(self, first: int = 0, chooses: bool = True) -> None:
+        """Takes how the epoch is found.
+
+        Args:
+          first: the first epoch that may be the best, counted from 0.
+          chooses: whether the loss decides; otherwise it is the last epoch.
+        """
+        super().__init__()
+        self._first = first
+        self._chooses = chooses
+        self.epoch = 0
+        self.loss = math.inf
+
+    def get_state(self) -> dict[str, Any]:
+        """The best epoch and its loss."""
+        return {"epoch": self.epoch, "loss": self.loss}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Takes back what was best before an interruption."""
+        self.epoch, self.loss = state["epoch"], state["loss"]
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Compares."""
+        loss = float((logs or {})[MONITOR])
+        if not self._chooses or (epoch >= self._first and loss < self.loss):
+            self.epoch, self.loss = epoch + 1, loss
+
+
+class Backup(tf_keras.callbacks.Callback):
+    """Saves the state of training each epoch, or every so many steps, and goes on from it.
+
+    The checkpoint of the best epoch is kept as well, and training ends with it.
+
+    Unlike Keras's BackupAndRestore it takes every strategy, keeps what the callbacks and the
+    metrics know, and, as step `s` has the same examples in every run, goes on in mid-epoch.
+    It has to be the last callback.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        directory: str,
+        steps_per_epoch: int,
+        every: int | None = None,
+        keep: int = 1,
+        *,
+        writes: bool = True,
+        callbacks: Sequence[tf_keras.callbacks.Callback],
+    ) -> None:
+        """Saves nothing yet.
+
+        Args:
+          strategy: that the model is trained under.
+          directory: for the checkpoints; those of an interrupted training may be there.
+          steps_per_epoch: of the training.
+          every: steps between backups; None is one at the end of each epoch.
+          keep: how many of the epochs that ended last have their checkpoint kept.
+          writes: whether no other process does so for this one, in the same directory.
+          callbacks: those before this one, with a `BestEpoch`; those that are `Stateful` are
+              remembered.
+        """
+        super().__init__()
+        self._supports_tf_logs = every is not None  # Keras need not wait for a step's results.
+        self._strategy = strategy
+        self._directory = directory
+        self._steps = steps_per_epoch
+        self._best = next(c for c in callbacks if isinstance(c, BestEpoch))
+        self._every = every
+        self._keep = keep
+        self._writes = writes
+        self._stateful = _by_name([c for c in callbacks if hasattr(c, "get_state")])
+        self._notes = CheckpointNotes()
+        self._saved_at = 0
+        self._epoch = 0
+        self.start = Position()
+        """Where training begins or goes on."""
+        self.history: dict[str, list[float]] = {}
+        """A value per epoch for each metric, from the first epoch on."""
+        self.metrics: Callable[[], list[tf_keras.metrics.Metric]] = lambda: self.model.metrics
+        """The metrics of an epoch under way."""
+        self.is_followed = False
+        """Whether another training goes on from the state that this one will end in."""
+
+    def restore(self, model: tf_keras.Model, **others: tf_keras.Model) -> Position:
+        """Brings a model back to the latest backup, if there is one.
+
+        Args:
+          model: whose weights are saved, and the state of its optimizer, if it is compiled.
+          others: what is saved besides, such as a model that has some of the weights, and an
+              optimizer of its own.
+        """
+        self._checkpoints = self._open(model, **others)
+        latest = self._checkpoints.latest
+        if not agree(self._strategy, _number(latest)):
+            logger.warning("The workers have not got the same backup: training begins anew.")
+        elif latest is not None and not self._fits(latest):
+            agree(self._strategy, 0)  # When all have come here, nobody reads it any more.
+            self._checkpoints.clear()
+            self._checkpoints = self._open(model, **others)
+        elif latest is not None:
+            self._checkpoints.restore(latest)
+            notes = self._notes.value
+            # Older notes do not say whether training had ended.
+            self.start = Position(notes["epoch"], notes["step"], notes.get("ended", False))
+            self.history = notes["history"]
+            logger.info("going on from %s: %s", latest, self.start)
+        self._saved_at = self.start.epoch * self._steps + self.start.step
+        return self.start
+
+    def hand_over(self, model: tf_keras.Model) -> None:
+        """Goes on with a model that has been compiled anew, after the epochs that have ended."""
+        self._checkpoints = self._open(model)
+        self.start = Position(self._epoch + 1)
+        self.is_followed = False
+
+    def _open(self, model: tf_keras.Model, **others: tf_keras.Model) -> Checkpoints:
+        return Checkpoints(self._directory, self._writes, model=model, notes=self._notes, **others)
+
+    def _fits(self, latest: str) -> bool:
+        """Whether the epochs of a checkpoint had as many steps as those of this training.
+
+        They depend on the number of replicas, which another machine may have more or fewer of.
+        Checkpoints are found by their steps: the best epoch's would not be.
+        """
+        notes = CheckpointNotes.of(latest).value
+        # The number alone says nothing in the first epoch; older notes have no steps.
+        steps = notes.get("steps", self._steps)
+        if steps == self._steps and _number(latest) == notes["epoch"] * steps + notes["step"]:
+            return True
+        logger.warning(
+            "Training begins anew: an epoch now has %d steps, and another number in %s; so it is "
+            "when the number of replicas has changed.",
+            self._steps,
+            latest,
+        )
+        return False
+
+    def maybe_load_initial_counters_from_ckpt(
+        self, steps_per_epoch: int, initial_epoch: int, mode: str
+    ) -> tuple[int, int]:
+        """The epoch and step that Keras's `fit` begins with, asked through `_training_state`."""
+        del steps_per_epoch, initial_epoch, mode
+        return self.start.epoch, self.start.step
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """The callbacks before this one have reset themselves; they get their state back."""
+        self.model._training_state = self
+        saved = self._notes.value.get("callbacks", {})
+        # Patience may come or go where a training goes on that was done.
+        for name in saved.keys() & self._stateful.keys():
+            self._stateful[name].set_state(saved[name])
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """In mid-epoch the metrics go on from the values that they had."""
+        self._epoch = epoch
+        if epoch == self.start.epoch and self.start.step:
+            saved = self._notes.value["metrics"]
+            for metric in self.metrics():
+                if metric.name in saved:
+                    metric.set_weights([np.array(weight) for weight in saved[metric.name]])
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Saves if so many steps have passed; the end of the epoch saves by itself."""
+        done = self._epoch * self._steps + batch + 1
+        if self._every and done - self._saved_at >= self._every and batch + 1 < self._steps:
+            metrics = {m.name: [w.tolist() for w in m.get_weights()] for m in self.metrics()}
+            self._save(Position(self._epoch, batch + 1), metrics)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Saves."""
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(float(value))
+        self._save(Position(epoch + 1, ended=bool(self.model.stop_training)), {})
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Goes back to the best epoch."""
+        # Keras would save what it refers to with the model.
+        self.model._training_state = None
+        if self._best.epoch and (self.model.stop_training or not self.is_followed):
+            agree(self._strategy, self._best.epoch)  # When all have come here, it is written.
+            self._checkpoints.restore(self._checkpoints.path(self._best.epoch * self._steps))
+            logger.info("restored epoch %d, %s %g", self._best.epoch, MONITOR, self._best.loss)
+
+    def _save(self, position: Position, metrics: dict[str, Any]) -> None:
+        self._notes.value = {
+            "epoch": position.epoch,
+            "step": position.step,
+            "ended": position.ended,
+            "steps": self._steps,
+            "history": self.history,
+            "metrics": metrics,
+            "callbacks": {name: callback.get_state() for name, callback in self._stateful.items()},
+        }
+        self._saved_at = position.epoch * self._steps + position.step
+        last = range(max(1, position.epoch - self._keep + 1), position.epoch + 1)
+        kept = [epoch * self._steps for epoch in (self._best.epoch, *last)]
+        self._checkpoints.save(self._saved_at, kept)
+
+    def _implements_train_batch_hooks(self) -> bool:
+        """Keras calls the hooks of every step only if one is wanted."""
+        return self._every is not None
+
+
+def _by_name(callbacks: Sequence[Stateful]) -> dict[str, Stateful]:
+    """By class; the second and further ones of a class have a number as well."""
+    named: dict[str, Stateful] = {}
+    seen: Counter[str] = Counter()
+    for callback in callbacks:
+        kind = f"{type(callback).__module__}.{type(callback).__qualname__}"
+        seen[kind] += 1
+        named[kind if seen[kind] == 1 else f"{kind} {seen[kind]}"] = callback
+    return named
+
+
+def _number(path: str | None) -> int:
+    return int(path.rpartition("-")[2]) if path else 0

@@ -1,0 +1,216 @@
+"""The model, built and compiled in the scope of the strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+import tf_keras
+
+from trainer_module.compat.insides import unknown_inside
+from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.losses import MixedLoss, make_loss, of_larger_share
+from trainer_module.families.supervised.models.members import with_members
+from trainer_module.problem import Problem
+from trainer_module.settings import TrainerSettings
+from trainer_module.settings.length import choose_epochs
+from trainer_module.settings.models import load_builder
+from trainer_module.training.optimizers.learning_rate import USUAL_EXAMPLES, build_schedule
+from trainer_module.training.optimizers.optimizer import build_optimizer
+
+if TYPE_CHECKING:
+    from trainer_module.training.compression.masks import PruningPlan
+
+
+def build_model(
+    problem: Problem,
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    steps_per_epoch: int,
+    steps_per_execution: int = 1,
+    examples_per_step: int = USUAL_EXAMPLES,
+) -> tf_keras.Model:
+    """The model, compiled unless its builder did so: `make_network`, then `compile_model`."""
+    model = make_network(problem, settings, strategy)
+    compile_model(
+        model, problem, settings, strategy, steps_per_epoch, steps_per_execution, examples_per_step
+    )
+    return model
+
+
+def make_network(
+    problem: Problem, settings: TrainerSettings, strategy: tf.distribute.Strategy
+) -> tf_keras.Model:
+    """The model, as its builder returns it.
+
+    Args:
+      problem: what is to be learnt.
+      settings: of the model.
+      strategy: in whose scope it is built.
+
+    Raises:
+      TrainingError: if there is no such builder, or it does not return a tf_keras model whose
+          variables belong to the strategy, or it cannot be trained for 8 bits.
+    """
+    kind = settings.model.kind
+    with strategy.scope():
+        model = load_builder(kind)(problem, settings.model)
+        if not isinstance(model, tf_keras.Model):
+            raise TrainingError(
+                f"model {kind!r}: the builder must return a tf_keras.Model, but it returned "
+                f"{type(model).__module__}.{type(model).__qualname__}."
+            )
+        if settings.optimize.quantize:
+            from trainer_module.training.compression.quantizing import quantize
+
+            model = quantize(model)
+        _check_scope(model, kind, strategy)
+    return model
+
+
+def compile_model(
+    model: tf_keras.Model,
+    problem: Problem,
+    settings: TrainerSettings,
+    strategy: tf.distribute.Strategy,
+    steps_per_epoch: int,
+    steps_per_execution: int = 1,
+    examples_per_step: int = USUAL_EXAMPLES,
+) -> None:
+    """Compiles a model for training, unless its builder did so.
+
+    Args:
+      model: built in the scope of the strategy.
+      problem: what is to be learnt.
+      settings: of the training.
+      strategy: that the model is trained under.
+      steps_per_epoch: for the learning rate and the optimizer.
+      steps_per_execution: for compilation.
+      examples_per_step: of all replicas, for the learning rate.
+
+    Raises:
+      TrainingError: if the model's output is not what the task needs, or it cannot be pruned.
+    """
+    train, kind = settings.train, settings.model.kind
+    with strategy.scope():
+        output = model.output if model.inputs else model(problem.make_inputs())
+        if settings.model.is_custom:
+            own_loss = train.loss is not None and train.loss.is_custom
+            check_output(output, problem, kind, own_loss or model.optimizer is not None)
+        mixes = train.augment is not None and train.augment.mixup > 0
+        if mixes and model.optimizer is not None:
+            raise TrainingError(
+                f"model {kind!r}: its builder has compiled it, with a loss that knows nothing of "
+                "mixed labels; leave train.augment.mixup out, or the builder's compile."
+            )
+        pruning = _plan_pruning(model, settings, steps_per_epoch)
+        if model.optimizer is None:
+            replicas = strategy.num_replicas_in_sync
+            rate = build_schedule(train, steps_per_epoch, replicas, examples_per_step)
+            loss, metrics = make_loss(problem, train.loss), problem.make_metrics()
+            if mixes:
+                loss, metrics = MixedLoss(loss), [of_larger_share(metric) for metric in metrics]
+            model.compile(
+                optimizer=build_optimizer(train.optimizer, rate, steps_per_epoch, pruning),
+                loss=with_members(loss, model),
+                metrics=metrics,
+                steps_per_execution=steps_per_execution,
+            )
+        _create_variables(model, output)
+
+
+def _plan_pruning(
+    model: tf_keras.Model, settings: TrainerSettings, steps_per_epoch: int
+) -> PruningPlan | None:
+    prune = settings.optimize.prune
+    if prune is None:
+        return None
+    if model.optimizer is not None:
+        raise TrainingError(
+            f"model {settings.model.kind!r}: its builder has compiled it, with an optimizer that "
+            "knows nothing of pruning; leave optimize.prune out, or the builder's compile."
+        )
+    from trainer_module.training.compression.masks import plan_pruning
+
+    return plan_pruning(
+        model, prune, choose_epochs(settings.train, steps_per_epoch) * steps_per_epoch
+    )
+
+
+def _create_variables(model: tf_keras.Model, output: Any) -> None:
+    """The optimizer's and the metrics', before the first step, by what the model has given.
+
+    So they can be restored and copied; and TensorFlow traces a step that creates variables twice.
+    """
+    like_one = tf.nest.map_structure(
+        lambda part: tf.zeros([1, *part.shape[1:]], part.dtype), output
+    )
+    if not model.compiled_loss.built:
+        model.compiled_loss.build(like_one)
+    if not model.compiled_metrics.built:
+        model.compiled_metrics.build(like_one, tf.zeros([1, 1]))
+    if hasattr(model.optimizer, "build"):  # Keras's older ones, which a builder may use, have none.
+        model.optimizer.build(model.trainable_variables)
+
+
+def _check_scope(model: tf_keras.Model, kind: str, strategy: tf.distribute.Strategy) -> None:
+    for variable in model.variables:
+        if not strategy.extended.variable_created_in_scope(variable):
+            raise TrainingError(
+                f"model {kind!r}: its variable {variable.name!r} was created outside the "
+                "strategy's scope; create the whole model inside the builder, which is called in "
+                "the scope, not when the module is imported."
+            )
+
+
+def check_output(output: Any, problem: Problem, kind: str, has_own_loss: bool) -> None:
+    """Compares what a model of the user's gives with what the loss and the signatures read.
+
+    Args:
+      output: of the model as its builder returned it.
+      problem: what is to be learnt.
+      kind: the import path of the builder.
+      has_own_loss: whether the loss is the user's too, which may want logits.
+
+    Raises:
+      TrainingError: its shape is another one, or its last layer gives any number where the task
+          needs, say, probabilities.
+    """
+    width = problem.target.output_width(problem.classes)
+    if not hasattr(output, "shape"):
+        found = f"a {type(output).__name__}"
+    elif not _fits(output.shape, width):
+        found = _show(output.shape)
+    elif problem.target.needs_activation and not has_own_loss and _is_linear(output):
+        found = f"{_show(output.shape)} of any size, as its last layer has no activation"
+    else:
+        return
+    right = _show(tf.TensorShape([None, width]))
+    raise TrainingError(
+        f"model {kind!r}: it gives {found}, but task: {problem.target.kind} needs {right}: "
+        f"{problem.target.gives}; end it with problem.make_output_layer()."
+    )
+
+
+def _fits(shape: tf.TensorShape, width: int) -> bool:
+    """Whether a shape is [batch, width]; a single number may come without an axis of its own."""
+    if width == 1 and shape.rank == 1:
+        return True
+    return bool(shape.is_compatible_with([None, width]))
+
+
+def _is_linear(output: tf.Tensor) -> bool:
+    if not tf_keras.backend.is_keras_tensor(output):
+        return False
+    try:
+        layer = output._keras_history.layer
+    except AttributeError as error:
+        raise unknown_inside("the model's last layer", str(error)) from error
+    activation = getattr(layer, "activation", None)
+    return activation is tf_keras.activations.linear
+
+
+def _show(shape: tf.TensorShape) -> str:
+    if shape.rank is None:
+        return "a tensor of unknown shape"
+    return f"[{', '.join(['batch', *('?' if n is None else str(n) for n in shape[1:])])}]"

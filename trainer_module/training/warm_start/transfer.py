@@ -1,0 +1,257 @@
+"""Training that goes on from a model that was trained before, on data that has moved on.
+
+Vocabularies are ordered by frequency, classes by name, and columns come and go: rows and columns of
+the old weights follow what they stand for, not their index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow_transform as tft
+import tf_keras
+
+from trainer_module.base_model import (
+    Axis,
+    BaseModel,
+    Description,
+    Feature,
+    describe_model,
+    read_base_model,
+)
+from trainer_module.problem import Problem
+from trainer_module.weights import (
+    Weight,
+    made_up_names,
+    shared_names,
+    stable_names,
+    weights_of,
+)
+
+Pair = tuple[list[int], list[int]]
+"""Indices along an axis of the new weight, and those of the old one that go there."""
+
+
+class _MisfitError(Exception):
+    """Why a weight cannot be taken over, as the end of a sentence on its layer."""
+
+
+@dataclass
+class _Taken:
+    """What was taken over."""
+
+    is_whole: bool
+    """Whether all weights can be told apart."""
+    numbers: int = 0
+    total: int = 0
+    vocabularies: set[str] = field(default_factory=set)
+    """Features whose values have brought rows with them."""
+
+
+@dataclass(frozen=True)
+class _Old:
+    """The old model as the new one sees it."""
+
+    description: Description | None
+    values: dict[str, np.ndarray]
+    """By stable names."""
+    axes: dict[str, tuple[Axis, ...]]
+    """By stable names, as far as they are known."""
+
+
+def warm_start(
+    model: tf_keras.Model, problem: Problem, tft_output: tft.TFTransformOutput, base_model: str
+) -> list[str]:
+    """Copies what the base model has learnt into a new model; what is new starts fresh.
+
+    Call it in the scope of the strategy, before training.
+
+    Args:
+      model: a compiled model, whose weights exist.
+      problem: that it was built for.
+      tft_output: for the vocabularies.
+      base_model: path of a SavedModel.
+
+    Returns:
+      Notes for people: where the weights come from, and which ones start fresh.
+
+    Raises:
+      TrainingError: the base model cannot be read.
+    """
+    base = read_base_model(base_model)
+    new = describe_model(model, problem, tft_output, kind="")
+    old = _see(base, model)
+    shared = shared_names(model)
+    taken = _Taken(is_whole=not shared)
+    misfits = [f"several weights are called {name}: they start fresh" for name in shared]
+    for layer, weights in _by_layer(weights_of(model)).items():
+        taken.total += sum(math.prod(weight.shape) for weight in weights)
+        try:
+            plans = [_plan(weight, new, old) for weight in weights]
+        except _MisfitError as misfit:
+            misfits.append(f"layer {layer} {misfit}, starts fresh")
+            continue
+        for weight, pairs in zip(weights, plans, strict=True):
+            described = new.weights[weight.name]
+            _copy(weight, old.values[described.name], pairs, taken)
+            taken.vocabularies |= {a.feature for a in described.axes if a.kind == "vocabulary"}
+    notes = [_headline(base, taken), *_changes(new, old.description, taken), *misfits]
+    return [f"warm start: {note}" for note in notes]
+
+
+def _see(base: BaseModel, model: tf_keras.Model) -> _Old:
+    if base.description is None:
+        # What Keras makes up for the new model, it will have made up for the old one.
+        names = stable_names(base.values, made_up_names(model))
+        return _Old(None, {names[name]: value for name, value in base.values.items()}, {})
+    told = base.description.weights
+    return _Old(
+        base.description,
+        {told[name].name: value for name, value in base.values.items() if name in told},
+        {weight.name: weight.axes for weight in told.values()},
+    )
+
+
+def _by_layer(weights: Sequence[Weight]) -> dict[str, list[Weight]]:
+    """A layer's weights belong together: one without the others would mean nothing."""
+    layers: dict[str, list[Weight]] = {}
+    for weight in weights:
+        if weight.is_learnt:
+            layers.setdefault(weight.name.rpartition("/")[0] or weight.name, []).append(weight)
+    return layers
+
+
+def _plan(weight: Weight, new: Description, old: _Old) -> list[Pair | None]:
+    """For each axis, which indices go where; None is all, as they are.
+
+    Raises:
+      _MisfitError: nothing of the old weight would mean the same in the new one.
+    """
+    name, axes = new.weights[weight.name].name, new.weights[weight.name].axes
+    if name not in old.values:
+        raise _MisfitError("is new")
+    shape = old.values[name].shape
+    if len(shape) != len(weight.shape):
+        raise _MisfitError(f"has another shape ({_shown(shape)} -> {_shown(weight.shape)})")
+    if old.description is None:
+        return _plan_untold(weight, axes, shape)
+    return [
+        _pair(new.keys(axis, size), old.description.keys(was, old_size), axis, was, old_size, size)
+        for axis, was, old_size, size in zip(axes, old.axes[name], shape, weight.shape, strict=True)
+    ]
+
+
+def _plan_untold(weight: Weight, axes: Sequence[Axis], shape: tuple[int, ...]) -> list[Pair | None]:
+    """For a model that says nothing of itself: all or nothing."""
+    if shape != weight.shape:
+        raise _MisfitError(f"has another shape ({_shown(shape)} -> {_shown(weight.shape)})")
+    if any(axis.kind in ("vocabulary", "unsure") for axis in axes):
+        raise _MisfitError("has rows of which the old model does not say what they stand for")
+    return [None] * len(shape)
+
+
+def _pair(
+    new: list | None, old: list | None, axis: Axis, was: Axis, old_size: int, size: int
+) -> Pair | None:
+    if new is None or old is None or axis.kind != was.kind or axis.feature != was.feature:
+        raise _MisfitError("has rows of which it is not known what they stood for")
+    if new == old:
+        return None
+    places = {key: index for index, key in enumerate(old)}
+    kept = [(index, places[key]) for index, key in enumerate(new) if key in places]
+    if kept:
+        return [index for index, _ in kept], [place for _, place in kept]
+    match axis.kind:
+        case "unsure":
+            raise _MisfitError("may stand for values or classes, which have changed")
+        case "classes":
+            raise _MisfitError("has other classes to tell apart")
+        case "vocabulary":
+            raise _MisfitError("has no value in common with the old one")
+        case _ if size == old_size:
+            raise _MisfitError("has other inputs")
+    raise _MisfitError(f"has another shape ({old_size} -> {size})")
+
+
+def _copy(weight: Weight, old: np.ndarray, pairs: Sequence[Pair | None], taken: _Taken) -> None:
+    if all(pair is None for pair in pairs):
+        weight.assign(old)
+        taken.numbers += old.size
+        return
+    whole = [list(range(size)) for size in weight.shape]
+    to = np.ix_(*(pair[0] if pair else all_ for pair, all_ in zip(pairs, whole, strict=True)))
+    of = np.ix_(*(pair[1] if pair else all_ for pair, all_ in zip(pairs, whole, strict=True)))
+    value = np.array(weight.read())
+    value[to] = old[of]
+    weight.assign(value)
+    taken.numbers += value[to].size
+
+
+def _headline(base: BaseModel, taken: _Taken) -> str:
+    if not taken.numbers:
+        kind = f", a model of kind {base.description.model}," if base.description else ""
+        return f"nothing of {base.path}{kind} fits: all weights start fresh"
+    if taken.is_whole and taken.numbers == taken.total:
+        return f"from {base.path}, all weights"
+    percent = min(99, max(1, 100 * taken.numbers // taken.total))
+    return f"from {base.path}, {percent}% of the weights"
+
+
+def _changes(new: Description, old: Description | None, taken: _Taken) -> Iterator[str]:
+    if old is None:
+        yield (
+            "the old model does not say what its weights stand for, as models do that Scopeline "
+            "exports today: only those of equal shape are taken over, none of single values"
+        )
+        return
+    yield from _class_changes(new, old)
+    was = {feature.name: feature for feature in old.features}
+    for feature in new.features:
+        if feature.name not in was:
+            yield f"column `{feature.name}` is new, starts fresh"
+        elif feature.name in taken.vocabularies:
+            # Of a text that may be longer than before, too: its words have kept their vectors.
+            yield from _value_changes(feature, was[feature.name])
+        elif (feature.kind, feature.shape) != (was[feature.name].kind, was[feature.name].shape):
+            yield f"column `{feature.name}` is of another type or shape, starts fresh"
+    for name in was:
+        if new.feature(name) is None:
+            yield f"column `{name}` is gone"
+
+
+def _class_changes(new: Description, old: Description) -> Iterator[str]:
+    if new.task != old.task:
+        yield f"the task was {old.task} and is {new.task}: the output starts fresh"
+    elif new.classes != old.classes and not set(new.outputs) & set(old.outputs):
+        was, now = (" and ".join(f"`{name}`" for name in d.classes) for d in (old, new))
+        yield f"the classes were {was}, and are {now}: the output starts fresh"
+    else:
+        what = "class " if new.classes else ""
+        for name in new.outputs:
+            if name not in old.outputs:
+                yield f"the output: {what}`{name}` is new, starts fresh"
+        for name in old.outputs:
+            if name not in new.outputs:
+                yield f"the output: {what}`{name}` is gone"
+
+
+def _value_changes(feature: Feature, was: Feature) -> Iterator[str]:
+    now, before = feature.vocabulary or (), set(was.vocabulary or ())
+    new = sum(value not in before for value in now)
+    if new:
+        kept = len(now) - new
+        fresh = "a new one starts fresh" if new == 1 else f"{new} new ones start fresh"
+        yield f"embedding of `{feature.name}`: {kept:,} of {len(now):,} values kept, {fresh}"
+    buckets, then = feature.indices - len(now), was.indices - len(before)
+    if buckets != then:
+        yield (
+            f"embedding of `{feature.name}`: the out-of-vocabulary buckets are {buckets}, not "
+            f"{then}: they start fresh"
+        )
+
+
+def _shown(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
