@@ -13,7 +13,6 @@ import tensorflow_transform as tft
 import tf_keras
 
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.tasks.measures import make_measure
 from trainer_module.features import FEATURES, feature_class
 from trainer_module.features.base import BaseFeature
 from trainer_module.features.names import ASIDE, PACKED, underscored
@@ -21,6 +20,7 @@ from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.features.vocabularies.analysis import read_classes
+from trainer_module.measures import make_measure
 from trainer_module.settings.tasks import BaseTask, Task, as_task
 
 
@@ -152,7 +152,8 @@ class Problem:
 
     def make_metrics(self) -> list[tf_keras.metrics.Metric]:
         """New metrics of the task."""
-        return [*self.target.make_metrics(), *(make_measure(self, name) for name in self.measures)]
+        measures = (make_measure(self.target, len(self.classes), name) for name in self.measures)
+        return [*self.target.make_metrics(), *measures]
 
 
 def _vocabulary_sizes(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer_module.features.date import MONTHS, WEEKDAYS, find_format
+from trainer_module.features.date_formats import MONTHS, WEEKDAYS, find_format
 
 DAYS_FORMAT = "%Y%m%d"
 """Of whole numbers that are days."""

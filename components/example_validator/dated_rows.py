@@ -23,7 +23,7 @@ from components.column_types.dates import may_be_dates
 from components.column_types.names import names_births, names_moments
 from components.example_gen.columns.encoded import Cell, single_values
 from trainer_module.errors import DataError
-from trainer_module.features.date import find_format
+from trainer_module.features.date_formats import find_format
 from trainer_module.settings import Task
 
 _FEWEST_DATES = 20

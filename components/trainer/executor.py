@@ -37,8 +37,8 @@ from trainer_module.runtime import Runtime
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import AUTO, TrainerSettings
 from trainer_module.strategies import processes_of
-from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import Processes
+from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 _ARGUMENTS = (

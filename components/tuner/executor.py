@@ -35,7 +35,7 @@ from trainer_module.progress import report_notice
 from trainer_module.runtime import Runtime
 from trainer_module.scratch import lasting_folder
 from trainer_module.settings.tune import HOW_LONG, TUNE_KEY
-from trainer_module.strategies.automatic import choose_strategy
+from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import read_tf_config
 from trainer_module.tuning.plan import SearchPlan
 

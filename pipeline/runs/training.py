@@ -11,8 +11,8 @@ from components.trainer.options import TrainerOptions
 from pipeline.config.settings import PipelineConfig
 from trainer_module.settings import Precision, TrainSettings
 from trainer_module.settings.models import AUTO, kind_for
-from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
+from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import TFConfig, read_tf_config
 
 

@@ -17,7 +17,7 @@ from trainer_module.families.supervised.trees.columns import columns_of
 from trainer_module.families.supervised.trees.importance import raw_names
 from trainer_module.features import categorical, numeric
 from trainer_module.features.raw_columns import dense_strings
-from trainer_module.features.vocabularies import orders
+from trainer_module.features.vocabularies import analysis, orders
 from trainer_module.features.vocabularies.analysis import SumCounts
 from trainer_module.features.vocabularies.orders import ByFrequency, ClassOrder, Counts, Order
 from trainer_module.preprocessing import preprocessing_fn

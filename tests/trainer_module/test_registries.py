@@ -36,8 +36,8 @@ from trainer_module.runtime import Runtime
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
 from trainer_module.settings.models import ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
-from trainer_module.strategies.automatic import choose_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
+from trainer_module.strategy_choice import choose_strategy
 from trainer_module.trainer import run_fn
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from trainer_module.features.raw_columns import dense_strings
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import LossSettings, TrainerSettings
-from trainer_module.settings.tasks import TASKS, Metric, Task
+from trainer_module.settings.tasks import TASKS, LabelStatistics, Metric, Task
 from trainer_module.trainer import run_fn
 from trainer_module.training.building import build_model
 
@@ -53,11 +53,11 @@ class ShareTask(RegressionTask):
         """The same."""
         return ("mae",)
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """From 0 to 1."""
         return tf_keras.layers.Activation("sigmoid")
 
-    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+    def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
         """`share` [batch]."""
         return {"share": tf.reshape(output, [-1])}
 

@@ -12,11 +12,11 @@ from trainer_module.sections import import_registered
 
 _FEATURES = "trainer_module.features"
 FEATURES = {
-    "numeric": f"{_FEATURES}.numbers.numeric.NumericFeature",
+    "numeric": f"{_FEATURES}.numeric.NumericFeature",
     "categorical": f"{_FEATURES}.categorical.CategoricalFeature",
     "boolean": f"{_FEATURES}.boolean.BooleanFeature",
     "cross": f"{_FEATURES}.cross.CrossFeature",
-    "date": f"{_FEATURES}.dates.date.DateFeature",
+    "date": f"{_FEATURES}.date.DateFeature",
     "image": f"{_FEATURES}.image.ImageFeature",
     "sequence": f"{_FEATURES}.sequence.SequenceFeature",
     "text": f"{_FEATURES}.text.text.TextFeature",

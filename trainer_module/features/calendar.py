@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer_module.errors import DataError
-from trainer_module.features.date import MONTHS, Form, candidates
+from trainer_module.features.date_formats import MONTHS, Form, candidates
 from trainer_module.features.raw_columns import AnyTensor, dense_numbers, dense_strings
 from trainer_module.features.scaling import z_scores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import tf_keras
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import Problem
 
 
 OWN_METRICS = "components.evaluator.own_metrics.classes"
@@ -64,6 +63,26 @@ class Metric:
     is_number: bool = True
     """Whether it comes to one; a matrix or a curve goes to TFMA's plots, by the name that TFMA's
     views look for, and has no thresholds."""
+
+
+class LabelStatistics(Protocol):
+    """What the train split tells of the label; a `Problem` has it."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes in the order of their indices; none of a number."""
+
+    @property
+    def label_mean(self) -> float:
+        """Of a number."""
+
+    @property
+    def label_deviation(self) -> float:
+        """The standard deviation of a number."""
+
+    @property
+    def output_units(self) -> int:
+        """Units of a model's last layer."""
 
 
 class BaseTask(Settings):
@@ -149,25 +168,25 @@ class BaseTask(Settings):
         """What these numbers are, in words."""
         raise NotImplementedError
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """From what the last layer adds up, [batch, units], to the model's output, in float32."""
         raise NotImplementedError
 
-    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """The last layer of a model with its activation, called `output`."""
         raise NotImplementedError
 
-    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """The usual loss, new."""
         raise NotImplementedError
 
-    def loss_unit(self, problem: Problem) -> float:
+    def loss_unit(self, problem: LabelStatistics) -> float:
         """What labels and numbers are divided by before the loss of a model's number is taken."""
         del problem
         return 1.0
 
     def whole_loss(
-        self, loss: tf_keras.losses.Loss, problem: Problem, degree: int = 1
+        self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
         """The loss of all that a model gives, from that of its classes or its number.
 
@@ -187,12 +206,12 @@ class BaseTask(Settings):
         """What Evaluator compares with labels: `predictions`, and what metrics of ours ask for."""
         return {"predictions": output}
 
-    def measured_label(self, label: tf.Tensor, problem: Problem) -> tf.Tensor:
+    def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
         """The transformed label as Evaluator compares it."""
         del problem
         return label
 
-    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+    def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
         """A model's output under the names that clients read, [batch, ...] each."""
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer_module.families.supervised.tasks.measures import measures_of
+from trainer_module.measures import measures_of
 from trainer_module.settings.tasks import BaseTask
 
 PREFIX = "val_"

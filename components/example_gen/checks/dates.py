@@ -15,7 +15,7 @@ from components.example_gen.checks.forms import matches, texts_of
 from components.example_gen.columns.encoded import Cell, shown
 from components.example_gen.formats import ExampleGenSettings
 from trainer_module.errors import DataError
-from trainer_module.features.date import WITH_TIME, Form, candidates
+from trainer_module.features.date_formats import WITH_TIME, Form, candidates
 
 _GLANCE, _LOOK = 5, 100
 """So many values of a batch tell whether they are dates at all, and which formats to try."""

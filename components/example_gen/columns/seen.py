@@ -22,7 +22,7 @@ from components.example_gen.columns.encoded import (
     shown,
     single_values,
 )
-from trainer_module.features.date import Form
+from trainer_module.features.date_formats import Form
 from trainer_module.features.number_format import AMOUNT, PLACEHOLDERS, is_placeholder
 
 # Python's idea of a number, which stock CsvExampleGen follows; applied to trimmed values.

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import TrainingError, enumerate_names
-from trainer_module.families.supervised.models.pretrained.weights import check_format
+from trainer_module.families.supervised.models.pretrained.formats import check_format
 from trainer_module.settings import AUTO, ImageFeature
 from trainer_module.settings.models import NETWORKS, ZOO
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_module.features.date import DateFeature, Form, find_format
+from trainer_module.features.date import DateFeature
+from trainer_module.features.date_formats import Form, find_format
 
 
 @pytest.mark.parametrize(

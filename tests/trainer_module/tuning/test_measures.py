@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as theirs
 
-from trainer_module.families.supervised.tasks.measures import make_measure, measures_of
+from trainer_module.measures import make_measure, measures_of
 from trainer_module.problem import Problem
 from trainer_module.settings.tasks import TASKS, task_class
 
@@ -108,7 +108,7 @@ def _task(kind: str, **options: Any) -> Any:
 def test_measures_are_those_of_scikit_learn(kind: str, name: str) -> None:
     labels, given, weights = _examples(kind)
     problem = Problem(_task(kind), "y", CLASSES.get(kind, ()), ())
-    measure = make_measure(problem, name)
+    measure = make_measure(problem.target, len(problem.classes), name)
     assert measure.name == name
     for part in np.array_split(np.arange(ROWS), 3):
         measure.update_state(labels[part, None], given[part], weights[part])
@@ -122,6 +122,6 @@ def test_measures_are_those_of_scikit_learn(kind: str, name: str) -> None:
 def test_the_number_alone_is_measured_beside_quantiles() -> None:
     labels, given, _ = _examples("regression")
     problem = Problem(_task("regression", quantiles=[0.1, 0.9]), "y", (), ())
-    measure = make_measure(problem, "r2")
+    measure = make_measure(problem.target, len(problem.classes), "r2")
     measure.update_state(labels[:, None], np.hstack([given, given - 9, given + 9]))
     assert float(measure.result()) == pytest.approx(theirs.r2_score(labels, given), rel=1e-4)

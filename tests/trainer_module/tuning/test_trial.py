@@ -18,7 +18,7 @@ from tensorboard.plugins.hparams.list_session_groups import Handler
 from trainer_data import Transformed
 
 from trainer_module.errors import TrainingError
-from trainer_module.families.supervised.tasks.measures import measures_of
+from trainer_module.measures import measures_of
 from trainer_module.runtime import Runtime
 from trainer_module.settings.tasks import TASKS, task_class
 from trainer_module.tuning.objective import Objective, find_objective, objectives_of

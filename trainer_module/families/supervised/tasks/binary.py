@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
 
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 class BinaryTask(ClassTask):
@@ -67,21 +67,21 @@ class BinaryTask(ClassTask):
         """A probability."""
         return "the probability of the second class"
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """From a logit to a probability."""
         import tensorflow as tf
         import tf_keras
 
         return tf_keras.layers.Activation("sigmoid", dtype=tf.float32)
 
-    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """A probability."""
         import tensorflow as tf
         import tf_keras
 
         return tf_keras.layers.Dense(1, activation="sigmoid", dtype=tf.float32, name="output")
 
-    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """Cross-entropy."""
         import tf_keras
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import tf_keras
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 class ClassTask(BaseTask):
@@ -55,7 +55,7 @@ class ClassTask(BaseTask):
         """The probability of each class, [batch, classes]."""
         return output
 
-    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+    def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
         """What clients read, of n classes.
 
         Returns:
@@ -89,7 +89,7 @@ class ManyClassTask(ClassTask):
         """Probabilities."""
         return "the probability of each class"
 
-    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """Cross-entropy of the index of a class."""
         import tf_keras
 
@@ -107,7 +107,7 @@ class ManyClassTask(ClassTask):
 
         return super().measured(tf.pad(output, [[0, 0], [0, 1]]))
 
-    def measured_label(self, label: tf.Tensor, problem: Problem) -> tf.Tensor:
+    def measured_label(self, label: tf.Tensor, problem: LabelStatistics) -> tf.Tensor:
         """The index of the class more for one that this model does not know."""
         import tensorflow as tf
 

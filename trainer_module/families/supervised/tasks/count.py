@@ -13,7 +13,7 @@ from trainer_module.settings.tasks import NUMBER_METRICS, Metric
 if TYPE_CHECKING:
     import tf_keras
 
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 class CountTask(NumberTask):
@@ -51,7 +51,7 @@ class CountTask(NumberTask):
         """A number above 0."""
         return "the expected count, which is never negative"
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """The exponential, finite for every row; a fresh model begins near the label's mean."""
         import tensorflow as tf
         import tf_keras
@@ -65,7 +65,7 @@ class CountTask(NumberTask):
             ]
         )
 
-    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """The negative logarithm of a Poisson distribution's likelihood."""
         import tf_keras
 

@@ -11,7 +11,7 @@ from trainer_module.settings.tasks import CALIBRATION_METRICS, OWN_METRICS, Metr
 if TYPE_CHECKING:
     import tf_keras
 
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 METRICS = {
@@ -57,14 +57,14 @@ class MulticlassTask(ManyClassTask):
         """A probability per class."""
         return classes
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """From logits to probabilities."""
         import tensorflow as tf
         import tf_keras
 
         return tf_keras.layers.Activation("softmax", dtype=tf.float32)
 
-    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """A probability per class."""
         import tensorflow as tf
         import tf_keras

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import tf_keras
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 def _error_quantile(level: float) -> Metric:
@@ -75,7 +75,7 @@ class NumberTask(BaseTask):
         """The number."""
         return (self.kind,)
 
-    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """A dense layer, brought to the label's scale."""
         import tf_keras
 
@@ -83,7 +83,7 @@ class NumberTask(BaseTask):
         return tf_keras.Sequential([dense, self.make_activation(problem)], name="output")
 
     def whole_loss(
-        self, loss: tf_keras.losses.Loss, problem: Problem, degree: int = 1
+        self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
         """Shown in units of the label, and learnt in those of its standard deviation."""
         from trainer_module.families.supervised.tasks.units import ShownLoss
@@ -99,7 +99,7 @@ class NumberTask(BaseTask):
             tf_keras.metrics.RootMeanSquaredError(name="rmse"),
         ]
 
-    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+    def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
         """`value` [batch]."""
         import tensorflow as tf
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import tf_keras
 
     from trainer_module.features.raw_columns import AnyTensor
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 def _check_classes(order: object) -> object:
@@ -95,7 +95,7 @@ class OrdinalTask(ManyClassTask):
         """A probability per class."""
         return len(classes)
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """From a number to the probabilities of the classes between learnt thresholds."""
         import tensorflow as tf
 
@@ -103,7 +103,7 @@ class OrdinalTask(ManyClassTask):
 
         return CumulativeLogits(len(problem.classes), dtype=tf.float32)
 
-    def make_output_layer(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_output_layer(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """A dense layer of one number, and the thresholds."""
         import tf_keras
 

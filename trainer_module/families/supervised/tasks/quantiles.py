@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.problem import Problem
+from trainer_module.settings.tasks import LabelStatistics
 
 
 @tf_keras.saving.register_keras_serializable("scopeline")
@@ -26,7 +26,7 @@ class NumberAndQuantiles(tf_keras.layers.Rescaling):
         return tf.concat([scaled[:, :1], tf.sort(scaled[:, 1:], axis=1)], 1)
 
 
-def make_activation(problem: Problem, levels: Sequence[float]) -> NumberAndQuantiles:
+def make_activation(problem: LabelStatistics, levels: Sequence[float]) -> NumberAndQuantiles:
     """A new activation: it begins with the quantiles of a normal distribution."""
     normal = NormalDist(problem.label_mean, problem.label_deviation)
     begin = [problem.label_mean, *(normal.inv_cdf(level) for level in levels)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
 
-    from trainer_module.problem import Problem
+    from trainer_module.settings.tasks import LabelStatistics
 
 
 def _check_quantiles(levels: list[float]) -> list[float]:
@@ -74,7 +74,7 @@ class RegressionTask(NumberTask):
         levels = "".join(f", the quantile {level:g}" for level in self.quantiles)
         return f"the number{levels}"
 
-    def make_activation(self, problem: Problem) -> tf_keras.layers.Layer:
+    def make_activation(self, problem: LabelStatistics) -> tf_keras.layers.Layer:
         """From the scale of a fresh model, about -1 to 1, to that of the label.
 
         Otherwise a label in the thousands would take thousands of steps to come near.
@@ -90,18 +90,18 @@ class RegressionTask(NumberTask):
             problem.label_deviation, problem.label_mean, dtype=tf.float32
         )
 
-    def make_loss(self, problem: Problem) -> tf_keras.losses.Loss:
+    def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """The mean squared error, and with quantiles their pinball loss."""
         import tf_keras
 
         return self.whole_loss(tf_keras.losses.MeanSquaredError(), problem, degree=2)
 
-    def loss_unit(self, problem: Problem) -> float:
+    def loss_unit(self, problem: LabelStatistics) -> float:
         """With quantiles the label's standard deviation, so that all parts of the loss count."""
         return problem.label_deviation if self.quantiles else 1.0
 
     def whole_loss(
-        self, loss: tf_keras.losses.Loss, problem: Problem, degree: int = 1
+        self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
         """With the pinball loss of the quantiles, if there are any."""
         if not self.quantiles:
@@ -127,7 +127,7 @@ class RegressionTask(NumberTask):
             return super().measured(output)
         return {"predictions": output[:, :1], "quantiles": output[:, 1:]}
 
-    def served(self, output: tf.Tensor, problem: Problem) -> dict[str, tf.Tensor]:
+    def served(self, output: tf.Tensor, problem: LabelStatistics) -> dict[str, tf.Tensor]:
         """`value` [batch], and `quantiles` [batch, levels] in ascending order, if there are any."""
         if not self.quantiles:
             return super().served(output, problem)

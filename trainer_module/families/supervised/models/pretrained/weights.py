@@ -19,59 +19,14 @@ import tf_keras
 
 from trainer_module.base_model import READING_ERRORS, read_values, told
 from trainer_module.errors import TrainingError
+from trainer_module.families.supervised.models.pretrained.formats import (
+    HDF5,
+    WEIGHTS_IN_KERAS,
+    check_format,
+)
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings.models import IMAGENET_DEVIATIONS
 from trainer_module.weights import Weight, plain_name
-
-HDF5, ZIP, PICKLE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\x80"
-"""What files begin with; a pickle's next byte is the number of its protocol."""
-
-PICKLES_IN_ZIP = (".pkl", ".npy")
-"""Endings of what is a pickle, or may be one, in the archives of PyTorch and NumPy."""
-
-WEIGHTS_IN_KERAS = "model.weights.h5"
-"""In a .keras archive, beside a config that nobody needs here."""
-
-RIGHT = (
-    "right is what Keras's model.save_weights writes, such as resnet50.weights.h5, or the .h5 that "
-    "Keras publishes"
-)
-
-
-def check_format(file: Path, path: str) -> bytes:
-    """Looks at the first bytes, and at the names in an archive.
-
-    Args:
-      file: on this machine.
-      path: what the config calls it.
-
-    Returns:
-      What it begins with: `HDF5`, or `ZIP` for a .keras archive.
-
-    Raises:
-      TrainingError: it cannot be read, or is no HDF5 file and no .keras archive.
-    """
-    try:
-        with file.open("rb") as opened:
-            start = opened.read(8)
-        names = zipfile.ZipFile(file).namelist() if start.startswith(ZIP) else []
-    except zipfile.BadZipFile:
-        raise TrainingError(
-            f"model.weights: {path} is damaged, an archive without its end; fetch it once more."
-        ) from None
-    except OSError as error:
-        raise TrainingError(f"model.weights: {path} cannot be read: {error.strerror}.") from None
-    is_pickle = start[:1] == PICKLE and start[1:2] <= b"\x05"
-    if is_pickle or any(name.endswith(PICKLES_IN_ZIP) for name in names):
-        raise TrainingError(
-            f"model.weights: {path} is a pickle, which may run any code when it is read, so it is "
-            f"refused; {RIGHT}."
-        )
-    if start != HDF5 and WEIGHTS_IN_KERAS not in names:
-        raise TrainingError(
-            f"model.weights: {path} is no file of weights, it begins with {start!r}; {RIGHT}."
-        )
-    return HDF5 if start == HDF5 else ZIP
 
 
 @contextmanager

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
 
-    from trainer_module.problem import Problem
-
 _KERAS = "tf_keras.metrics"
-_OWN = "trainer_module.families.supervised.tasks.measures"
+_OWN = "trainer_module.measures"
 
 
 @dataclass(frozen=True)
@@ -69,21 +67,22 @@ def measures_of(task: BaseTask) -> list[str]:
     return [name for name, metric in task.metrics().items() if metric.class_name in MEASURES]
 
 
-def make_measure(problem: Problem, name: str) -> tf_keras.metrics.Metric:
+def make_measure(task: BaseTask, classes: int, name: str) -> tf_keras.metrics.Metric:
     """A new metric, of what the Evaluator would compare with the label.
 
     Args:
-      problem: what is to be learnt.
+      task: of the model.
+      classes: how many there are; 0 of a number.
       name: of the metric; KeyError if training cannot measure it.
     """
-    metric = problem.target.metrics()[name]
+    metric = task.metrics()[name]
     measure = MEASURES[metric.class_name]
-    count = (len(problem.classes),) if measure.counts_classes else ()
+    count = (classes,) if measure.counts_classes else ()
     made = import_registered(measure.path)(*count, name=name, **measure.options, **metric.options)
     update = made.update_state
 
     def update_state(y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> Any:
-        return update(y_true, problem.target.measured(y_pred)["predictions"], sample_weight)
+        return update(y_true, task.measured(y_pred)["predictions"], sample_weight)
 
     made.update_state = update_state
     return made
