@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from trainer_module.errors import DataError
 from trainer_module.features import FEATURES, feature_class
+from trainer_module.features.base import GROUP, TIME, free_name
 from trainer_module.features.categorical import CategoricalFeature
-from trainer_module.features.names import GROUP, TIME, free_name
 from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import is_own, transform_own
 from trainer_module.features.raw_columns import (

@@ -14,8 +14,7 @@ import tf_keras
 
 from trainer_module.errors import TrainingError
 from trainer_module.features import FEATURES, feature_class
-from trainer_module.features.base import BaseFeature
-from trainer_module.features.names import ASIDE, PACKED, underscored
+from trainer_module.features.base import ASIDE, PACKED, BaseFeature, underscored
 from trainer_module.features.numeric import NumericFeature, packed_places
 from trainer_module.features.text.text import TextFeature
 from trainer_module.features.transformed import TransformedFeature

@@ -24,7 +24,7 @@ from trainer_module.record import describe, remember_record, write_record
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.length import choose_epochs, is_chosen
-from trainer_module.settings.models import is_grown
+from trainer_module.settings.model import is_grown
 from trainer_module.strategies import build_strategy
 from trainer_module.training import LOOPS, Job, TrainingJob
 from trainer_module.training.building import build_model, compile_model, make_network

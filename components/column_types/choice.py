@@ -13,7 +13,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from trainer_module.errors import DataError
 from trainer_module.features.own import is_own
 from trainer_module.settings import SETTINGS_KEY, Feature
-from trainer_module.settings.models import ZOO
+from trainer_module.settings.model import ZOO
 
 _FEATURE: TypeAdapter[Any] = TypeAdapter(Feature)
 _WITHOUT_VALUES = ("ignore", "date", "text")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from trainer_module.errors import ScopelineError
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 

@@ -21,7 +21,7 @@ CODE_KEY = "code"
 """The key of the fingerprint in a component's `custom_config`."""
 FILES_KEY = "files"
 """Likewise, of weights and vocabularies that it reads."""
-MODELS = ("trainer_module.settings.models",)
+MODELS = ("trainer_module.settings.model",)
 """The packages whose modules only components that build a model load by name."""
 
 

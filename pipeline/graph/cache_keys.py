@@ -22,7 +22,7 @@ from trainer_module.settings import (
     TextFeature,
     TrainerSettings,
 )
-from trainer_module.settings.models import ZOO
+from trainer_module.settings.model import ZOO
 from trainer_module.settings.tune import TUNE_KEY
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from components.processes.kubernetes.pod_settings import PodSettings
 from components.trainer.options import TrainerOptions
 from pipeline.config.settings import PipelineConfig
 from trainer_module.settings import Precision, TrainSettings
-from trainer_module.settings.models import AUTO, kind_for
+from trainer_module.settings.model import AUTO, kind_for
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.strategy_choice import choose_strategy
 from trainer_module.tf_config import TFConfig, read_tf_config

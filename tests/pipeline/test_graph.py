@@ -26,7 +26,7 @@ from pipeline.graph.data import Spans
 from pipeline.layout import Layout
 from pipeline.run_context import RunContext
 from trainer_module import preprocessing
-from trainer_module.features.names import GROUP
+from trainer_module.features.base import GROUP
 from trainer_module.settings import SETTINGS_KEY
 
 INGESTION = ["ExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator"]

@@ -22,18 +22,17 @@ from warm_data import load, using
 from warm_data import prepare as job_of
 
 from trainer_module.data.augmentation import make_augmentation
-from trainer_module.data.distributions import measure_quartiles
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.input_pipeline import Split
-from trainer_module.data.loading import TrainingData
-from trainer_module.export.raw_inputs import describe_features
+from trainer_module.data.loading import TrainingData, measure_quartiles
 from trainer_module.export.saving import export_model
+from trainer_module.export.signatures import describe_features
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.models import NETWORKS as PRETRAINED
-from trainer_module.settings.models import ZOO
+from trainer_module.settings.model import NETWORKS as PRETRAINED
+from trainer_module.settings.model import ZOO
 from trainer_module.settings.tasks import TASKS
 from trainer_module.trainer import open_job, open_strategy
 from trainer_module.training import Job

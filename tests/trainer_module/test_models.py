@@ -20,7 +20,7 @@ from trainer_module.families.supervised.tasks.regression import RegressionTask
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.settings.models import NETWORKS, ZOO, is_grown, load_builder
+from trainer_module.settings.model import NETWORKS, ZOO, is_grown, load_builder
 from trainer_module.settings.tasks import BaseTask, as_task
 from trainer_module.strategies import build_strategy
 from trainer_module.training.building import build_model

@@ -34,7 +34,7 @@ from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime
 from trainer_module.settings import ModelSettings, TrainerSettings, TrainSettings
-from trainer_module.settings.models import ZOO, ModelSpec
+from trainer_module.settings.model import ZOO, ModelSpec
 from trainer_module.strategies import STRATEGIES, build_strategy
 from trainer_module.strategies.base import BaseStrategy, Processes
 from trainer_module.strategy_choice import choose_strategy

@@ -12,8 +12,8 @@ import tf_keras
 from trainer_data import Transformed
 from warm_data import export, layer, load, prepare, using
 
-from trainer_module.data import distributions
-from trainer_module.data.distributions import measure_quartiles
+from trainer_module.data import loading
+from trainer_module.data.loading import measure_quartiles
 from trainer_module.families.supervised.losses import make_loss
 from trainer_module.families.supervised.models.members import (
     MembersLoss,
@@ -23,7 +23,7 @@ from trainer_module.families.supervised.models.members import (
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, Task, TrainerSettings
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 from trainer_module.training.building import build_model
 
 SMALL = {"members": 3, "hidden_units": [8, 8], "dropout": 0.0}
@@ -109,7 +109,7 @@ def test_quartiles_of_many_rows_are_those_of_rows_from_all_over(
             example.features.feature["size"].float_list.value.append(value)
             example.features.feature["price"].float_list.value.append(1.0)
             writer.write(example.SerializeToString())
-    monkeypatch.setattr(distributions, "MOST", len(size) // 4)
+    monkeypatch.setattr(loading, "MOST", len(size) // 4)
     content = replace(train.content, tensors={"size": tf.constant(size[:, None])})
     if not is_in_memory:
         content = replace(content, tensors=None)

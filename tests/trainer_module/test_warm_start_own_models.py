@@ -15,8 +15,8 @@ from warm_data import (
     using,
 )
 
+from trainer_module.base_model import stable_names
 from trainer_module.trainer import run_fn
-from trainer_module.weights import stable_names
 
 CUSTOM = """
 import tf_keras

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import tensorflow as tf
 
 from trainer_module.errors import TrainingError
-from trainer_module.features.names import GROUP, TIME
+from trainer_module.features.base import GROUP, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT
 from trainer_module.machine import free_memory
 from trainer_module.problem import Problem

@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from trainer_module.data.augmentation import make_augmentation
-from trainer_module.data.distributions import measure_quartiles
-from trainer_module.data.examples import Content, Reader
+from trainer_module.data.examples import Content, Reader, Tensors
 from trainer_module.data.input_pipeline import EVAL_BATCH, Split
 from trainer_module.data.weights import Weighting, weights_by_class
-from trainer_module.features.names import ASIDE
+from trainer_module.features.base import ASIDE
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.length import choose_batch_size, choose_rounds
-from trainer_module.settings.models import ZOO
+from trainer_module.settings.model import ZOO
+from trainer_module.spread import spread_rows
 from trainer_module.strategies.agreement import agree
 from trainer_module.strategies.base import Processes
+
+MOST = 65_536
+"""Examples that are enough to know the quartiles by."""
+
+
+def measure_quartiles(reader: Reader, content: Content) -> dict[str, np.ndarray]:
+    """Of each numeric feature [5, n]: the least value, the quartiles, and the largest.
+
+    Of many examples, some from all over the split tell.
+
+    Args:
+      reader: of the train split.
+      content: what it found.
+    """
+    names = [feature.name for feature in reader.problem.of_kind("numeric")]
+    if not names:
+        return {}
+    rows = spread_rows(content.examples, MOST)
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    begin = 0
+    for batch in _batches(reader, content, names):
+        end = begin + len(batch[names[0]])
+        here = rows[slice(*np.searchsorted(rows, [begin, end]))] - begin
+        for name in names:
+            parts[name].append(batch[name].numpy()[here])
+        begin = end
+    return {name: _quartiles(np.concatenate(found)) for name, found in parts.items()}
+
+
+def _batches(reader: Reader, content: Content, names: list[str]) -> Iterator[Tensors]:
+    """All usable examples: of a split that memory does not hold, the numbers alone are read."""
+    if content.tensors is not None:
+        yield content.tensors
+        return
+    needed = {*names, reader.problem.label, reader.problem.weight or reader.problem.label}
+    spec = {name: reader.spec[name] for name in needed}
+    yield from replace(reader, spec=spec).stream(reader.records())
+
+
+def _quartiles(values: np.ndarray) -> np.ndarray:
+    return np.quantile(values.reshape(len(values), -1), np.linspace(0, 1, 5), axis=0)
+
 
 logger = logging.getLogger(__name__)
 

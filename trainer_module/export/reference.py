@@ -16,14 +16,14 @@ import tf_keras
 from trainer_module.errors import TrainingError, shorten
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
-from trainer_module.settings.models import is_grown, load_builder
+from trainer_module.settings.model import is_grown, load_builder
 
 _LAYERS = (
     "trainer_module.features.text.layers",
     "trainer_module.families.supervised.models.members",
     "trainer_module.families.supervised.tasks.quantiles",
     "trainer_module.families.supervised.tasks.thresholds",
-    "trainer_module.families.supervised.tasks.units",
+    "trainer_module.families.supervised.losses",
 )
 """The modules of those layers that builders import only where a model has them."""
 _TREES = "trainer_module.families.supervised.trees.model"

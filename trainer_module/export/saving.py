@@ -11,8 +11,7 @@ import tf_keras
 from trainer_module.base_model import describe_model, write_description
 from trainer_module.errors import TrainingError, shorten
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface
-from trainer_module.export.raw_inputs import describe_inputs
-from trainer_module.export.signatures import build_signatures
+from trainer_module.export.signatures import build_signatures, describe_inputs
 from trainer_module.problem import Problem
 from trainer_module.scratch import ScratchFolder
 from trainer_module.settings import TrainerSettings

@@ -20,7 +20,7 @@ FEATURES = {
     "image": f"{_FEATURES}.image.ImageFeature",
     "sequence": f"{_FEATURES}.sequence.SequenceFeature",
     "text": f"{_FEATURES}.text.text.TextFeature",
-    "ignore": f"{_FEATURES}.ignored.IgnoredFeature",
+    "ignore": f"{_FEATURES}.base.IgnoredFeature",
 }
 """Import paths of the feature types by the name in `type`, in the order in which a transformed
 tensor of which the config says nothing is tried for each of them."""

@@ -106,7 +106,7 @@ def index_categories(
     """Indices in the vocabularies, [batch, n] int64 each; missing is a value of its own."""
     import tensorflow_transform as tft
 
-    from trainer_module.features.hashing import hash_values
+    from trainer_module.features.scaling import hash_values
     from trainer_module.features.vocabularies.analysis import compute_vocabularies
 
     values = {name: _read(column, features[name]) for name, column in columns.items()}

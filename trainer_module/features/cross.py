@@ -46,8 +46,8 @@ class CrossFeature(BaseFeature):
         """[batch, 1] int64 each."""
         import tensorflow as tf
 
-        from trainer_module.features.hashing import hash_values
         from trainer_module.features.raw_columns import dense_strings
+        from trainer_module.features.scaling import hash_values
 
         texts = {name: dense_strings(column)[:, :1] for name, column in columns.items()}
         return {

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AllowInfNan, Field, model_validator
 
 from trainer_module.errors import DataError
-from trainer_module.features.base import BaseFeature
-from trainer_module.features.names import MISSING_SUFFIX, PACKED, underscored
+from trainer_module.features.base import MISSING_SUFFIX, PACKED, BaseFeature, underscored
 from trainer_module.features.number_format import STYLES, Style, Writing
 
 if TYPE_CHECKING:

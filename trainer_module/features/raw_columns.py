@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
-from trainer_module.features.names import MISSING_SUFFIX
+from trainer_module.features.base import MISSING_SUFFIX
 from trainer_module.features.number_format import DIGITS, FACTORS, LARGEST_WHOLE, MINUS, Writing
 
 AnyTensor: TypeAlias = tf.Tensor | tf.SparseTensor | tf.RaggedTensor

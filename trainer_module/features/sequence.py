@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from trainer_module.errors import DataError
-from trainer_module.features.base import BaseFeature
-from trainer_module.features.names import LENGTH_SUFFIX
+from trainer_module.features.base import LENGTH_SUFFIX, BaseFeature
 
 if TYPE_CHECKING:
     import tensorflow as tf

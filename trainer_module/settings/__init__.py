@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from trainer_module.features.base import IgnoredFeature
 from trainer_module.features.boolean import BooleanFeature
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.features.cross import CrossFeature
 from trainer_module.features.date import DateFeature
-from trainer_module.features.ignored import IgnoredFeature
 from trainer_module.features.image import ImageFeature
 from trainer_module.features.numeric import NumericFeature
 from trainer_module.features.own import is_own
@@ -25,7 +25,6 @@ from trainer_module.settings.defaults import complete, complete_features, left_o
 from trainer_module.settings.features import Feature
 from trainer_module.settings.model import ModelSettings
 from trainer_module.settings.optimize import WhileTraining
-from trainer_module.settings.strategy import ClusterSettings, StrategySettings
 from trainer_module.settings.tasks import BaseTask, Task, TaskSettings
 from trainer_module.settings.train import (
     AUTO,
@@ -33,6 +32,7 @@ from trainer_module.settings.train import (
     AugmentSettings,
     BatchSize,
     CheckpointSettings,
+    ClusterSettings,
     CosineSchedule,
     CrossValidation,
     EarlyStoppingSettings,
@@ -46,6 +46,7 @@ from trainer_module.settings.train import (
     Precision,
     StepsBySize,
     StepSchedule,
+    StrategySettings,
     TrainSettings,
 )
 from trainer_module.strategies.base import BaseStrategy, Strategy

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 from trainer_module.features.base import BaseFeature
 from trainer_module.sections import Settings
-from trainer_module.settings.model import ModelSettings
-from trainer_module.settings.models import AUTO, ZOO, ModelSpec, kind_for
+from trainer_module.settings.model import AUTO, ZOO, ModelSettings, ModelSpec, kind_for
 from trainer_module.settings.train import TrainSettings
 
 Section = TypeVar("Section", bound=Settings)

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
@@ -22,11 +23,44 @@ from pydantic import (
 )
 
 from trainer_module.errors import enumerate_names
-from trainer_module.sections import DOCSTRING, Settings
-from trainer_module.settings.strategy import ClusterSettings, StrategySettings
-from trainer_module.strategies import strategies_of_several_processes
-from trainer_module.strategies.base import Strategy
+from trainer_module.sections import DOCSTRING, Registered, Settings, named_or_mapping
+from trainer_module.strategies import STRATEGIES, processes_of, strategies_of_several_processes
+from trainer_module.strategies.base import BaseStrategy, Processes, Strategy
 from trainer_module.strategies.one_replica import DefaultStrategy
+
+_NAMES = "The tf.distribute strategies by name; `auto` picks one by the machine and TF_CONFIG."
+
+
+def _any_of(strategies: dict[str, str]) -> Any:
+    return named_or_mapping("Strategy", _NAMES, strategies)
+
+
+StrategySettings: TypeAlias = Annotated[BaseStrategy, Registered(STRATEGIES, _any_of)]
+
+
+def _describe_cluster(schema: dict[str, Any]) -> None:
+    """Names the strategies that the section is for, as they are registered."""
+    several = [f"`{kind}`" for kind in strategies_of_several_processes()]
+    schema["description"] = f"The processes that {enumerate_names(several, 'and')} train in."
+    with_servers = [f"`{k}`" for k in STRATEGIES if processes_of(k) is Processes.SERVERS]
+    servers = schema["properties"]["parameter_servers"]
+    servers["description"] = f"{DOCSTRING} for {enumerate_names(with_servers, 'and')}."
+
+
+class ClusterSettings(Settings):
+    """The processes that strategies of several processes train in."""
+
+    model_config = ConfigDict(json_schema_extra=_describe_cluster)
+
+    workers: PositiveInt = 2
+    """Processes that compute gradients."""
+    parameter_servers: PositiveInt = 1
+    """Processes that hold the variables,"""
+    launcher: Literal["local", "kubernetes"] = "local"
+    """Who starts them: `local` on this machine, `kubernetes` as pods of a pipeline on Kubeflow.
+    Where TF_CONFIG is set, training joins the cluster that it describes instead."""
+    start_timeout: PositiveFloat = 300.0
+    """Seconds until a process that does not answer is given up, from when all run."""
 
 
 def as_kind(value: Any) -> Any:
@@ -401,8 +435,7 @@ class TrainSettings(Settings):
     """default: 2 workers, 1 parameter server.
     """
     loop: Loop = Loop.FIT
-    """`fit` is Keras's own; `custom` is written out in
-    `trainer_module/training/custom.py`, to change."""
+    """`fit` is Keras's own; `custom` is written out in `trainer_module/training/`, to change."""
     precision: Precision = Precision.FLOAT32
     """`mixed_float16` (with loss scaling) for GPUs, `mixed_bfloat16` for TPUs and newer CPUs."""
     steps_per_execution: PositiveInt | None = None

@@ -14,7 +14,7 @@ from trainer_module.families.supervised.models.members import with_members
 from trainer_module.problem import Problem
 from trainer_module.settings import TrainerSettings
 from trainer_module.settings.length import choose_epochs
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 from trainer_module.training.optimizers.learning_rate import USUAL_EXAMPLES, build_schedule
 from trainer_module.training.optimizers.optimizer import build_optimizer
 

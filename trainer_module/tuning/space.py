@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_module.settings.models import AUTO, ZOO, is_grown
+from trainer_module.settings.model import AUTO, ZOO, is_grown
 from trainer_module.settings.train import READ_WITHOUT_STEPS, READERS
 from trainer_module.settings.tune import Range
 

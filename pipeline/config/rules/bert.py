@@ -11,8 +11,7 @@ from trainer_module.errors import DataError
 from trainer_module.families.supervised.models.bert.files import read_files
 from trainer_module.features.text.pieces import read_pieces
 from trainer_module.settings import TextFeature
-from trainer_module.settings.model import SIZES
-from trainer_module.settings.models import ZOO
+from trainer_module.settings.model import SIZES, ZOO
 
 
 def bert_reads_pieces_of_words(config: PipelineConfig) -> Iterator[Issue]:

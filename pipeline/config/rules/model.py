@@ -10,7 +10,7 @@ from pipeline.config.settings import (
 )
 from pipeline.config.user_code.import_paths import check_import_path
 from trainer_module.errors import enumerate_names
-from trainer_module.settings.models import AUTO, ZOO, ModelSpec, undemanding_models
+from trainer_module.settings.model import AUTO, ZOO, ModelSpec, undemanding_models
 
 FOUND = ("text",)
 """Types that a column may be found to be, without a word of the config."""

@@ -8,7 +8,7 @@ from pipeline.config.issues import Issue, near_match
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
 from trainer_module.settings import EarlyStoppingSettings, Precision, Strategy, Task, TrainSettings
-from trainer_module.settings.models import is_grown
+from trainer_module.settings.model import is_grown
 from trainer_module.settings.train import LOSSES, READ_WITHOUT_STEPS, losses_for
 from trainer_module.strategies import strategies_of_several_processes
 from trainer_module.strategies.base import Processes

@@ -10,7 +10,7 @@ from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import TrainingError, enumerate_names
 from trainer_module.families.supervised.models.pretrained.formats import check_format
 from trainer_module.settings import AUTO, ImageFeature
-from trainer_module.settings.models import NETWORKS, ZOO
+from trainer_module.settings.model import NETWORKS, ZOO
 
 KEYS = ("size", "weights", "transfer", "sync_batch_norm")
 """Of the section `model`: not every model reads them, and builders of the user's do not."""

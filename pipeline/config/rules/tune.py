@@ -14,7 +14,7 @@ from pipeline.config.rules.train import TRAIN_RULES
 from pipeline.config.settings import PipelineConfig
 from trainer_module.errors import enumerate_names
 from trainer_module.settings import ModelSettings, Settings, TrainSettings
-from trainer_module.settings.models import AUTO, ZOO
+from trainer_module.settings.model import AUTO, ZOO
 from trainer_module.settings.train import READERS
 from trainer_module.settings.tune import Algorithm
 from trainer_module.strategies.base import Processes

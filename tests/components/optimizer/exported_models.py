@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from trainer_module.export.interface import INTERFACE_FILE, ModelInterface, read_interface
-from trainer_module.export.raw_inputs import (
+from trainer_module.export.signatures import (
     FROM_TRANSFORMED_SIGNATURE,
     describe_features,
     numeric_signature,
@@ -18,7 +18,7 @@ from trainer_module.export.raw_inputs import (
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainerSettings
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 
 ROWS = 40
 

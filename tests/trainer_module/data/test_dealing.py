@@ -13,7 +13,7 @@ from trainer_data import Transformed, read_record, run_transform, write_examples
 from trainer_module.data.dealing import deal_out, spare_rare
 from trainer_module.data.examples import Content, Reader
 from trainer_module.data.loading import load_data
-from trainer_module.features.names import ASIDE, TIME
+from trainer_module.features.base import ASIDE, TIME
 from trainer_module.features.raw_columns import NO_FINGERPRINT, dense_keys, fingerprints
 from trainer_module.problem import Problem
 from trainer_module.runtime import Runtime

@@ -21,7 +21,7 @@ from trainer_module.export.signatures import build_signatures
 from trainer_module.features import FEATURES
 from trainer_module.features.categorical import CategoricalFeature
 from trainer_module.settings import ModelSettings, TrainerSettings
-from trainer_module.settings.models import NETWORKS, ZOO, load_builder
+from trainer_module.settings.model import NETWORKS, ZOO, load_builder
 
 Random = random.Random
 Apply = Callable[[list[Row]], dict[str, np.ndarray]]

@@ -13,7 +13,7 @@ from trainer_module.families.supervised.models.pretrained.model import batch_nor
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 
 SMALL = "mobilenet_v3_small"
 PHOTO = TransformedFeature("photo", "image", (36, 40, 3))

@@ -23,8 +23,7 @@ from trainer_module.families.supervised.models.bert.weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TrainSettings
-from trainer_module.settings.model import SIZES
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import SIZES, load_builder
 from trainer_module.training.optimizers.optimizer import build_optimizer
 
 BERT = Path(__file__).parent / "data" / "bert"

@@ -26,7 +26,7 @@ from trainer_module.settings import (
     TrainerSettings,
     WhileTraining,
 )
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 from trainer_module.training import Job
 from trainer_module.training.building import make_network
 from trainer_module.training.compression.quantizing import QuantizeWrapper, describe_quantized

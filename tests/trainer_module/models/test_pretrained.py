@@ -21,7 +21,7 @@ from trainer_module.families.supervised.models.pretrained.weights import load_we
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.models import NETWORKS, load_builder
+from trainer_module.settings.model import NETWORKS, load_builder
 
 HEIGHT, WIDTH = 36, 40
 PHOTO = TransformedFeature("photo", "image", (HEIGHT, WIDTH, 3))

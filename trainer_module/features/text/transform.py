@@ -15,8 +15,8 @@ import tensorflow_transform as tft
 
 from trainer_module.errors import DataError
 from trainer_module.features.categorical import PADDING
-from trainer_module.features.hashing import hash_values
 from trainer_module.features.raw_columns import AnyTensor, dense_strings
+from trainer_module.features.scaling import hash_values
 from trainer_module.features.vocabularies import analysis
 from trainer_module.features.vocabularies.orders import Counts, most_frequent
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_module.settings.models import NETWORKS, is_grown
+from trainer_module.settings.model import NETWORKS, is_grown
 from trainer_module.settings.optimize import WhileTraining
 
 NOT_QUANTISED = ("tabular", *NETWORKS)

@@ -19,17 +19,15 @@ from trainer_module.base_model import (
     BaseModel,
     Description,
     Feature,
-    describe_model,
-    read_base_model,
-)
-from trainer_module.problem import Problem
-from trainer_module.weights import (
     Weight,
+    describe_model,
     made_up_names,
+    read_base_model,
     shared_names,
     stable_names,
     weights_of,
 )
+from trainer_module.problem import Problem
 
 Pair = tuple[list[int], list[int]]
 """Indices along an axis of the new weight, and those of the old one that go there."""

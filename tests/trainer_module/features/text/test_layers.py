@@ -17,7 +17,7 @@ from trainer_module.features.text.layers import (
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 
 BAG = TransformedFeature("re view", "text", (4, 2), 9)
 TOKENS = TransformedFeature("title", "text", (4,), 7)

@@ -13,7 +13,7 @@ from trainer_module.features.text.transform import Rarities, TermOrder, transfor
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings, TextFeature
-from trainer_module.settings.models import load_builder
+from trainer_module.settings.model import load_builder
 
 
 def test_a_column_without_a_token_is_refused() -> None:

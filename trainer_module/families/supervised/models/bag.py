@@ -14,7 +14,7 @@ from trainer_module.features.text.layers import sum_of_terms
 from trainer_module.features.text.text import WIDER
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.models import undemanding_models
+from trainer_module.settings.model import undemanding_models
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:

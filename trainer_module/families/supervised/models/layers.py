@@ -12,7 +12,7 @@ from trainer_module.features import feature_class
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.models import undemanding_models
+from trainer_module.settings.model import undemanding_models
 
 KerasTensors = Mapping[str, tf.Tensor]
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.families.supervised.tasks.units import WrappedLoss, show_as
+from trainer_module.families.supervised.losses import WrappedLoss, show_as
 from trainer_module.settings import Task
 
 register = tf_keras.saving.register_keras_serializable("scopeline")

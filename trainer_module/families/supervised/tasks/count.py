@@ -56,7 +56,7 @@ class CountTask(NumberTask):
         import tensorflow as tf
         import tf_keras
 
-        from trainer_module.families.supervised.tasks.units import bounded_exponential
+        from trainer_module.families.supervised.losses import bounded_exponential
 
         return tf_keras.Sequential(
             [

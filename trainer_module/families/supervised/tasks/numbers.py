@@ -86,7 +86,7 @@ class NumberTask(BaseTask):
         self, loss: tf_keras.losses.Loss, problem: LabelStatistics, degree: int = 1
     ) -> tf_keras.losses.Loss:
         """Shown in units of the label, and learnt in those of its standard deviation."""
-        from trainer_module.families.supervised.tasks.units import ShownLoss
+        from trainer_module.families.supervised.losses import ShownLoss
 
         return ShownLoss(loss, problem.label_deviation**degree)
 

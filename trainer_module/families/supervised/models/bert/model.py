@@ -13,8 +13,7 @@ from trainer_module.families.supervised.models.bert.weights import load_weights
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.model import SIZES
-from trainer_module.settings.models import undemanding_models
+from trainer_module.settings.model import SIZES, undemanding_models
 
 
 def build_model(problem: Problem, settings: ModelSettings) -> tf_keras.Model:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tf_keras
 
-from trainer_module.weights import weights_of
+from trainer_module.base_model import weights_of
 
 _BLOCK = {
     "attention.self.query": "attention/query",

@@ -15,7 +15,7 @@ from trainer_module.families.supervised.models.pretrained.weights import load_we
 from trainer_module.features.transformed import TransformedFeature
 from trainer_module.problem import Problem
 from trainer_module.settings import ModelSettings
-from trainer_module.settings.models import IMAGENET_MEANS, NETWORKS, Network
+from trainer_module.settings.model import IMAGENET_MEANS, NETWORKS, Network
 
 HEAD = "head"
 """The name of the model within the model that follows the network."""

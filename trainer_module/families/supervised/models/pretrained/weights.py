@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from trainer_module.base_model import READING_ERRORS, read_values, told
+from trainer_module.base_model import READING_ERRORS, Weight, plain_name, read_values, told
 from trainer_module.errors import TrainingError
 from trainer_module.families.supervised.models.pretrained.formats import (
     HDF5,
@@ -25,8 +25,7 @@ from trainer_module.families.supervised.models.pretrained.formats import (
     check_format,
 )
 from trainer_module.scratch import ScratchFolder
-from trainer_module.settings.models import IMAGENET_DEVIATIONS
-from trainer_module.weights import Weight, plain_name
+from trainer_module.settings.model import IMAGENET_DEVIATIONS
 
 
 @contextmanager
