@@ -40,11 +40,12 @@ noise: $(READY)  ## the share of tables of pure noise that are pushed (an hour);
 test: $(READY)  ## run all tests, three at a time, as some wait; ARGS="-k name" picks some
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-lint: $(READY)  ## check style, types and layers
+lint: $(READY)  ## check style, types, layers, and where other libraries' insides are touched
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@PYTHONPATH=. $(VENV)/bin/lint-imports
+	@$(PYTHON) -m tools.foreign_insides
 
 format: $(READY)  ## rewrite the code in the house style
 	@$(VENV)/bin/ruff check --fix-only --quiet .

@@ -17,11 +17,11 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.transforms import environments
 
 from components.beam_workers.failing import died
-from components.beam_workers.loopback import check_listening
+from components.compat.beam_workers import check_listening
+from components.compat.speed import imported
 from components.processes.launcher import ClusterTask, TaskSpec
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher
-from components.speed import imported
 
 _URN = "scopeline:env:forked_workers:v1"
 _MODULE = "components.beam_workers.worker"

@@ -11,10 +11,10 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from components.beam_workers.failing import find_cause
-from components.beam_workers.loopback import listen_here_alone
 from components.beam_workers.options import most_workers
 from components.beam_workers.processes import ForkedWorkers
 from components.beam_workers.sizing import choose_workers
+from components.compat.beam_workers import listen_here_alone
 from components.row_counts import check_rows
 from components.spreading import SpreadFiles
 
@@ -41,12 +41,13 @@ class WorkersRunner(FnApiRunner):
         workers = choose_workers(found.work, most_workers())
         # Of no mode of Beam's, each of which has processes of its own.
         direct.direct_running_mode, direct.direct_num_workers = None, workers
+        environment = None
         if workers > 1:
             logger.info("%d processes share the work", workers)
             listen_here_alone()
-            self._default_environment = ForkedWorkers(workers)
+            environment = ForkedWorkers(workers)
         try:
-            result = super().run_pipeline(pipeline, options)
+            result = FnApiRunner(environment).run_pipeline(pipeline, options)
         except RuntimeError as error:
             cause = find_cause(error)
             if cause is None:

@@ -23,6 +23,7 @@ from tfx.types import standard_component_specs as specs
 from tfx.utils import proto_utils
 from tfx_bsl.coders.example_coder import RecordBatchToExamplesEncoder
 
+from components.compat.tfx import make_beam_pipeline
 from components.example_gen import custom_config
 from components.example_gen.checks.named_pictures import check_encoded_pictures
 from components.example_gen.checks.rows import ChunkReport, is_kept
@@ -129,7 +130,6 @@ class Executor(BaseExampleGenExecutor):
         Raises:
           DataError: the data cannot be used; from a worker Beam may wrap it in a RuntimeError.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         input_config, output_config = example_gen_pb2.Input(), example_gen_pb2.Output()
         proto_utils.json_to_proto(exec_properties[specs.INPUT_CONFIG_KEY], input_config)
         proto_utils.json_to_proto(exec_properties[specs.OUTPUT_CONFIG_KEY], output_config)
@@ -156,7 +156,7 @@ class Executor(BaseExampleGenExecutor):
 
     def _run(self, plan: Plan, source: Source, chunks: list[Chunk]) -> None:
         settings = plan.settings
-        with self._make_beam_pipeline() as pipeline:
+        with make_beam_pipeline(self) as pipeline:
             files = [file for chunk in chunks for group in chunk.groups for file in group]
             planned = pipeline | "Plan" >> SpreadFiles(chunks, files)
             surveys = (

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import tensorflow_data_validation as tfdv
 from absl import logging
-from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx import types
 from tfx.components.example_validator import executor as stock
-from tfx.components.example_validator import labels
 from tfx.components.statistics_gen import stats_artifact_utils
-from tfx.dsl.components.base import base_component, executor_spec
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.proto.orchestration import execution_result_pb2
 from tfx.types import artifact_utils, component_spec, standard_artifacts
 from tfx.types.standard_component_specs import (
@@ -43,7 +42,7 @@ from components.example_validator.verdict import raise_for
 from components.examples_reader import read_columns
 from components.named_columns import check_named_columns
 from components.schema_reader import read_schema_artifact
-from trainer_module.compat.insides import unknown_inside
+from trainer_module.errors import InternalError
 from trainer_module.progress import report_notice
 from trainer_module.settings import Task
 
@@ -52,13 +51,8 @@ DRIFT_SPLIT = "train"
 """The split of which drift is measured."""
 
 
-class Executor(stock.Executor):
+class Executor(base_executor.BaseExecutor):
     """Validates as TFX does and measures drift, then stops at severe anomalies."""
-
-    _drift = Drift({})
-    _older: Older | None = None
-    _examples: types.Artifact | None = None
-    _checked: dict[str, Checked]
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -72,79 +66,100 @@ class Executor(stock.Executor):
           DataError: the data lacks a column that the config names, drift cannot be measured as the
             config says, there are severe anomalies and `on_anomaly` is `fail`, there is drift and
             `on_drift` is, or a column or the split gives the label away and `on_leakage` is.
-          InternalError: TFX has validated the splits in another way than by `_Validate`.
+          InternalError: the statistics are of no split.
         """
-        self._drift = Drift.from_json(exec_properties["drift"])
+        drift = Drift.from_json(exec_properties["drift"])
         schema = read_schema_artifact(artifact_utils.get_single_uri(input_dict[SCHEMA_KEY]))
-        check_columns(json.loads(exec_properties["named"]) | self._drift.named, schema)
-        self._drift.check_measures(schema)
+        check_columns(json.loads(exec_properties["named"]) | drift.named, schema)
+        drift.check_measures(schema)
         previous = input_dict.get(PREVIOUS_STATISTICS_KEY)
         name = exec_properties["compared_with"]
-        self._older = Older(_load_statistics(previous), name) if previous else None
-        examples = input_dict.get(EXAMPLES_KEY)
-        self._examples = examples[0] if examples else None
-        self._checked = {}
+        older = Older(_load_statistics(previous, DRIFT_SPLIT), name) if previous else None
+        examples = next(iter(input_dict.get(EXAMPLES_KEY) or []), None)
         chosen = read_choices(schema)
         # What the config says of a column wins.
         declared = json.loads(exec_properties["declared"])
         unseen = {n for n, choice in chosen.items() if choice.is_ignored} - {*(declared or ())}
-        output = super().Do(input_dict, output_dict, exec_properties)
-        validated = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]).split_names
-        if not self._checked or {*artifact_utils.decode_split_names(validated)} != {*self._checked}:
-            raise unknown_inside(
-                "validation of the data", "TFX's ExampleValidator does not call _Validate by split"
+        statistics = artifact_utils.get_single_instance(input_dict[STATISTICS_KEY])
+        found = artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY])
+        found.split_names, found.span = statistics.split_names, statistics.span
+        checked = {
+            split: _validate(
+                _load_statistics([statistics], split),
+                schema,
+                drift,
+                older if drift.columns and split == DRIFT_SPLIT else None,
+                examples,
             )
+            for split in artifact_utils.decode_split_names(found.split_names)
+        }
+        _write(found, checked)
         anomalies = find_anomalies(
-            self._checked,
+            checked,
             schema,
             exec_properties["label"],
             unseen | {*json.loads(exec_properties["ignored"])},
-            self._drift.is_severe,
-            self._examples,
+            drift.is_severe,
+            examples,
         )
-        write_anomalies(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), anomalies)
+        write_anomalies(found, anomalies)
         for anomaly in anomalies:
             logging.warning("Anomaly: %s", anomaly)
         raise_for(anomalies, exec_properties["on_anomaly"] == "fail")
-        if self._examples is not None and declared is not None:
+        if examples is not None and declared is not None:
             # Of a column that is not what the schema says, there is more to say than that.
             broken = {anomaly.column for anomaly in anomalies if anomaly.severe}
             review = Review()
             if exec_properties["label"] not in broken:
                 review = review_examples(
-                    self._examples,
+                    examples,
                     schema,
                     exec_properties["label"],
                     Task(exec_properties["task"]),
                     {*declared, *unseen, *broken},
                     exec_properties["group"],
-                    count_columns(self._checked[REVIEWED_SPLIT].statistics),
+                    count_columns(checked[REVIEWED_SPLIT].statistics),
                     json.loads(exec_properties["dates"]),
                 )
-            write_review(artifact_utils.get_single_instance(output_dict[ANOMALIES_KEY]), review)
-            for note in note_unreadable(self._examples, schema, {*declared, *unseen, *broken}):
+            write_review(found, review)
+            for note in note_unreadable(examples, schema, {*declared, *unseen, *broken}):
                 report_notice(note)
             if exec_properties["on_leakage"] == "fail":
                 check_leakage(review)
+        output = execution_result_pb2.ExecutorOutput()
+        output.output_artifacts[ANOMALIES_KEY].artifacts.append(found.mlmd_artifact)
         return output
 
-    def _Validate(  # noqa: N802 - TFX's name
-        self, inputs: dict[str, Any], outputs: dict[str, Any]
-    ) -> anomalies_pb2.Anomalies:
-        """Validates one split; TFX calls it for each."""
-        folder = outputs[labels.SCHEMA_DIFF_PATH]
-        split = Path(folder).name.removeprefix("Split-")
-        statistics, schema = inputs[STATISTICS_KEY], inputs[SCHEMA_KEY]
-        older = self._older if self._drift.columns and split == DRIFT_SPLIT else None
-        if older is None:
-            anomalies = super()._Validate(inputs, outputs)
-        else:
-            numbers = self._drift.numbers(statistics, older.statistics)
-            values = _read_values(self._examples, split, numbers)
-            anomalies = self._drift.validate(statistics, schema, older.statistics, values)
-            writer_utils.write_anomalies(os.path.join(folder, stock.DEFAULT_FILE_NAME), anomalies)
-        self._checked[split] = Checked(statistics, anomalies, older)
-        return anomalies
+
+def _validate(
+    statistics: statistics_pb2.DatasetFeatureStatisticsList,
+    schema: schema_pb2.Schema,
+    drift: Drift,
+    older: Older | None,
+    examples: types.Artifact | None,
+) -> Checked:
+    """Compares the statistics of one split with the schema, and with older ones if given."""
+    if older is None:
+        return Checked(statistics, tfdv.validate_statistics(statistics, schema), None)
+    numbers = drift.numbers(statistics, older.statistics)
+    values = _read_values(examples, DRIFT_SPLIT, numbers)
+    return Checked(statistics, drift.validate(statistics, schema, older.statistics, values), older)
+
+
+def _write(found: types.Artifact, checked: Mapping[str, Checked]) -> None:
+    """Writes what was found in each split, and says in which there is nothing, as TFX does."""
+    if not checked:
+        raise InternalError("the statistics are of no split, so that nothing is validated.")
+    for split, one in checked.items():
+        path = os.path.join(artifact_utils.get_split_uri([found], split), stock.DEFAULT_FILE_NAME)
+        writer_utils.write_anomalies(path, one.anomalies)
+    blessed = {
+        split: stock.NOT_BLESSED_VALUE
+        if one.anomalies.anomaly_info or one.anomalies.HasField("dataset_anomaly_info")
+        else stock.BLESSED_VALUE
+        for split, one in checked.items()
+    }
+    found.set_json_value_custom_property(stock.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
 
 
 class ExampleValidatorSpec(component_spec.ComponentSpec):
@@ -261,10 +276,10 @@ def _read_values(
 
 
 def _load_statistics(
-    statistics: list[types.Artifact],
+    statistics: list[types.Artifact], split: str
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
     (artifact,) = statistics
-    return stats_artifact_utils.load_statistics(artifact, DRIFT_SPLIT).proto()
+    return stats_artifact_utils.load_statistics(artifact, split).proto()
 
 
 def check_columns(named: Mapping[str, str], schema: schema_pb2.Schema) -> None:

@@ -61,7 +61,6 @@ class CertifyingExecutor(base_executor.BaseExecutor):
           TrainingError: the process took too long or too much memory.
           TaskFailedError: it failed otherwise.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         (blessing,) = output_dict[specs.BLESSING_KEY]
         if not model_utils.is_model_blessed(
             artifact_utils.get_single_instance(input_dict[specs.MODEL_BLESSING_KEY])

@@ -32,6 +32,7 @@ from tfx.types.standard_component_specs import (
 )
 from tfx.utils import path_utils, proto_utils
 
+from components.compat.tfx import make_beam_pipeline
 from components.copying import copy_folder
 from components.example_gen.paths import is_remote
 from components.optimizer.artifacts import VARIANTS_KEY
@@ -69,7 +70,6 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         Raises:
           TrainingError: there are no examples to convert by, or the model is not of our export.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         plan = OptimizerPlan.from_custom_config(exec_properties[CUSTOM_CONFIG_KEY])
         output = artifact_utils.get_single_uri(output_dict[VARIANTS_KEY])
         fileio.makedirs(output)
@@ -129,7 +129,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             exec_properties[SPLIT_KEY],
             read_schema_artifact(_uri(input_dict, SCHEMA_KEY)),
             eval_config,
-            self._make_beam_pipeline,
+            functools.partial(make_beam_pipeline, self),
         )
 
 

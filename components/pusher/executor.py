@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tfx.components.pusher import executor
+from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
 from tfx.types import Artifact, artifact_utils, standard_component_specs
@@ -40,9 +41,17 @@ from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)
 
+_PUSHED, _DESTINATION, _VERSION = "pushed", "pushed_destination", "pushed_version"
+"""TFX's custom properties of a PushedModel."""
+
 
 class AtomicPushExecutor(executor.Executor):
     """Copies beside the versions, flushes to disk, and renames into place."""
+
+    def __init__(self, context: base_executor.BaseExecutor.Context | None = None) -> None:
+        """As TFX makes executors, with the run that the execution is of."""
+        super().__init__(context)
+        self._run = context.pipeline_run_id if context else None
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -66,24 +75,23 @@ class AtomicPushExecutor(executor.Executor):
         )
         if model.get_int_custom_property(WITHDRAWN_PROPERTY):
             logger.warning("The model at %s was withdrawn and is not pushed", model.uri)
-            self._MarkNotPushed(pushed)
+            _mark(pushed)
             return
         variants, report = _read_variants(input_dict)
         if report is not None and report.unmet:
             logger.warning("Nothing is pushed: %s", "; ".join(report.unmet))
-            self._MarkNotPushed(pushed)
+            _mark(pushed)
             return
         if is_remote(base):
             # Object stores have no rename; the stock order, saved_model.pb last, serves there. A
             # copy that a stop cuts off would stay half a version.
             pass_last_chance()
             super().Do(input_dict, output_dict, exec_properties)
-            if variants is not None and pushed.get_int_custom_property("pushed"):
+            if variants is not None and pushed.get_int_custom_property(_PUSHED):
                 self._push_variants(variants, pushed)
             return
-        self._log_startup(input_dict, output_dict, exec_properties)
         if not self.CheckBlessing(input_dict):
-            self._MarkNotPushed(pushed)
+            _mark(pushed)
             return
         certificates = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY) or []
         exported = Path(self.GetModelPath(input_dict))
@@ -92,7 +100,7 @@ class AtomicPushExecutor(executor.Executor):
         version = self._push(exported, model, Path(base), folder, certificate)
         # From the version, so that the copy holds its provenance as well.
         io_utils.copy_dir(str(version), pushed.uri)
-        self._MarkPushed(pushed, pushed_destination=str(version), pushed_version=version.name)
+        _mark(pushed, version)
 
     def _push(
         self,
@@ -107,7 +115,7 @@ class AtomicPushExecutor(executor.Executor):
             model=model.uri,
             model_id=model.id,
             model_created=model.mlmd_artifact.create_time_since_epoch,
-            run=self._context.pipeline_run_id if self._context else None,
+            run=self._run,
             pushed_at=now(),
         )
         for newest in list_versions(base)[-1:]:
@@ -127,12 +135,20 @@ class AtomicPushExecutor(executor.Executor):
             version.mkdir()
             add_variants(taken, version)
             manifest = version / VARIANTS_FOLDER / MANIFEST_FILE
-            for uri in (pushed.get_string_custom_property("pushed_destination"), pushed.uri):
+            for uri in (pushed.get_string_custom_property(_DESTINATION), pushed.uri):
                 target = posixpath.join(uri, VARIANTS_FOLDER)
                 for folder in sorted(version.glob(f"{VARIANTS_FOLDER}/*/")):
                     copy_folder(str(folder), posixpath.join(target, folder.name))
                 if manifest.exists():
                     fileio.copy(str(manifest), posixpath.join(target, MANIFEST_FILE))
+
+
+def _mark(pushed: Artifact, version: Path | None = None) -> None:
+    """Says of an artifact whether it is pushed, and as which version, as TFX's Pusher does."""
+    pushed.set_int_custom_property(_PUSHED, int(version is not None))
+    if version is not None:
+        pushed.set_string_custom_property(_DESTINATION, str(version))
+        pushed.set_string_custom_property(_VERSION, version.name)
 
 
 def _read_variants(

@@ -57,7 +57,6 @@ class Executor(base_executor.BaseExecutor):
           DataError: the curated or the kept schema cannot be read, lacks the label, has an
             annotation by which a column can be nothing, or floats that would change names.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         label, kept = exec_properties["label"], exec_properties["kept"]
         given = exec_properties["curated"] or kept
         if exec_properties["curated"] or fileio.exists(given):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,9 +11,16 @@ from typing import Any
 
 from tfx import types
 from tfx.components.trainer.executor import GenericExecutor
-from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx.components.trainer.fn_args_utils import FnArgs, get_common_fn_args
 from tfx.dsl.io import fileio
-from tfx.types.standard_component_specs import RUN_FN_KEY
+from tfx.types import artifact_utils
+from tfx.types.standard_component_specs import (
+    HYPERPARAMETERS_KEY,
+    MODEL_KEY,
+    MODEL_RUN_KEY,
+    RUN_FN_KEY,
+)
+from tfx.utils import io_utils, path_utils
 
 from components.column_types.handing_on import add_choices
 from components.processes.failures import StartTimeoutError
@@ -76,9 +84,8 @@ class ClusterTrainerExecutor(GenericExecutor):
           TaskFailedError: `run_fn` raised another error, or a process was lost for good.
           TrainingError: there is no model at the end, or a process did not start in time.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
-        fn_args = self._GetFnArgs(input_dict, output_dict, exec_properties)
+        fn_args = _fn_args(input_dict, output_dict, exec_properties)
         options = TrainerOptions.from_environment()
         backup = backup_directory(
             input_dict, exec_properties, fn_args.model_run_dir, options.backup_scope
@@ -98,6 +105,25 @@ class ClusterTrainerExecutor(GenericExecutor):
         if train.checkpoints:
             keep_backup(backup, fn_args.model_run_dir, key)
         remove_backup(backup)
+
+
+def _fn_args(
+    input_dict: dict[str, list[types.Artifact]],
+    output_dict: dict[str, list[types.Artifact]],
+    exec_properties: dict[str, Any],
+) -> FnArgs:
+    """What TFX's Trainer gives `run_fn`, by the functions that TFX makes public."""
+    found = get_common_fn_args(input_dict, exec_properties)
+    model = artifact_utils.get_single_uri(output_dict[MODEL_KEY])
+    found.transform_output = found.transform_graph_path
+    found.serving_model_dir = path_utils.serving_model_dir(model)
+    found.eval_model_dir = path_utils.eval_model_dir(model)
+    found.model_run_dir = artifact_utils.get_single_uri(output_dict[MODEL_RUN_KEY])
+    if best := input_dict.get(HYPERPARAMETERS_KEY):
+        file = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(best))
+        with fileio.open(file, "r") as opened:
+            found.hyperparameters = json.loads(opened.read())
+    return found
 
 
 def _train(

@@ -59,7 +59,6 @@ class SearchExecutor(base_executor.BaseExecutor):
           TrainingError: no trial came to its end.
           ScopelineError: as a process raised it that could not begin to try.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         exec_properties = add_choices(input_dict, exec_properties)
         fn_args = get_common_fn_args(input_dict, exec_properties)
         plan = SearchPlan.from_custom_config(fn_args.custom_config)

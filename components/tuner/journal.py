@@ -6,15 +6,15 @@ import os
 
 from filelock import FileLock
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.storages.journal._file import BaseJournalFileLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 LOCK_SUFFIX = ".lock"
 
 
-class _Lock(BaseJournalFileLock):
+class _Lock(JournalFileOpenLock):
     """The kernel's own, which ends with its process; Optuna's would be waited for.
 
+    Of Optuna's it has the type alone, since what both are derived from is not public.
     Whoever was killed while it wrote may have left half a line, which nobody could read past.
     """
 

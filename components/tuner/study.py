@@ -111,13 +111,12 @@ class Study:
 
     def reopen(self, number: int, worker: str) -> Proposal | None:
         """A trial that was interrupted, to go on with; None if that has happened too often."""
-        known = self._known(number)
-        attempts = known.user_attrs.get(_ATTEMPTS, 1)
+        attempts = self._known(number).user_attrs.get(_ATTEMPTS, 1)
         if attempts >= ATTEMPTS:
             self.fail(number, f"it ended the search {attempts} times")
             return None
         self._study.sampler = self._make_sampler(number)
-        trial = optuna.trial.Trial(self._study, known._trial_id)
+        trial = optuna.trial.Trial(self._study, self._id(number))
         trial.set_user_attr(_ATTEMPTS, attempts + 1)
         return self._propose(trial, worker)
 
@@ -205,7 +204,12 @@ class Study:
         return dict(self._known(number).user_attrs[_VALUES])
 
     def _note(self, number: int, key: str, value: Any) -> None:
-        self._storage.set_trial_user_attr(self._known(number)._trial_id, key, value)
+        self._storage.set_trial_user_attr(self._id(number), key, value)
+
+    def _id(self, number: int) -> int:
+        """What the storage calls a trial."""
+        study = self._storage.get_study_id_from_name(_NAME)
+        return self._storage.get_trial_id_from_study_id_trial_number(study, number)
 
     def _known(self, number: int) -> optuna.trial.FrozenTrial:
         return self._study.get_trials(deepcopy=False)[number]

@@ -19,12 +19,11 @@ from tfx.types import standard_artifacts
 from trainer_data import Transformed, make_image, run_transform, to_example, write_examples
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.speed import examples_sink
-from components.speed.batches import batch_by_bytes
-from components.speed.beam_lookups import remember_lookups
-from components.speed.examples_sink import write_by_batches
-from components.speed.examples_source import read_by_batches
-from components.speed.histograms import vectorise_histograms
+from components.compat import tfx_transform
+from components.compat.beam import remember_lookups
+from components.compat.tfdv import vectorise_histograms
+from components.compat.tfx_bsl import batch_by_bytes, read_by_batches
+from components.compat.tfx_transform import write_by_batches
 from trainer_module.settings import TrainerSettings
 
 ROWS: list[dict[str, Any]] = [
@@ -57,7 +56,7 @@ def switch(monkeypatch) -> Callable[[bool], None]:
         # Sums of floats depend on the batches, of which TFX's source makes what it has time for.
         batch_by_bytes()
         monkeypatch.setattr(tfxio_utils, "make_tfxio", inspect.unwrap(tfxio_utils.make_tfxio))
-        stock = staticmethod(examples_sink._stock_encode_and_write)
+        stock = staticmethod(tfx_transform._stock_encode_and_write)
         monkeypatch.setattr(TransformProcessor, "_EncodeAndWrite", stock)
         if batches:
             read_by_batches()

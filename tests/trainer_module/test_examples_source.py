@@ -18,7 +18,7 @@ from tfx_bsl.tfxio.tf_example_record import TFExampleRecord
 from trainer_data import make_image, to_example, write_examples
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.speed.examples_source import BatchedExamples, by_batches, read_by_batches
+from components.compat.tfx_bsl import BatchedExamples, by_batches, read_by_batches
 from components.user_errors import find_user_error
 
 ROWS: list[dict[str, Any]] = [

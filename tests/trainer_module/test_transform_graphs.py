@@ -7,7 +7,7 @@ import tensorflow as tf
 from tensorflow_transform.beam import impl
 from trainer_data import Transformed, to_example
 
-from components.speed.transform_graphs import share_transform_graphs
+from components.compat.tft import share_transform_graphs
 
 
 def test_steps_of_the_same_graph_share_it(trips: Transformed) -> None:

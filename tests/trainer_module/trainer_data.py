@@ -30,9 +30,9 @@ from tfx.types import standard_artifacts
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.beam_workers.options import IN_PROCESS_ARGS
+from components.compat.beam import remember_lookups
 from components.schema_gen.gaps import fill_gaps
 from components.schema_gen.inference import infer_schema
-from components.speed.beam_lookups import remember_lookups
 from trainer_module.problem import Problem
 from trainer_module.record import RECORD_FILE
 from trainer_module.settings import TrainerSettings, TrainSettings

@@ -6,74 +6,48 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tensorflow_model_analysis.contrib.aggregates import (
-    binary_confusion_matrices as thresholds_of,
-)
 from tensorflow_model_analysis.metrics import (
-    binary_confusion_matrices,
     calibration_histogram,
     multi_class_confusion_matrix_metrics,
 )
 
+from components.compat import tfma
 from components.evaluator.batched.rows import Members, ModelRows, NotByBatches, weights_of
 from components.evaluator.batched.twins import Sums, SumTwin, Twin, twin_for
 
-_NO_EXAMPLES: list[str] = []
 
-
-@twin_for(binary_confusion_matrices._BinaryConfusionMatrixCombiner)
+@twin_for(tfma.BINARY_MATRICES)
 class BinaryMatrices(SumTwin):
     """Found, wrongly found, missed and rightly left, by threshold."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.binary_confusion_matrices": {
-            "_BinaryConfusionMatrixCombiner": "f67b98fc2067",
-        },
-        "tensorflow_model_analysis.contrib.aggregates.binary_confusion_matrices": {
-            "BinaryConfusionMatrices": "95bc34319392",
-        },
-        "tensorflow_model_analysis.metrics.metric_util": {
-            "to_label_prediction_example_weight": "0e08ed6218fe",
-        },
-    }
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
         """Without samples of examples."""
-        return super().suits(combiner) and combiner._example_id_key is None
+        return super().suits(combiner) and not tfma.samples_examples(combiner)
 
     def __init__(self, combiner: Any) -> None:
-        self._matrices = combiner._binary_confusion_matrices
-        self.width = 4 * len(self._matrices._thresholds)
+        self.thresholds = tfma.matrix_thresholds(combiner)
+        self.width = 4 * len(self.thresholds)
         super().__init__(combiner)
-
-    @property
-    def thresholds(self) -> list[float]:
-        """Of the matrices."""
-        return list(self._matrices._thresholds)
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """In the order of TFMA's matrix, for each threshold."""
         weights, columns = weights_of(self.combiner, batch), []
-        for threshold in self._matrices._thresholds:
+        for threshold in self.thresholds:
             said = batch.numbers.astype(np.float64) > threshold
-            true = _is_true(self._matrices, batch.labels, threshold)
+            true = _is_true(self.combiner, batch.labels, threshold)
             columns += [true & said, ~true & ~said, ~true & said, true & ~said]
         return np.stack(columns, axis=1) * weights[:, np.newaxis]
 
     def accumulator(self, number: int) -> dict[float, Any]:
         """TFMA's matrices, by threshold."""
         counts = self.totals[number].reshape(-1, 4).tolist()
-        return {
-            threshold: thresholds_of._ThresholdEntry(
-                thresholds_of.Matrix(*matrix), *([_NO_EXAMPLES] * 4)
-            )
-            for threshold, matrix in zip(self._matrices._thresholds, counts, strict=True)
-        }
+        matrices: dict[float, Any] = tfma.matrix_accumulator(self.thresholds, counts)
+        return matrices
 
 
-def _is_true(matrices: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
-    if not matrices._enable_fractional_labels:
+def _is_true(combiner: Any, labels: np.ndarray, threshold: float) -> np.ndarray:
+    if not tfma.takes_shares(combiner):
         return labels > threshold
     _check_binary(labels)
     return labels == 1
@@ -151,44 +125,31 @@ def _added_up(parts: Sequence[Sums]) -> Sums:
     return places, np.stack(columns, axis=1)
 
 
-@twin_for(calibration_histogram._CalibrationHistogramCombiner)
+@twin_for(tfma.HISTOGRAM)
 class Histogram(CellTwin):
     """Labels, predictions and examples by the bucket of the prediction."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.calibration_histogram": {
-            "_CalibrationHistogramCombiner": "616305c35424",
-        },
-        "tensorflow_model_analysis.metrics.binary_confusion_matrices": {
-            "_interpolated_thresholds": "d604d692e6ee",
-            "_histogram_to_binary_confusion_matrices": "25e887ebf5aa",
-        },
-        "tensorflow_model_analysis.metrics.metric_util": {
-            "to_label_prediction_example_weight": "0e08ed6218fe",
-        },
-    }
 
     width = 3
 
     def __init__(self, combiner: Any) -> None:
-        self.cells = combiner._num_buckets + 2
+        self.scale = tfma.Scale.of(combiner)
+        self.cells = self.scale.buckets + 2
         super().__init__(combiner)
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
         """By predictions, of labels that are classes."""
-        by_prediction = combiner._prediction_based_bucketing and combiner._fractional_labels
-        return super().suits(combiner) and by_prediction
+        return super().suits(combiner) and tfma.is_by_prediction(combiner)
 
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the rows to the buckets of their predictions; those of no weight to none."""
         _check_binary(batch.labels)
-        combiner, said = self.combiner, batch.numbers.astype(np.float64)
+        scale, said = self.scale, batch.numbers.astype(np.float64)
         if np.isnan(said).any():
             raise NotByBatches("predictions that are not numbers")
-        buckets = (said - combiner._left) / combiner._range * combiner._num_buckets + 1
+        buckets = (said - scale.left) / scale.width * scale.buckets + 1
         buckets = np.clip(buckets, 0, self.cells - 1).astype(np.int64)
-        weights = weights_of(combiner, batch)
+        weights = weights_of(self.combiner, batch)
         values = np.stack([batch.labels, said, np.ones(len(said))], axis=1)
         values = values * weights[:, np.newaxis]
         counted = weights[members.rows] != 0
@@ -204,27 +165,22 @@ class Histogram(CellTwin):
         }
 
 
-@twin_for(multi_class_confusion_matrix_metrics._MultiClassConfusionMatrixCombiner)
+@twin_for(tfma.CLASS_MATRIX)
 class ClassMatrix(CellTwin):
     """How often each class is taken for each."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.multi_class_confusion_matrix_metrics": {
-            "_MultiClassConfusionMatrixCombiner": "f41805ea02c6",
-        },
-        "tensorflow_model_analysis.metrics.metric_util": {
-            "to_label_prediction_example_weight": "0e08ed6218fe",
-        },
-    }
 
     width = 1
     cells = 1 << 40
     """Pairs of classes: the true one times 2^20 plus the predicted one, each counted from -1."""
 
+    def __init__(self, combiner: Any) -> None:
+        self.thresholds = tfma.class_thresholds(combiner)
+        super().__init__(combiner)
+
     @classmethod
     def suits(cls, combiner: Any) -> bool:
         """By one threshold, as TFMA's for several depend on their order."""
-        return super().suits(combiner) and len(combiner._thresholds) == 1
+        return super().suits(combiner) and len(tfma.class_thresholds(combiner)) == 1
 
     def add(self, batch: ModelRows, members: Members) -> None:
         """Adds the pair of each row."""
@@ -233,7 +189,7 @@ class ClassMatrix(CellTwin):
         said = batch.predictions.argmax(1)
         score = np.take_along_axis(batch.predictions, said[:, np.newaxis], 1)[:, 0]
         none = multi_class_confusion_matrix_metrics.NO_PREDICTED_CLASS_ID
-        said = np.where(score <= self.combiner._thresholds[0], none, said)
+        said = np.where(score <= self.thresholds[0], none, said)
         pairs = (batch.labels.astype(np.int64) + 1 << 20) + said + 1
         weights = weights_of(self.combiner, batch)[:, np.newaxis]
         self._add(members.slices * self.cells + pairs[members.rows], weights[members.rows])
@@ -245,5 +201,5 @@ class ClassMatrix(CellTwin):
         entry = multi_class_confusion_matrix_metrics.MatrixEntryKey
         keys = map(entry, (true - 1).tolist(), (said - 1).tolist())
         filled = self.combiner.create_accumulator()
-        filled[self.combiner._thresholds[0]] = dict(zip(keys, sums[:, 0].tolist(), strict=True))
+        filled[self.thresholds[0]] = dict(zip(keys, sums[:, 0].tolist(), strict=True))
         return filled

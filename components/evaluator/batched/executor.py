@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import posixpath
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
+from components.compat.tfx import make_beam_pipeline
 from components.evaluator.batched.measuring import Computations
 from components.evaluator.batched.pipeline import evaluate_if_possible
 from components.evaluator.batched.reading import Question
@@ -49,13 +51,18 @@ class BatchExecutor(stock.Executor):
             logger.info("Some of the metrics or slices are TFMA's to compute")
             super().Do(input_dict, output_dict, exec_properties)
             return
-        self._log_startup(input_dict, output_dict, exec_properties)
         evaluation = artifact_utils.get_single_uri(output_dict[specs.EVALUATION_KEY])
         settings = VerdictSettings.from_json(exec_properties.get(VERDICT_KEY) or "")
         question = _question(config, columns, input_dict, settings.dependence.column)
         files = _files(input_dict, exec_properties)
         if not evaluate_if_possible(
-            self._make_beam_pipeline, files, config, question, columns, evaluation, settings
+            functools.partial(make_beam_pipeline, self),
+            files,
+            config,
+            question,
+            columns,
+            evaluation,
+            settings,
         ):
             super().Do(input_dict, output_dict, exec_properties)
             return

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tensorflow_model_analysis.metrics import binary_confusion_matrices, metric_types
 
+from components.compat.tfma import epsilon, interpolated_thresholds
 from components.evaluator.batched.counts import Histogram
 from components.evaluator.batched.twins import Twin
 
@@ -48,20 +49,20 @@ def _are_of_one(key: metric_types.MetricKey, own: metric_types.MetricKey) -> boo
 
 def _matrices(twin: Histogram, number: int, count: int) -> Any:
     """As TFMA makes them; of thresholds from -epsilon to 1 + epsilon."""
-    thresholds = np.array(binary_confusion_matrices._interpolated_thresholds(count))
+    thresholds = interpolated_thresholds(count)
     buckets, sums = twin.of_slice(number)
-    combiner = twin.combiner
-    starts = (buckets - 1) / combiner._num_buckets * combiner._range + combiner._left
+    scale = twin.scale
+    starts = (buckets - 1) / scale.buckets * scale.width + scale.left
     starts = np.where(buckets == 0, -np.inf, starts)
     starts = np.where(buckets == twin.cells - 1, np.inf, starts)
     # Intervals begin at their thresholds there, and end at them in a matrix.
-    bounds = thresholds + binary_confusion_matrices._EPSILON
+    bounds = thresholds + epsilon()
     places = np.clip(np.searchsorted(bounds, starts, "right") - 1, 0, count - 1)
     positive = np.bincount(places, sums[:, 0], count)
     negative = np.bincount(places, sums[:, 2] - sums[:, 0], count)
     found, false = positive[::-1].cumsum()[::-1], negative[::-1].cumsum()[::-1]
     missed, left = positive.cumsum() - positive, negative.cumsum() - negative
-    above = thresholds >= 1 + binary_confusion_matrices._EPSILON
+    above = thresholds >= 1 + epsilon()
     matrices = [
         np.where(above, 0.0, found),
         np.where(above, false[0], left),

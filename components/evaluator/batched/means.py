@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tensorflow_model_analysis.metrics import (
-    cross_entropy_metrics,
-    example_count,
-    mean_regression_error,
-    squared_pearson_correlation,
-)
 
+from components.compat import tfma
 from components.evaluator.batched.rows import Members, ModelRows, weights_of
 from components.evaluator.batched.twins import Sums, SumTwin, Twin, twin_for
 from components.evaluator.own_metrics.classes import Spread, _DeterminationCombiner
@@ -23,15 +18,9 @@ def weighed(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([values.astype(np.float64) * weights, weights], axis=1)
 
 
-@twin_for(example_count._ExampleCountCombiner)
+@twin_for(tfma.EXAMPLE_COUNT)
 class ExampleCount(SumTwin):
     """How many examples there are, or what they weigh."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.example_count": {
-            "_ExampleCountCombiner": "59dbc106555a",
-        },
-    }
 
     width = 1
 
@@ -45,38 +34,24 @@ class ExampleCount(SumTwin):
 
 
 _ERRORS = {
-    mean_regression_error._MeanAbsoluteErrorCombiner: lambda truth, said: np.abs(truth - said),
-    mean_regression_error._MeanSquaredErrorCombiner: lambda truth, said: (
-        np.abs(truth - said).astype(np.float64) ** 2
-    ),
+    tfma.ABSOLUTE_ERROR: lambda truth, said: np.abs(truth - said),
+    tfma.SQUARED_ERROR: lambda truth, said: np.abs(truth - said).astype(np.float64) ** 2,
     # Of a label of 0 there is no share: NaN, which counts for nothing.
-    mean_regression_error._MeanAbsolutePercentageErrorCombiner: lambda truth, said: (
+    tfma.PERCENTAGE_ERROR: lambda truth, said: (
         100.0 * np.abs((truth - said) / np.where(truth == 0, np.nan, truth)).astype(np.float64)
     ),
 }
 
 
-@twin_for(*_ERRORS)
+@twin_for(tfma.REGRESSION_ERRORS)
 class RegressionError(SumTwin):
     """The mean of an error of numbers; rows where it is NaN count for nothing, as TFMA has it."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.mean_regression_error": {
-            "_MeanRegressionErrorCombiner": "97c249118a3a",
-            "_MeanAbsoluteErrorCombiner": "16d9e3adda7b",
-            "_MeanSquaredErrorCombiner": "64c8a3d48c77",
-            "_MeanAbsolutePercentageErrorCombiner": "f4b4d3935900",
-        },
-        "tensorflow_model_analysis.metrics.metric_util": {
-            "to_label_prediction_example_weight": "0e08ed6218fe",
-        },
-    }
 
     width = 2
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """The error of each row."""
-        errors = _ERRORS[type(self.combiner)](batch.labels, batch.numbers)
+        errors = _ERRORS[tfma.name_of(type(self.combiner))](batch.labels, batch.numbers)
         known = ~np.isnan(errors)
         weights = np.where(known, weights_of(self.combiner, batch), 0.0)
         return weighed(np.where(known, errors, 0.0), weights)
@@ -88,26 +63,16 @@ class RegressionError(SumTwin):
         return filled
 
 
-@twin_for(cross_entropy_metrics._BinaryCrossEntropyCombiner)
+@twin_for(tfma.BINARY_CROSS_ENTROPY)
 class BinaryCrossEntropy(SumTwin):
     """The mean of what the probability of the true class lacks."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.cross_entropy_metrics": {
-            "_CrossEntropyCombiner": "701bfe3d7318",
-            "_BinaryCrossEntropyCombiner": "f1b1e70553b7",
-        },
-        "tensorflow_model_analysis.metrics.metric_util": {
-            "to_label_prediction_example_weight": "0e08ed6218fe",
-        },
-    }
 
     width = 2
 
     @classmethod
     def suits(cls, combiner: Any) -> bool:
         """Of probabilities, without smoothing."""
-        return super().suits(combiner) and not (combiner._from_logits or combiner._label_smoothing)
+        return super().suits(combiner) and not tfma.is_of_logits(combiner)
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """The cross-entropy of each row."""
@@ -140,18 +105,9 @@ class OwnMean(SumTwin):
         return weight, total
 
 
-@twin_for(squared_pearson_correlation._SquaredPearsonCorrelationCombiner)
+@twin_for(tfma.SQUARED_CORRELATION)
 class SquaredCorrelation(SumTwin):
     """Sums of labels, of numbers, of their squares and of their products."""
-
-    known = {
-        "tensorflow_model_analysis.metrics.squared_pearson_correlation": {
-            "_SquaredPearsonCorrelationCombiner": "6b3c5ce95cd2",
-        },
-        "tensorflow_model_analysis.metrics.metric_util": {
-            "to_label_prediction_example_weight": "0e08ed6218fe",
-        },
-    }
 
     width = 6
 

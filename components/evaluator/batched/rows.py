@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from components.compat.tfma import weighs_examples
+
 
 class NotByBatches(Exception):  # noqa: N818 - it is no error: TFMA goes on
     """A metric cannot be added up by batches; TFMA itself has to compute it."""
@@ -75,12 +77,7 @@ def weights_of(combiner: Any, batch: ModelRows) -> np.ndarray:
     Raises:
       NotByBatches: the combiner does not say which of both.
     """
-    held = vars(combiner)
-    # Some combiners of TFMA's know it by themselves, ours by the key of their metric.
-    if "_example_weighted" in held:
-        is_weighed = held["_example_weighted"]
-    elif "_key" in held:
-        is_weighed = held["_key"].example_weighted
-    else:
+    is_weighed = weighs_examples(combiner)
+    if is_weighed is None:
         raise NotByBatches(f"whether a {type(combiner).__name__} weighs examples is not known")
     return batch.weights if is_weighed else np.ones(len(batch.weights))

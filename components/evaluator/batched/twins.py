@@ -15,14 +15,15 @@ from typing import Any, ClassVar, TypeVar
 import apache_beam as beam
 import numpy as np
 
+from components.compat.tfma import Combiners, is_plain, name_of
 from components.evaluator.batched.rows import Members, ModelRows, padded
 from trainer_module.compat.insides import Known, is_known
 
 Sums = tuple[np.ndarray, ...]
 """What a twin has added up."""
 
-TWINS: dict[type[beam.CombineFn], type[Twin]] = {}
-"""By the type of the combiner."""
+TWINS: dict[str, type[Twin]] = {}
+"""By what `name_of` calls the type of the combiner."""
 
 SomeTwin = TypeVar("SomeTwin", bound="type[Twin]")
 
@@ -31,7 +32,8 @@ class Twin(ABC):
     """Adds up for many slices at once what a combiner of TFMA's adds up for one."""
 
     known: ClassVar[Known] = {}
-    """The code whose sums and options a twin reproduces: with other code TFMA measures itself."""
+    """The code whose sums and options a twin reproduces: with other code TFMA measures itself.
+    None of a combiner of ours."""
 
     def __init__(self, combiner: Any) -> None:
         self.combiner = combiner
@@ -75,11 +77,15 @@ class Twin(ABC):
         return found
 
 
-def twin_for(*combiners: type[beam.CombineFn]) -> Callable[[SomeTwin], SomeTwin]:
-    """Registers a twin for types of combiners."""
+def twin_for(combiners: Combiners | type[beam.CombineFn]) -> Callable[[SomeTwin], SomeTwin]:
+    """Registers a twin for combiners of TFMA's, or for one of ours."""
 
     def register(twin: SomeTwin) -> SomeTwin:
-        TWINS.update(dict.fromkeys(combiners, twin))
+        if isinstance(combiners, Combiners):
+            twin.known = combiners.known
+            TWINS.update(dict.fromkeys(combiners.names, twin))
+        else:
+            TWINS[name_of(combiners)] = twin
         return twin
 
     return register
@@ -87,7 +93,7 @@ def twin_for(*combiners: type[beam.CombineFn]) -> Callable[[SomeTwin], SomeTwin]
 
 def find_twin(combiner: Any) -> Twin | None:
     """The twin of a combiner; None where no twin does what the combiner does."""
-    twin = TWINS.get(type(combiner))
+    twin = TWINS.get(name_of(type(combiner)))
     if twin is None or not (_is_known(twin) and twin.suits(combiner)):
         return None
     return twin(combiner)
@@ -128,15 +134,3 @@ class SumTwin(Twin):
         """Adds the totals of the other one."""
         self.totals = padded(self.totals, count).copy()
         self.totals[places] += padded(other.totals, len(places))
-
-
-def is_plain(combiner: Any) -> bool:
-    """Whether it is of a metric of the whole output: none of one class, or averaged by classes."""
-    held = vars(combiner)
-    keys = [held[name] for name in ("_key", "_metric_key") if name in held]
-    keys += held.get("_keys", [])
-    if not keys and "_sub_key" not in held:
-        return False  # Nothing says what it is of.
-    names = ("_aggregation_type", "_class_weights", "_sub_key", "_output_name")
-    options = [held.get(name) for name in names]
-    return not any(options) and not any(key.sub_key or key.output_name for key in keys)

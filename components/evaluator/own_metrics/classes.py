@@ -17,7 +17,6 @@ import apache_beam as beam
 import numpy as np
 from tensorflow_model_analysis.metrics import (
     binary_confusion_matrices,
-    confusion_matrix_metrics,
     metric_types,
     metric_util,
     multi_class_confusion_matrix_metrics,
@@ -28,22 +27,42 @@ THRESHOLDS = 10_000
 """As many as TFMA's areas under curves have."""
 
 
-class AveragePrecision(confusion_matrix_metrics.ConfusionMatrixMetricBase):
+class AveragePrecision(metric_types.Metric):
     """The precisions at all thresholds, each weighted by the recall that it adds."""
 
     def __init__(self, name: str = "average_precision", num_thresholds: int = THRESHOLDS) -> None:
-        super().__init__(name=name, num_thresholds=num_thresholds)
+        computations = metric_util.merge_per_key_computations(_average_precision)
+        super().__init__(computations, name=name, num_thresholds=num_thresholds)
 
-    def _metric_value(
-        self, key: metric_types.MetricKey, matrices: binary_confusion_matrices.Matrices
-    ) -> float:
-        del key
-        found, false = np.array(matrices.tp), np.array(matrices.fp)
+
+def _average_precision(
+    name: str,
+    num_thresholds: int,
+    eval_config: config_pb2.EvalConfig | None = None,
+    model_name: str = "",
+    output_name: str = "",
+    example_weighted: bool = False,
+) -> metric_types.MetricComputations:
+    parts: dict[str, Any] = {
+        "model_name": model_name,
+        "output_name": output_name,
+        "example_weighted": example_weighted,
+    }
+    computations = binary_confusion_matrices.binary_confusion_matrices(
+        num_thresholds=num_thresholds, eval_config=eval_config, **parts
+    )
+    matrices, key = computations[-1].keys[-1], metric_types.MetricKey(name, **parts)
+
+    def result(metrics: Mapping[metric_types.MetricKey, Any]) -> dict[Any, float]:
+        found, false = np.array(metrics[matrices].tp), np.array(metrics[matrices].fp)
         if not found[0]:
-            return math.nan
+            return {key: math.nan}
         precision = found / np.maximum(found + false, np.finfo(float).tiny)
         added = found - np.append(found[1:], 0)
-        return float(np.sum(precision * added) / found[0])
+        return {key: float(np.sum(precision * added) / found[0])}
+
+    derived = metric_types.DerivedMetricComputation(keys=[key], result=result)
+    return [*computations, derived]
 
 
 class ClassCounts(NamedTuple):

@@ -68,7 +68,8 @@ def open_picture(data: bytes, most_pixels: int) -> Iterator[Image.Image]:
     """
     Image.init()
     formats = [name for name in _NAMES if name in Image.OPEN]
-    Image.MAX_IMAGE_PIXELS = None  # Of which Pillow warns; the next lines refuse.
+    # Of more Pillow would warn; the next lines refuse them.
+    Image.MAX_IMAGE_PIXELS = None  # no inside: documented, and Pillow has no other way
     try:
         with Image.open(io.BytesIO(data), formats=formats) as image:
             pixels = image.width * image.height

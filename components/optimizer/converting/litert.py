@@ -9,26 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
-from tensorflow.lite.python.convert import mlir_quantize
 
+from components.compat.litert import calibrate, quantise
 from components.optimizer.converting.exported import Arrays, NumericModel
 from components.optimizer.converting.kinds import ConvertedFile
 from components.optimizer.converting.precision import Operation, float_operations
-from trainer_module.compat.insides import Known, require_known
 from trainer_module.errors import InternalError, TrainingError, enumerate_names, shorten
 
 FILE = "model.tflite"
-
-_CALIBRATION: Known = {
-    "tensorflow.lite.python.lite": {
-        "TFLiteConverterBase._quantize": "708c2d3fb6df",
-        "TFLiteConverterBase._optimize_tflite_model": "6137b7941caa",
-    },
-    "tensorflow.lite.python.convert": {
-        "mlir_quantize": "988eae383bab",
-    },
-}
-"""What looks at numbers without quantising, and what quantises."""
 
 _KINDS = {
     number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
@@ -86,15 +74,13 @@ def _converter(model: NumericModel, precision: str, sample: Arrays) -> tf.lite.T
 def _in_int8(converter: tf.lite.TFLiteConverter, model: NumericModel) -> bytes:
     """The model in whole numbers, but for what they would harm: see `float_operations`.
 
-    The converter's public interface leaves operations out in its debugger alone, which converts
-    and quantises everything once more.
+    Raises:
+      InternalError: the installed converter quantises in another way.
     """
-    require_known(_CALIBRATION, "LiteRT's int8")
-    converter._experimental_calibrate_only = True
-    calibrated = converter.convert()
+    calibrated = calibrate(converter)
     operations, outputs = _read_graph(calibrated)
     nodes = float_operations(operations, outputs, with_last_kernel=not model.interface.classes)
-    return bytes(mlir_quantize(calibrated, denylisted_nodes=nodes))
+    return quantise(calibrated, nodes)
 
 
 def _read_graph(content: bytes) -> tuple[list[Operation], list[str]]:

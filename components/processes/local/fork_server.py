@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from components.compat.tensorflow import has_computed
 from components.processes.local.forking import MAX_REQUEST, run_server
 from components.processes.local.process import ProcessStart
 
-_EAGER_CONTEXT = "tensorflow.python.eager.context"
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio")
 """What the files of the drivers of GPUs and TPUs begin with."""
 
@@ -158,10 +158,7 @@ def current_server() -> ForkServer | None:
 
 def may_fork() -> bool:
     """Whether forks of this process can do what a fresh one can."""
-    if threading.active_count() > 1:
-        return False
-    context = sys.modules.get(_EAGER_CONTEXT)
-    if context is not None and context.context_safe() is not None:
+    if threading.active_count() > 1 or has_computed():
         return False
     return not any(file.startswith(_DRIVERS) for file in _open_files())
 

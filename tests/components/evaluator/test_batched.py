@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from as_tfma import check_metrics, check_plots
 
 from components.beam_workers.options import IN_PROCESS_ARGS
+from components.compat import tfma as tfma_insides
 from components.evaluator.batched import twins
 from components.evaluator.batched.measuring import Computations, Found, Measurement, is_plot
 from components.evaluator.batched.rows import ModelRows, NotByBatches, weights_of
@@ -203,7 +204,9 @@ def test_what_tfma_computes_otherwise_is_left_to_it(
     module: str,
     path: str,
 ) -> None:
-    combiner = next(kind for kind, found in twins.TWINS.items() if found is twin)
+    name = next(name for name, found in twins.TWINS.items() if found is twin)
+    of_module, _, of_class = name.partition(":")
+    combiner = getattr(import_module(of_module), of_class)
     monkeypatch.setattr(twin, "suits", lambda _: True)
     monkeypatch.setattr(twin, "__init__", lambda *_: None)
     plain = object.__new__(combiner)
@@ -226,15 +229,15 @@ def test_what_tfma_computes_otherwise_is_left_to_it(
 
 def test_every_twin_of_tfmas_says_what_it_knows() -> None:
     for combiner, twin in twins.TWINS.items():
-        is_ours = combiner.__module__.startswith("components.")
+        is_ours = combiner.startswith("components.")
         assert bool(twin.known) is not is_ours, twin
 
 
 def test_options_and_weights_that_cannot_be_told_are_not_taken_for_none() -> None:
     rows = ModelRows(np.zeros(2), np.zeros((2, 1)), np.zeros((2, 0)), np.array([2.0, 3.0]))
     key = SimpleNamespace(sub_key=None, output_name="", example_weighted=True)
-    assert twins.is_plain(SimpleNamespace(_key=key, _aggregation_type=None))
-    assert not twins.is_plain(SimpleNamespace(_renamed_key=key))
+    assert tfma_insides.is_plain(SimpleNamespace(_key=key, _aggregation_type=None))
+    assert not tfma_insides.is_plain(SimpleNamespace(_renamed_key=key))
     assert weights_of(SimpleNamespace(_key=key), rows).tolist() == [2, 3]
     assert weights_of(SimpleNamespace(_key=key, _example_weighted=False), rows).tolist() == [1, 1]
     with pytest.raises(NotByBatches, match="whether a SimpleNamespace weighs examples"):

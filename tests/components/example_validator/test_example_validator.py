@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
-from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
+from tfx.components.example_validator.executor import Executor as StockExecutor
 from tfx.types import Artifact, Channel, artifact_utils, standard_artifacts
 
 from components.example_validator.anomalies import Anomaly, read_anomalies
@@ -56,6 +58,7 @@ class Validation:
         before: Statistics | None = BEFORE,
         on_anomaly: str = "fail",
         evaluation: Statistics = BEFORE,
+        splits: Sequence[str] = ("train", "eval"),
     ) -> list[Anomaly]:
         """The anomalies of the train split `now` and of an eval split.
 
@@ -65,16 +68,20 @@ class Validation:
           before: statistics of what was trained on before, if anything was.
           on_anomaly: the key of a config.
           evaluation: statistics of the eval split.
+          splits: those that the artifact of the statistics names.
         """
         tfdv.write_schema_text(self.schema, str(self._folder("schema") / "schema.pbtxt"))
-        inputs = {
+        inputs = self.inputs = {
             "statistics": [self._statistics("now", now, evaluation)],
             "schema": [self._artifact(standard_artifacts.Schema, "schema")],
         }
+        inputs["statistics"][0].split_names = artifact_utils.encode_split_names([*splits])
         if before is not None:
             inputs["previous_statistics"] = [self._statistics("before", before, before)]
-        anomalies = self._artifact(standard_artifacts.ExampleAnomalies, "anomalies")
-        Executor().Do(
+        anomalies = self.anomalies = self._artifact(
+            standard_artifacts.ExampleAnomalies, "anomalies"
+        )
+        self.output = Executor().Do(
             inputs,
             {"anomalies": [anomalies]},
             {
@@ -274,10 +281,30 @@ def test_the_component_takes_older_statistics_or_none() -> None:
     assert json.loads(component.exec_properties["drift"])["on_drift"] == "warn"
 
 
-def test_splits_that_tfx_validates_in_another_way_are_not_taken_for_sound(
-    validation: Validation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Executor, "_Validate_renamed", Executor._Validate, raising=False)
-    monkeypatch.delattr(Executor, "_Validate")
-    with pytest.raises(InternalError, match="validation of the data cannot be relied on"):
-        validation.run(count(odd=9))
+def test_what_is_written_is_what_tfx_writes(validation: Validation, tmp_path: Path) -> None:
+    validation.run(count(odd=9), on_anomaly="warn")
+    ours, theirs = validation.anomalies, standard_artifacts.ExampleAnomalies()
+    theirs.uri = str(tmp_path / "stock")
+    output = StockExecutor().Do(
+        {name: validation.inputs[name] for name in ("statistics", "schema")},
+        {"anomalies": [theirs]},
+        {},
+    )
+    assert [*output.output_artifacts] == [*validation.output.output_artifacts] == ["anomalies"]
+    assert ours.split_names == theirs.split_names
+    assert ours.span == theirs.span
+    blessed = theirs.get_json_value_custom_property("blessed")
+    assert blessed == {"train": 0, "eval": 1}
+    assert ours.get_json_value_custom_property("blessed") == blessed
+    for split in blessed:
+        found, expected = (
+            Path(artifact.uri, f"Split-{split}", "SchemaDiff.pb").read_bytes()
+            for artifact in (ours, theirs)
+        )
+        parse = anomalies_pb2.Anomalies.FromString
+        assert parse(found) == parse(expected)
+
+
+def test_statistics_of_no_split_are_not_taken_for_sound(validation: Validation) -> None:
+    with pytest.raises(InternalError, match="of no split"):
+        validation.run(count(), splits=[])

@@ -23,7 +23,7 @@ import_node(sys.argv[1])
 from tfx.orchestration.local import runner_utils
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.utils.import_utils import import_class_by_path
-from components.speed import speed_up
+from components.compat.speed import speed_up
 from pipeline.kubeflow.compiling.codec import unpack
 
 pipeline = pipeline_pb2.Pipeline.FromString(unpack(sys.argv[1]))

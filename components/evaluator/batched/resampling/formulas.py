@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import tf_keras
 
+from components.compat.tfma import metrics_of
 from components.evaluator.batched.counts import BinaryMatrices, ClassMatrix, Histogram
-from components.evaluator.batched.keras import KerasMeans, metrics_of
+from components.evaluator.batched.keras import KerasMeans
 from components.evaluator.batched.means import (
     BinaryCrossEntropy,
     Determination,
@@ -167,7 +168,7 @@ DERIVED: dict[type[Twin], Formulas] = {
     ),
     ClassMatrix: Formulas(
         frozenset({"MacroPrecision", "MacroRecall", "MacroF1", "MulticlassBalancedAccuracy"}),
-        lambda twin: list(twin.combiner._thresholds) == [0.0],
+        lambda twin: list(twin.thresholds) == [0.0],
         _of_classes,
     ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.speed import histograms
+from components.compat import tfdv
 
 # A copy of the module that nothing in this process has changed.
 SPEC = importlib.util.find_spec("tensorflow_data_validation.utils.quantiles_util")
@@ -39,7 +39,7 @@ def test_histograms_are_those_of_tfdv(values: Values, boundaries: int) -> None:
     quantiles = np.quantile(data, np.linspace(0, 1, boundaries), method="nearest")
     counts = np.linspace(1, len(data), boundaries)
     for ours, theirs in zip(
-        histograms.bin_weights(quantiles, counts),
+        tfdv.bin_weights(quantiles, counts),
         STOCK._get_bin_weights(quantiles, counts.copy()),
         strict=True,
     ):
@@ -47,7 +47,7 @@ def test_histograms_are_those_of_tfdv(values: Values, boundaries: int) -> None:
     infinite = float(np.sum(data == np.inf))
     arguments = (quantiles, counts, finite.min(), finite.max(), 10, infinite)
     np.testing.assert_allclose(
-        rows(histograms.equi_width_histogram(*arguments)),
+        rows(tfdv.equi_width_histogram(*arguments)),
         rows(STOCK.generate_equi_width_histogram(*arguments)),
     )
 

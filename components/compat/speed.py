@@ -1,7 +1,7 @@
-"""What TFX's libraries compute over and over or value by value: once, or on whole arrays.
+"""Which functions of this room make a library quicker, and what each of them replaces.
 
-The results are the libraries' own. Everything here changes them in this process alone, and only
-where what it replaces and calls is the code that it was written for.
+The results are the libraries' own. Each changes its library in this process alone, and only where
+what it replaces and calls is the code that it was written for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Change:
-    """A function here that changes a library."""
+    """A function of this room that changes a library."""
 
     library: str
     """Nothing is changed before it is imported."""
     function: str
-    """The module here, and the function in it."""
+    """The module of this room, and the function in it."""
     known: Known
     """The insides that it replaces, or whose results its own have to equal; see `insides`."""
 
@@ -32,7 +32,7 @@ class Change:
 CHANGES = (
     Change(
         "tfx.utils.io_utils",
-        "schemas.remember_schemas",
+        "tfx.remember_schemas",
         {
             "tfx.utils.io_utils": {
                 "SchemaReader.read": "d466e0849e13",
@@ -41,7 +41,7 @@ CHANGES = (
     ),
     Change(
         "apache_beam",
-        "beam_lookups.remember_lookups",
+        "beam.remember_lookups",
         {
             "apache_beam.options.pipeline_options": {
                 "PipelineOptions.view_as": "3fd63693be9c",
@@ -59,7 +59,7 @@ CHANGES = (
     ),
     Change(
         "tfx_bsl.coders.batch_util",
-        "batches.batch_by_bytes",
+        "tfx_bsl.batch_by_bytes",
         {
             "tfx_bsl.coders.batch_util": {
                 "_UseByteSizeBatching": "a4fe2883dc1c",
@@ -69,7 +69,7 @@ CHANGES = (
     ),
     Change(
         "tfx.components.util.tfxio_utils",
-        "examples_source.read_by_batches",
+        "tfx_bsl.read_by_batches",
         {
             "tfx.components.util.tfxio_utils": {
                 "make_tfxio": "23fc2cc75522",
@@ -88,7 +88,7 @@ CHANGES = (
     ),
     Change(
         "tensorflow_data_validation",
-        "histograms.vectorise_histograms",
+        "tfdv.vectorise_histograms",
         {
             "tensorflow_data_validation.utils.quantiles_util": {
                 "_get_bin_weights": "ff414b2605f2",
@@ -99,7 +99,7 @@ CHANGES = (
     ),
     Change(
         "tensorflow_data_validation",
-        "merging.merge_many",
+        "tfdv.merge_many",
         {
             "tensorflow_data_validation.statistics.stats_impl": {
                 "GenerateSlicedStatisticsImpl": "59f120cedd01",
@@ -110,7 +110,7 @@ CHANGES = (
     ),
     Change(
         "tensorflow_data_validation",
-        "validation.validate_by_columns",
+        "tfdv.validate_by_columns",
         {
             "tensorflow_data_validation.api.validation_api": {
                 "validate_statistics_internal": "b1b3c33efb39",
@@ -119,7 +119,7 @@ CHANGES = (
     ),
     Change(
         "tensorflow_transform.beam",
-        "transform_graphs.look_up_sources",
+        "tft.look_up_sources",
         {
             "tensorflow_transform.graph_tools": {
                 "retrieve_sources": "7ec1517d4b36",
@@ -134,7 +134,7 @@ CHANGES = (
     ),
     Change(
         "tensorflow_transform.beam",
-        "transform_graphs.share_transform_graphs",
+        "tft.share_transform_graphs",
         {
             "tensorflow_transform.beam.impl": {
                 "_RunMetaGraphDoFn._make_graph_state": "2a4ed264c690",
@@ -144,7 +144,7 @@ CHANGES = (
     ),
     Change(
         "tfx.components.transform.executor",
-        "examples_sink.write_by_batches",
+        "tfx_transform.write_by_batches",
         {
             "tfx.components.transform.executor": {
                 "TransformProcessor._EncodeAndWrite": "72f94ad38ce2",
@@ -177,7 +177,7 @@ def _apply(change: Change) -> None:
         _tell(change.function, "; ".join(differing))
         return
     module, function = change.function.split(".")
-    getattr(import_module(f"{__name__}.{module}"), function)()
+    getattr(import_module(f"{__package__}.{module}"), function)()
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import text_format
 from tfx.utils import io_utils
 
-from components.speed.schemas import remember_schemas
+from components.compat.tfx import remember_schemas
 
 
 def test_a_schema_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

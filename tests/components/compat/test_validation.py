@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import tensorflow_data_validation as tfdv
 
-from components.speed import validation
-from components.speed.validation import validate_by_columns
+from components.compat import tfdv as ours
+from components.compat.tfdv import validate_by_columns
 
 COLUMNS = 12
 
@@ -38,7 +38,7 @@ def test_anomalies_are_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> N
         comparator = tfdv.get_feature(schema, name).drift_comparator
         comparator.infinity_norm.threshold = 0.01
     schema.dataset_constraints.min_examples_count = 100
-    whole = validation.validation_api.validate_statistics_internal
+    whole = ours.validation_api.validate_statistics_internal
     stock = getattr(whole, "__wrapped__", whole)
     expected = stock(now, schema, previous_span_statistics=before)
     assert len(expected.anomaly_info) > 5
@@ -50,9 +50,9 @@ def test_anomalies_are_the_same(monkeypatch: pytest.MonkeyPatch, size: int) -> N
         calls.append(arguments)
         return stock(*arguments, **options)
 
-    monkeypatch.setattr(validation, "MOST_COLUMNS", size)
+    monkeypatch.setattr(ours, "MOST_COLUMNS", size)
     vars(counted)["__signature__"] = signature(stock)
-    monkeypatch.setattr(validation.validation_api, "validate_statistics_internal", counted)
+    monkeypatch.setattr(ours.validation_api, "validate_statistics_internal", counted)
     validate_by_columns()
     validate_by_columns()
     found = tfdv.validate_statistics(now, schema, previous_statistics=before)

@@ -15,7 +15,7 @@ import tensorflow_transform.beam  # noqa: F401
 import tfx.components.transform.executor
 import tfx.components.util.tfxio_utils  # noqa: F401
 
-from components import speed
+from components.compat import speed
 from trainer_module.compat.insides import find_changes, print_of
 
 NAMES = [change.function for change in speed.CHANGES]
@@ -28,7 +28,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     found: list[str] = []
     modules = {change.function.split(".")[0] for change in speed.CHANGES}
     for name in modules:
-        module = import_module(f"components.speed.{name}")
+        module = import_module(f"components.compat.{name}")
         for change in speed.CHANGES:
             if change.function.startswith(f"{name}."):
                 function = change.function.split(".")[1]

@@ -1,9 +1,8 @@
-"""Beam's answers to questions that it asks itself hundreds of times while it builds a pipeline.
+"""Beam, as of 2.77: what it looks up hundreds of times while it builds a pipeline is remembered.
 
-Each type check parses the pipeline's options anew, each use of a DoFn inspects the signatures of
-all its methods, and for each function that is pickled the names of all modules are looked through:
-almost a half of what the data components of a small table compute.
-The answers are Beam's own, kept for as long as what they are about.
+Four of its functions are wrapped, none of which its documentation names; the public way would be a
+release that remembers by itself. `components.compat.speed` wraps none where one is not the
+function known here: Beam then looks everything up anew, and run.log says so.
 """
 
 from __future__ import annotations
@@ -22,7 +21,12 @@ from apache_beam.transforms import DoFn, core, userstate
 
 
 def remember_lookups() -> None:
-    """Lets Beam remember, in this process; calling it again changes nothing."""
+    """Lets Beam remember its own answers for as long as what they are about; once in a process.
+
+    Each type check parses the pipeline's options anew, each use of a DoFn inspects the signatures
+    of all its methods, and for each function that is pickled the names of all modules are looked
+    through: almost a half of what the data components of a small table compute.
+    """
     for owner, name, remember in (
         (PipelineOptions, "view_as", _remember_views),
         (userstate, "get_dofn_specs", _remember_specs),

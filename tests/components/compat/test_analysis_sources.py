@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_transform import graph_tools
 
-from components.speed.transform_graphs import look_up_sources
+from components.compat.tft import look_up_sources
 
 
 @pytest.fixture

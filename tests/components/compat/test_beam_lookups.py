@@ -18,7 +18,7 @@ from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import BagStateSpec
 from apache_beam.typehints.decorators import TypeCheckError
 
-from components.speed.beam_lookups import remember_lookups
+from components.compat.beam import remember_lookups
 
 PLACES = (
     (PipelineOptions, "view_as"),

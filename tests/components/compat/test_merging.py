@@ -10,7 +10,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from tfx_bsl.statistics import merge_util
 
 from components.beam_workers.options import IN_PROCESS_ARGS
-from components.speed.merging import MergeMany, merge_many
+from components.compat.tfdv import MergeMany, merge_many
 
 COLUMNS = 300
 

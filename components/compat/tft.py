@@ -1,9 +1,9 @@
-"""What TFX Transform does with graphs: loads each once, and looks up what analyses depend on.
+"""TensorFlow Transform, as of 1.21: a graph is loaded once, and what its outputs need is looked up.
 
-It has a pipeline step per span and split, and each of them loads the graph for itself: half a
-second each, which is most of what a window of small spans takes. To find what an analysis depends
-on, TensorFlow Transform compares each input of the graph with all others, which takes minutes for
-thousands of columns.
+Functions and a class of its modules are replaced, as there is no option or hook for any of them;
+the public way would be a release that is as quick. `components.compat.speed` replaces nothing where
+the code is not the one known here: TensorFlow Transform then works in its own way, and run.log says
+so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ _NAMES = "_names_by_source"
 
 
 def share_transform_graphs() -> None:
-    """Lets the steps of this process share graphs; calling it again changes nothing."""
+    """Lets the steps of this process share graphs; calling it again changes nothing.
+
+    TFX's Transform has a pipeline step per span and split, and each of them loads the graph for
+    itself: half a second each, which is most of what a window of small spans takes. Replaced in
+    `beam.impl`: the class that `_RunMetaGraphDoFn` loads a graph by.
+    """
     step: Any = impl._RunMetaGraphDoFn
     state = step._GraphStateV2
     if not isinstance(state, type):
@@ -43,7 +48,11 @@ def share_transform_graphs() -> None:
 
 
 def look_up_sources() -> None:
-    """Lets TensorFlow Transform do so, in this process; calling it again changes nothing."""
+    """Lets TensorFlow Transform look up which inputs an analysis depends on.
+
+    It compares each input of the graph with all others, which takes minutes for thousands of
+    columns. Replaced in `graph_tools`: four functions. Calling it again changes nothing.
+    """
     graph_tools.retrieve_sources = _retrieve_sources
     graph_tools._retrieve_source_keys = _retrieve_source_keys
     graph_tools._set_unique_value_in_dict = _set_value

@@ -1,0 +1,210 @@
+"""Finds where code of ours touches the insides of other libraries outside `compat`.
+
+A touch is, in a package of ours:
+
+- a private name, or one of a package that is not public, that is imported or read from an import;
+- a private attribute that no code of ours defines, also one that `getattr` and its like name;
+- an attribute that is set in an imported module or class, by `=`, `del`, `setattr` or `delattr`,
+  also where that has been given another name first;
+- a private method of a class with a foreign base, if it calls that of the base or no code of ours
+  calls it: an override.
+
+It reads the text alone: a private name that both a library and code of ours define is taken for
+ours. What only looks like a touch has `# no inside` and a reason on its line.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOTS = ("pipeline", "components", "trainer_module")
+ROOM = "compat"
+"""The name of the rooms, and of the modules, that may touch insides."""
+NONE = "# no inside"
+"""Begins the comment on a line that only looks like a touch."""
+_RUNNERS = ("local_runner", "kubeflow_runner")
+_NOT_PUBLIC = ("tensorflow.python.", "tensorflow.lite.python.", "tf_keras.src.", "keras.src.")
+"""Packages that their libraries do not document."""
+_BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
+_SETTING = ("setattr", "delattr")
+
+
+@dataclass(frozen=True)
+class Touch:
+    """A place that touches an inside."""
+
+    path: Path
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        """As editors open it."""
+        return f"{self.path}:{self.line}: {self.what}"
+
+
+def find_touches(folder: Path, roots: tuple[str, ...] = ROOTS) -> list[Touch]:
+    """The touches outside `compat`, by file and line.
+
+    Args:
+      folder: that the packages are in.
+      roots: the packages of ours.
+    """
+    files = sorted(path for root in roots for path in (folder / root).rglob("*.py"))
+    texts = {path.relative_to(folder): path.read_text() for path in files}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    names = _Names.of(trees)
+    found = []
+    for path, tree in trees.items():
+        if ROOM in path.parts or path.stem == ROOM:
+            continue
+        lines = texts[path].splitlines()
+        module = _Module.of(tree, (*roots, *_RUNNERS))
+        places = {(n, w) for n, w in _touches(tree, module, names) if NONE not in lines[n - 1]}
+        found += [Touch(path, line, what) for line, what in sorted(places)]
+    return found
+
+
+@dataclass
+class _Names:
+    """The private names in code of ours."""
+
+    defined: set[str] = field(default_factory=set)
+    read: Counter[str] = field(default_factory=Counter)
+    """How often each is read from an object other than `super()`."""
+
+    @classmethod
+    def of(cls, trees: Mapping[Path, ast.Module]) -> _Names:
+        names = cls()
+        for node in (node for tree in trees.values() for node in ast.walk(tree)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.defined.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.defined.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                holder = node.value.id if isinstance(node.value, ast.Name) else ""
+                if holder in ("self", "cls") and isinstance(node.ctx, ast.Store):
+                    names.defined.add(node.attr)
+                if isinstance(node.ctx, ast.Load) and not _is_super(node.value):
+                    names.read[node.attr] += 1
+        return names
+
+
+@dataclass
+class _Module:
+    """What the names in a file stand for."""
+
+    foreign: set[str] = field(default_factory=set)
+    """Modules, classes and functions of other libraries."""
+    private: list[tuple[int, str]] = field(default_factory=list)
+    """The line and the name of each private import."""
+
+    @classmethod
+    def of(cls, tree: ast.Module, ours: tuple[str, ...]) -> _Module:
+        module = cls()
+        for node in ast.walk(tree):
+            for source, name, bound in _imported(node):
+                top = source.split(".")[0]
+                if top in ours or top == "__future__" or top in sys.stdlib_module_names:
+                    continue
+                module.foreign.add(bound)
+                is_private = any(map(_is_private, [*source.split("."), name]))
+                if is_private or f"{source}.{name}.".startswith(_NOT_PUBLIC):
+                    module.private.append((_line(node), f"import of {source} {name}".rstrip()))
+        # Another name for the same, as for a type checker: `module: Any = stats_impl`.
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                value = node.value
+                if isinstance(value, ast.Name | ast.Attribute) and _root(value) in module.foreign:
+                    module.foreign |= {t.id for t in targets if isinstance(t, ast.Name)}
+        return module
+
+
+def _touches(tree: ast.Module, module: _Module, names: _Names) -> Iterator[tuple[int, str]]:
+    yield from module.private
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            is_set = not isinstance(node.ctx, ast.Load) and _root(node) in module.foreign
+            is_theirs = _root(node) in module.foreign or node.attr not in names.defined
+            if is_set:
+                yield node.lineno, f"sets {ast.unparse(node)}"
+            elif node.attr == "__internal__" or (_is_private(node.attr) and is_theirs):
+                yield node.lineno, f".{node.attr}"
+        elif isinstance(node, ast.Call):
+            yield from _by_name(node, module)
+        elif isinstance(node, ast.ClassDef) and any(_root(b) in module.foreign for b in node.bases):
+            yield from _overrides(node, names)
+
+
+def _by_name(node: ast.Call, module: _Module) -> Iterator[tuple[int, str]]:
+    """What `getattr` and its like touch."""
+    function = node.func.id if isinstance(node.func, ast.Name) else ""
+    if function not in _BY_NAME or len(node.args) < 2:
+        return
+    holder, name = node.args[:2]
+    value = name.value if isinstance(name, ast.Constant) else ""
+    is_private = isinstance(value, str) and _is_private(value)
+    if is_private or (function in _SETTING and _root(holder) in module.foreign):
+        yield node.lineno, f"{function} {ast.unparse(holder)} {ast.unparse(name)}"
+
+
+def _overrides(node: ast.ClassDef, names: _Names) -> Iterator[tuple[int, str]]:
+    """The private methods of a class that its foreign base has, too, or calls."""
+    for method in node.body:
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        inside = (n for n in ast.walk(method) if isinstance(n, ast.Attribute))
+        calls_base = any(n.attr == method.name and _is_super(n.value) for n in inside)
+        if _is_private(method.name) and (calls_base or not names.read[method.name]):
+            yield method.lineno, f"overrides {node.name}.{method.name}"
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
+    """The module, the name in it and the name here of each import."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, "", alias.asname or alias.name.split(".")[0]
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        for alias in node.names:
+            yield node.module, alias.name, alias.asname or alias.name
+
+
+def _root(node: ast.expr) -> str:
+    """The name that `a.b[c].d` begins with."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_"
+
+
+def _is_super(node: ast.expr) -> bool:
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    return is_call and node.func.id == "super"  # type: ignore[attr-defined]
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
+
+
+def main() -> None:
+    """Prints the touches; exits by 1 if there are any."""
+    touches = find_touches(Path())
+    for touch in touches:
+        print(touch)
+    if touches:
+        sys.exit(
+            f"{len(touches)} touches of other libraries' insides outside compat; move each into a"
+            " function there that checks it (CONTRIBUTING.md)."
+        )
+
+
+if __name__ == "__main__":
+    main()
