@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.foreign_insides import ROOTS, find_touches
+from tools.foreign_insides import find_touches
 
 IMPORTS = """import re
 import sys
@@ -82,9 +82,3 @@ def test_a_private_name_of_another_file_of_ours_is_ours(tmp_path: Path) -> None:
     assert touches(tmp_path, code) == ["._rows"]
     own = {"pipeline/rows.py": "class Rows:\n    def __init__(self):\n        self._rows = []\n"}
     assert touches(tmp_path, code, **own) == []
-
-
-def test_components_touch_no_insides_outside_compat() -> None:
-    folder = Path(__file__).parents[2]
-    assert [str(one) for one in find_touches(folder) if one.path.parts[0] == "components"] == []
-    assert {*ROOTS} == {"pipeline", "components", "trainer_module"}

@@ -197,15 +197,18 @@ with serving():
 
 @pytest.mark.usefixtures("one_thread")
 def test_what_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, fork_server._EAGER_CONTEXT, raising=False)
+    monkeypatch.delitem(sys.modules, "tensorflow.python.eager.context", raising=False)
     assert may_fork()
     context: object | None = None
     fake = SimpleNamespace(context_safe=lambda: context)
-    monkeypatch.setitem(sys.modules, fork_server._EAGER_CONTEXT, fake)
+    monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", fake)
     assert may_fork()
     context = object()
     assert not may_fork()
-    context = None
+    # Of another TensorFlow nothing is known.
+    monkeypatch.delattr(fake, "context_safe")
+    assert not may_fork()
+    monkeypatch.delitem(sys.modules, "tensorflow.python.eager.context")
     monkeypatch.setattr(fork_server, "_DRIVERS", (os.devnull,))
     with Path(os.devnull).open():
         assert not may_fork()

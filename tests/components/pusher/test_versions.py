@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_disk import can_mount, run_on_small_disk
-from tfx.types import standard_artifacts
+from tfx.components.pusher.executor import Executor as StockExecutor
+from tfx.types import Artifact, standard_artifacts
 
 from components.pusher.executor import AtomicPushExecutor
 from components.pusher.versions import (
@@ -256,6 +258,23 @@ class Push:
     @property
     def is_pushed(self) -> bool:
         return bool(self.pushed.get_int_custom_property("pushed"))
+
+
+def test_a_push_is_marked_as_tfx_marks_it(model: Path, tmp_path: Path) -> None:
+    push, stock = Push(tmp_path, model), StockExecutor()
+    expected = standard_artifacts.PushedModel()
+
+    def properties(artifact: Artifact) -> dict[str, Any]:
+        return {name: str(v) for name, v in artifact.mlmd_artifact.custom_properties.items()}
+
+    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 1)
+    assert push() == []
+    stock._MarkNotPushed(expected)
+    assert properties(push.pushed) == properties(expected)
+    push.model.set_int_custom_property(WITHDRAWN_PROPERTY, 0)
+    (version,) = push()
+    stock._MarkPushed(expected, pushed_destination=str(version), pushed_version=version.name)
+    assert properties(push.pushed) == properties(expected)
 
 
 def test_model_is_pushed_once(model: Path, tmp_path: Path) -> None:

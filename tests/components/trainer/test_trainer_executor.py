@@ -10,6 +10,7 @@ from typing import Any
 import own_run_fns
 import pytest
 from tfx import types
+from tfx.components.trainer.executor import GenericExecutor
 from tfx.types import standard_artifacts
 
 from components.processes.failures import StartTimeoutError, TaskFailedError
@@ -20,7 +21,7 @@ from components.trainer.backups import (
     keep_backup,
     steps_key,
 )
-from components.trainer.executor import ClusterTrainerExecutor
+from components.trainer.executor import _ARGUMENTS, ClusterTrainerExecutor, _fn_args
 from components.trainer.options import OPTIONS_VARIABLE, TrainerOptions
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.runtime import StrategyChoice
@@ -97,6 +98,19 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def prepare(monkeypatch: pytest.MonkeyPatch, options: TrainerOptions) -> None:
     for name, value in options.to_environment().items():
         monkeypatch.setenv(name, value)
+
+
+def test_run_fn_is_given_what_tfx_gives_it(execution: Execution, tmp_path: Path) -> None:
+    best = tmp_path / "best"
+    best.mkdir()
+    (best / "best_hyperparameters.txt").write_text('{"units": 3}')
+    for inputs in ({}, {"hyperparameters": artifact(standard_artifacts.HyperParameters, best)}):
+        told = (execution.inputs | inputs, execution.outputs, execution.properties("export"))
+        expected = vars(GenericExecutor()._GetFnArgs(*told))
+        found = vars(_fn_args(*told))
+        for name in _ARGUMENTS:
+            assert found[name] == expected[name], name
+    assert found["hyperparameters"] == {"units": 3}
 
 
 def test_training_in_one_process(execution: Execution) -> None:
