@@ -3,15 +3,18 @@
 from setuptools import find_packages, setup
 
 INSTALL_REQUIRES = [
-    # The pipeline: these five release together and are only tested together.
+    # The pipeline: these release together and are only tested together; their insides are touched
+    # in components/compat/.
     "tfx>=1.21,<1.22",
     "tensorflow-transform>=1.21,<1.22",
     "tensorflow-data-validation>=1.21,<1.22",
     "tensorflow-model-analysis>=0.52,<0.53",
     "ml-metadata>=1.21,<1.22",
     "tfx-bsl>=1.21,<1.22",
-    "apache-beam>=2.70,<3",
-    # The training stack: legacy Keras is what every tf.distribute strategy works with.
+    # Its insides are touched in components/compat/: the minor version that was tested.
+    "apache-beam>=2.77,<2.78",
+    # The training stack: legacy Keras is what every tf.distribute strategy works with. Its insides
+    # are touched in trainer_module/compat/: the minor version that was tested.
     "tensorflow>=2.21,<2.22",
     "tf-keras>=2.21,<2.22",
     "tensorboard>=2.20,<3",
@@ -26,7 +29,8 @@ INSTALL_REQUIRES = [
     "kfp-kubernetes>=2.16,<2.17",
     "kubernetes>=26,<36",
     "numpy>=1.26,<3",
-    "optuna>=5,<6",
+    # A study goes on after a kill by what its storage does: the minor version that was tested.
+    "optuna>=5.0,<5.1",
     "orjson>=3.10,<4",
     "pillow>=10.1,<13",
     "prometheus-client>=0.20,<1",
@@ -44,6 +48,7 @@ INSTALL_REQUIRES = [
     "tzdata",
     "typer>=0.15,<1",
     "urllib3>=1.26,<3",
+    # Its connections are ours, by its insides: the minor version that was tested.
     "uvicorn>=0.54,<0.55",
     "uvloop>=0.20,<1",
     "ydf>=0.16,<0.17",
@@ -53,6 +58,7 @@ OPTIMIZE_REQUIRES = [
     "ai-edge-litert>=2,<3",
     "onnx>=1.17,<2",
     "onnxruntime>=1.20,<2",
+    # Its insides are touched in trainer_module/compat/: the minor version that was tested.
     "tensorflow-model-optimization>=0.8,<0.9",
     "tf2onnx>=1.17,<2",
 ]
