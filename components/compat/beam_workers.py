@@ -1,4 +1,4 @@
-"""Beam, as of 2.77: its workers, which hear of this machine alone and say what failed in them.
+"""Beam, as of 2.77: its servers listen on this machine alone, its workers describe their errors.
 
 The public way would be an option for the address at which Beam serves its workers, and one for what
 a worker says of an error; it has neither. Both are checked when they are used, and a run stops

@@ -213,7 +213,7 @@ def epsilon() -> float:
     return float(binary_confusion_matrices._EPSILON)
 
 
-def is_of_logits(combiner: Any) -> bool:
+def has_logits_or_smoothing(combiner: Any) -> bool:
     """Whether one of BINARY_CROSS_ENTROPY reads logits, or smooths labels."""
     return bool(combiner._from_logits or combiner._label_smoothing)
 

@@ -72,7 +72,7 @@ class BinaryCrossEntropy(SumTwin):
     @classmethod
     def suits(cls, combiner: Any) -> bool:
         """Of probabilities, without smoothing."""
-        return super().suits(combiner) and not tfma.is_of_logits(combiner)
+        return super().suits(combiner) and not tfma.has_logits_or_smoothing(combiner)
 
     def values(self, batch: ModelRows) -> np.ndarray:
         """The cross-entropy of each row."""
