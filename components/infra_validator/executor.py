@@ -35,7 +35,6 @@ BLESSED_PROPERTY = "blessed"
 """TFX's custom property of an InfraBlessing."""
 LIMITS_KEY = "certificate"
 """As the config calls them, which plans show."""
-WAYS_KEY = "ways"
 _EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
 _STATISTICS_FILE = "FeatureStats.pb"
 _POLL_SECONDS = 0.05
@@ -118,7 +117,6 @@ def _payload(
         "examples": sorted(split_files(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)),
         "statistics": posixpath.join(statistics, _STATISTICS_FILE),
         "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
-        "ways": properties[WAYS_KEY],
         "limits": json.loads(properties[LIMITS_KEY]),
     }
 

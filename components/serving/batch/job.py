@@ -21,8 +21,8 @@ from components.serving.batch.parts import Part, Parts, only_writer
 from components.serving.batch.reading import Input, read_blocks
 from components.serving.model import EXAMPLES_INPUT, Model
 from components.serving.requests import to_request
+from components.serving.settings import OnUnreadable
 from components.serving.unreadable import UnreadableValues, find_unreadable
-from pipeline.config.sections.requests import OnUnreadable
 from trainer_module.errors import DataError, ScopelineError
 from trainer_module.machine import count_cores
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 from filelock import FileLock, Timeout
 
-from components.disk import disk_full, says_full
+from components.disk import disk_full, says_full, write_whole
 from components.serving.batch.writing import WRITERS, Writer
-from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError, TryLaterError
 
 PART_ROWS = 200_000

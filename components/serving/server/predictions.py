@@ -35,7 +35,7 @@ from components.serving.server.together import (
     SignatureCall,
     to_tensors,
 )
-from pipeline.config.sections.requests import OnUnreadable
+from components.serving.settings import OnUnreadable
 from trainer_module.machine import count_cores
 
 _TENSORS_OF_BODY = 2

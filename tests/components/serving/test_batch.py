@@ -24,8 +24,8 @@ from components.serving.batch import parts
 from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, check_not_read, find_files
 from components.serving.model import Model, load_model
+from components.serving.settings import OnUnreadable
 from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
-from pipeline.config.sections.requests import OnUnreadable
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 
 Rows = list[dict[str, Any]]
