@@ -23,7 +23,7 @@ EXECUTORS = {
     "components.evaluator.executor",
     "components.optimizer.executor",
     "components.infra_validator.executor",
-    "components.infra_validator.task",
+    "components.infra_validator.process",
     "trainer_module.preprocessing",
     "trainer_module.trainer",
 }

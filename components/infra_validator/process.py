@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from components.infra_validator.golden import choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
-from components.infra_validator.rows import GoldenRow
+from components.infra_validator.ways import certify
 from components.processes.child import Channel
 from components.processes.failures import describe
-from components.serving.ways.certifying import certify
+from components.pusher.certificate import GoldenRow
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
 from trainer_module.settings import TrainerSettings
