@@ -42,4 +42,14 @@ def make_callable(
         called: Callable[..., list[Any]] = session._make_callable_from_options(options)
         return called
     public = session.make_callable(list(fetches), list(feeds), accept_options=True)
-    return partial(public, options=options.run_options)
+    return partial(_ask, partial(public, options=options.run_options))
+
+
+def _ask(public: Callable[..., list[Any]], *values: Any) -> list[Any]:
+    """Calls the public way, which raises ValueError for what the graph itself would refuse."""
+    import tensorflow as tf
+
+    try:
+        return public(*values)
+    except (TypeError, ValueError) as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
