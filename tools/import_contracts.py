@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 from grimp import ImportGraph, build_graph
@@ -41,14 +42,30 @@ class AcyclicModules(Contract):
 
 
 class ForbiddenAtRunTime(ForbiddenContract):
-    """Keeps modules from importing others when they run; what types alone need does not count."""
+    """Keeps modules from importing others when they run.
+
+    What stands under `if TYPE_CHECKING` does not count; the packages that Python imports on the way
+    to a module do, which import-linter passes over.
+    """
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Looks at the imports that do not stand under `if TYPE_CHECKING`."""
+        """Looks at the imports that Python makes."""
         del graph
         at_run_time = build_graph(
             *self.session_options["root_packages"],
             include_external_packages=True,
             exclude_type_checking_imports=True,
         )
+        for imported in sorted(at_run_time.modules):
+            for importer in at_run_time.find_modules_that_directly_import(imported):
+                for package in _packages(imported):
+                    if not f"{importer}.".startswith(f"{package}."):
+                        at_run_time.add_import(importer=importer, imported=package)
         return super().check(at_run_time, verbose)
+
+
+def _packages(module: str) -> Iterator[str]:
+    """The packages that a module lies in."""
+    while "." in module:
+        module = module.rpartition(".")[0]
+        yield module
