@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from components.serving.server.protocols.columns import from_rows, to_arrays
+from components.serving.server.protocols.values import from_rows, to_arrays
 
 _WARM_CALLS = 20
 

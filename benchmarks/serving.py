@@ -31,7 +31,7 @@ from benchmarks.served import (
 )
 from components.pusher.variants import read_manifest
 from components.pusher.versions import list_versions, push_new_version
-from components.serving.transformed import load_transformed
+from components.serving.model import load_transformed
 from trainer_module.export.interface import read_interface
 from trainer_module.machine import count_cores
 

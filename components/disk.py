@@ -1,4 +1,4 @@
-"""Disks that are full: which errors say so, and how much room there is."""
+"""Files on disks: written whole, and what says that a disk is full, and how much room there is."""
 
 from __future__ import annotations
 
@@ -73,3 +73,14 @@ def show_size(size: int) -> str:
 def sizes_below(folder: Path) -> Iterator[int]:
     """The sizes of the files in a folder, at any depth."""
     return (path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file, in the place of an earlier one, by a rename at the end.
+
+    Raises:
+      OSError: it cannot be written; an earlier one is as it was.
+    """
+    scratch = path.with_name(f".{path.name}.tmp")
+    scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+    scratch.replace(path)

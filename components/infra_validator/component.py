@@ -20,16 +20,14 @@ from tfx.types.standard_component_specs import (
     TRANSFORM_GRAPH_KEY,
 )
 
-from components.infra_validator.executor import LIMITS_KEY, WAYS_KEY, CertifyingExecutor
+from components.infra_validator.executor import LIMITS_KEY, CertifyingExecutor
 from components.infra_validator.limits import CertificateLimits
 
 
 class InfraValidatorSpec(component_spec.ComponentSpec):
     """What it takes and gives; the parameters are explained at the component."""
 
-    PARAMETERS = {
-        name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY, WAYS_KEY)
-    }
+    PARAMETERS = {name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY)}
     INPUTS = {
         MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing),
@@ -60,7 +58,6 @@ class InfraValidator(base_component.BaseComponent):
         statistics: BaseChannel,
         schema: BaseChannel,
         limits: CertificateLimits,
-        ways: str,
         custom_config: Mapping[str, Any],
     ) -> None:
         """Constructs the component.
@@ -73,7 +70,6 @@ class InfraValidator(base_component.BaseComponent):
           statistics: a channel of ExampleStatistics of the same.
           schema: a channel of Schema, with the choices of what columns are.
           limits: how far answers may be apart, and what finding out may take.
-          ways: the module whose `ask_all_ways` asks a model.
           custom_config: the settings of the training, as Trainer is told them.
         """
         spec = InfraValidatorSpec(
@@ -84,7 +80,6 @@ class InfraValidator(base_component.BaseComponent):
             statistics=statistics,
             schema=schema,
             certificate=json.dumps(limits.to_json()),
-            ways=ways,
             custom_config=json.dumps(custom_config),
             blessing=Channel(type=standard_artifacts.InfraBlessing),
         )

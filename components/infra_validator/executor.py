@@ -19,11 +19,11 @@ from tfx.utils import io_utils, path_utils
 from components.column_types.handing_on import add_choices
 from components.example_gen.paths import is_remote
 from components.infra_validator.limits import CertificateLimits
-from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER
 from components.processes.failures import Failure
 from components.processes.launcher import ClusterTask, RunningTask, TaskSpec
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher
+from components.pusher.certificate import CERTIFICATE_FILE, CERTIFICATE_FOLDER
 from components.split_files import split_files
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import INTERFACE_FILE
@@ -35,11 +35,10 @@ BLESSED_PROPERTY = "blessed"
 """TFX's custom property of an InfraBlessing."""
 LIMITS_KEY = "certificate"
 """As the config calls them, which plans show."""
-WAYS_KEY = "ways"
 _EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
 _STATISTICS_FILE = "FeatureStats.pb"
 _POLL_SECONDS = 0.05
-_TASK = "components.infra_validator.task"
+_PROCESS = "components.infra_validator.process"
 _ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 """Beside a run that has all memory of the GPUs; and all ways are asked on the same device."""
 
@@ -117,7 +116,6 @@ def _payload(
         "examples": sorted(split_files(input_dict[specs.EXAMPLES_KEY], _EVAL_SPLIT)),
         "statistics": posixpath.join(statistics, _STATISTICS_FILE),
         "custom_config": json.loads(properties[specs.CUSTOM_CONFIG_KEY]),
-        "ways": properties[WAYS_KEY],
         "limits": json.loads(properties[LIMITS_KEY]),
     }
 
@@ -131,7 +129,7 @@ def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
     """
     launcher = LocalLauncher(current_server())
     try:
-        spec = TaskSpec(ClusterTask("certificate", 0, "certificate"), _TASK, payload, _ON_CPU)
+        spec = TaskSpec(ClusterTask("certificate", 0, "certificate"), _PROCESS, payload, _ON_CPU)
         _watch(launcher.start(spec), limits)
     finally:
         launcher.stop_all()

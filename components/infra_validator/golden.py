@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
-from components.infra_validator.rows import GoldenRow
+from components.pusher.certificate import GoldenRow
 from trainer_module.export.interface import ModelInterface, RawColumn
 from trainer_module.features.pixels import SERVED_PIXELS, read_header
 

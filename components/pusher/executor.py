@@ -21,10 +21,10 @@ from tfx.utils import io_utils, proto_utils
 
 from components.copying import copy_folder
 from components.example_gen.paths import is_remote
-from components.infra_validator.rows import CERTIFICATE_FOLDER
 from components.optimizer.artifacts import VARIANTS_KEY
 from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
+from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,

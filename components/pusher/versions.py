@@ -19,7 +19,7 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
-from components.infra_validator.certificate import (
+from components.pusher.certificate import (
     CERTIFICATE_PLACE,
     EXTRA_FOLDER,
     PROVENANCE_FILE,

@@ -1,6 +1,13 @@
-"""Encoded columns, as ExampleGen's sources read them, to the tensors of a request."""
+"""What a model is asked: columns as tensors, pictures by their headers, texts that it cannot read.
+
+A text that the model cannot read as the number, the date, or the yes or no of its column counts as
+missing; nothing in the answer tells.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +21,13 @@ from components.example_gen.columns.encoded import (
 )
 from trainer_module.errors import DataError
 from trainer_module.export.interface import ModelInterface, RawColumn
+from trainer_module.features.pixels import SERVED_PIXELS, read_header
 
+Arrays = dict[str, np.ndarray]
+RAW, EXAMPLES = "serving_raw", "serving_default"
+"""The signatures that serve: of a tensor per column, and of serialised tf.Examples."""
+EXAMPLES_INPUT = "examples"
+"""The one input of the latter."""
 MISSING: dict[str, object] = {"string": b"", "float32": np.nan, "float64": np.nan}
 """What stands for a missing value, by dtype; int64 has none."""
 
@@ -99,3 +112,164 @@ def _to_numpy(values: pa.Array, dtype: str) -> np.ndarray:
 def numpy_dtype(dtype: str) -> type | str:
     """What NumPy knows a dtype of the model's as: bytes are objects."""
     return object if dtype == "string" else dtype
+
+
+@dataclass(frozen=True)
+class MeasuredRows:
+    """What a model is asked, of which the pictures' headers have been read."""
+
+    columns: Arrays
+    """As they were, but for tf.Examples: they are written anew, so that TensorFlow, which parses
+    them by code of its own, finds the pictures that were measured."""
+    pixels: list[int]
+    """Of the pictures of each row."""
+
+    def portions(self) -> Iterator[tuple[Arrays, int]]:
+        """The rows in parts of as many pixels as are decoded at a time, with their pixels."""
+        all_pixels = sum(self.pixels)
+        if all_pixels <= SERVED_PIXELS:
+            yield self.columns, all_pixels
+            return
+        start, total = 0, 0
+        for place, more in enumerate(self.pixels):
+            if total and total + more > SERVED_PIXELS:
+                yield self._cut(start, place), total
+                start, total = place, 0
+            total += more
+        yield self._cut(start, len(self.pixels)), total
+
+    def _cut(self, start: int, stop: int) -> Arrays:
+        return {name: values[start:stop] for name, values in self.columns.items()}
+
+
+def measure_pictures(
+    columns: Mapping[str, np.ndarray],
+    interface: ModelInterface,
+    *,
+    are_examples: bool,
+    most: int | None = None,
+    where: Callable[[int], str] = "row {}".format,
+) -> MeasuredRows | None:
+    """Reads the headers of all pictures that are asked about.
+
+    Args:
+      columns: what is asked by the names of requests, or one of serialised tf.Examples.
+      interface: of the model.
+      are_examples: whether it is the latter.
+      most: pixels that a picture may have; None for as many as it has.
+      where: says which row one is, counted from 0.
+
+    Returns:
+      None if the model takes no pictures.
+
+    Raises:
+      DataError: names the first row with a picture that cannot be decoded, or is too large.
+    """
+    pictures = [column for column in interface.columns if column.picture]
+    if not pictures:
+        return None
+    if are_examples:
+        columns, values = _parse(columns, [column.name for column in pictures], where)
+    else:
+        values = {c.request: [(v,) for v in columns[c.request].ravel().tolist()] for c in pictures}
+    pixels = [0] * len(next(iter(columns.values())))
+    for name, rows in values.items():
+        for place, row in enumerate(rows):
+            try:
+                for value in row:
+                    pixels[place] += read_header(value, most).pixels
+            except DataError as error:
+                raise DataError(
+                    f"{name!r} of {where(place)} holds no picture that can be decoded: {error}."
+                ) from None
+    return MeasuredRows(dict(columns), pixels)
+
+
+def _parse(
+    columns: Mapping[str, np.ndarray], names: Sequence[str], where: Callable[[int], str]
+) -> tuple[Arrays, dict[str, list[Sequence[bytes]]]]:
+    """The examples written anew, and the values of some of their columns, by row."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    ((title, examples),) = columns.items()
+    values: dict[str, list[Sequence[bytes]]] = {name: [] for name in names}
+    written = np.empty(len(examples), object)
+    for place, serialised in enumerate(examples):
+        try:
+            example = tf.train.Example.FromString(serialised)
+        except DecodeError:
+            raise DataError(f"{where(place)} is no serialised tf.Example.") from None
+        features = example.features.feature
+        for name in names:  # To ask for one that is not there would add it.
+            values[name].append(features[name].bytes_list.value if name in features else ())
+        example.DiscardUnknownFields()
+        written[place] = example.SerializeToString()
+    return {title: written}, values
+
+
+_SHOWN = 40
+"""Characters of a text in a message."""
+
+
+@dataclass(frozen=True)
+class UnreadableValues:
+    """Texts of a column that the model cannot read."""
+
+    column: str
+    count: int
+    row: int
+    """The first row that holds one, from 0."""
+    text: str
+    """The beginning of the first one."""
+    right: str
+    """What would be right, in words."""
+
+
+def find_unreadable(
+    columns: Mapping[str, np.ndarray], interface: ModelInterface, *, are_examples: bool
+) -> list[UnreadableValues]:
+    """The columns with texts that the model cannot read, by the first row of each.
+
+    Args:
+      columns: what is asked by the names of requests, or one of serialised tf.Examples.
+      interface: of the model.
+      are_examples: whether it is the latter.
+
+    Raises:
+      DataError: a row is no tf.Example.
+    """
+    readers = interface.text_readers
+    if not readers:
+        return []
+    texts = _of_examples(columns[EXAMPLES_INPUT], interface) if are_examples else columns
+    found = []
+    for name, reader in readers.items():
+        values = texts[name]
+        flat = values.ravel().tolist()
+        odd = [place for place, text in enumerate(flat) if text and not reader.is_readable(text)]
+        if odd:
+            row = odd[0] * len(values) // len(flat)
+            text = flat[odd[0]][: 4 * _SHOWN].decode(errors="backslashreplace")[:_SHOWN]
+            column = interface.by_request[name].name
+            found.append(UnreadableValues(column, len(odd), row, text, reader.right))
+    return sorted(found, key=lambda one: (one.row, one.column))
+
+
+def _of_examples(examples: np.ndarray, interface: ModelInterface) -> dict[str, np.ndarray]:
+    """The texts of serialised tf.Examples by the names of requests, [rows]; the first of a row."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    found = {name: np.full(len(examples), b"", object) for name in interface.text_readers}
+    for place, serialised in enumerate(examples):
+        try:
+            features = tf.train.Example.FromString(serialised).features.feature
+        except DecodeError:
+            raise DataError(f"row {place} is no serialised tf.Example.") from None
+        for name, values in found.items():
+            column = interface.by_request[name].name
+            # To ask for one that is not there would add it.
+            texts = features[column].bytes_list.value if column in features else ()
+            values[place] = texts[0] if texts else b""
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.infra_validator.certificate import check_certified_files
+from components.pusher.certificate import check_certified_files
 from components.pusher.versions import SAVED_MODEL, list_versions, read_withdrawal
 from trainer_module.errors import ConfigError
 

@@ -11,7 +11,7 @@ from apache_beam.runners.runner import PipelineState
 
 from components.pusher.versions import SAVED_MODEL
 from components.serving.batch.job import Done
-from components.serving.batch.parts import only_writer
+from components.serving.batch.writing import only_writer
 from pipeline.beam_prediction.shards import OutputFolder, Shard, make_shards
 from pipeline.beam_prediction.transform import AnswerShards, Work
 from pipeline.runs.imports import shared_module_path

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from components.disk import write_whole
 from components.serving.batch.reading import Input
-from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError
 
 _PICTURES = 4096

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from components.serving.settings import OnUnreadable
 from components.stopping import leave, obey_signals
 from pipeline.config.loading import load_config
-from pipeline.config.sections.requests import OnUnreadable
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of
 from pipeline.own_modules import ROOT, find_modules_in

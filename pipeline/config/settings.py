@@ -20,12 +20,13 @@ from components.example_gen.formats import (
     Unlabelled,
 )
 from components.example_gen.label_settings import LabelsSettings
+from components.serving.settings import LogSettings, RequestSettings
 from pipeline.config.sections.certificate import AnyCertificate, CertificateSettings
 from pipeline.config.sections.evaluate import EvaluateSettings
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
-from pipeline.config.sections.requests import LogSettings, RequestSettings, SkewSettings
 from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
+from pipeline.config.sections.skew import SkewSettings
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
 from trainer_module.settings import (

@@ -22,9 +22,6 @@ from pipeline.graph.evaluation import (
 )
 from pipeline.graph.inputs import Inputs
 
-WAYS = "components.serving.ways.certifying"
-"""What asks a model by every way; components know it by this name alone."""
-
 
 def create_evaluator(
     config: PipelineConfig,
@@ -108,8 +105,7 @@ def create_infra_validator(
             certificate.timeout.total_seconds(),
             certificate.memory,
         ),
-        ways=WAYS,
         custom_config=certificate_config(config),
     ).with_id(ComponentId.INFRA_VALIDATOR.value)
-    add_code(infra_validator, WAYS, never_loads=())
+    add_code(infra_validator, never_loads=())
     return infra_validator

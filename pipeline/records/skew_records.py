@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.config.sections.notify import Occasion
-from pipeline.config.sections.requests import OnSkew
+from pipeline.config.sections.skew import OnSkew
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.request_files import count_rows, list_requests, show_files
 from pipeline.data.span_files import File

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, PlainSerializer
 
+from components.disk import write_whole
 from pipeline.data.spans import Window
 from pipeline.exit_codes import (
     EXIT_FAILED,
@@ -18,7 +19,6 @@ from pipeline.exit_codes import (
     EXIT_PUSHED,
     EXIT_UNUSABLE,
 )
-from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError, DataError, ScopelineError, TryLaterError
 
 # JSON has no NaN and no infinities.

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from components.disk import write_whole
 from pipeline.layout import Layout
 from pipeline.lock import is_held
-from pipeline.whole_files import write_whole
 
 BEAT_SECONDS = 15.0
 """How often a scheduler gives a sign of life."""

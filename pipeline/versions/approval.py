@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
-from components.infra_validator.rows import CERTIFICATE_FOLDER
+from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.versions import Provenance, now, push_new_version
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.disk import write_whole
 from components.pusher.versions import now
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.versions.expiry import count
-from pipeline.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from components.disk import write_whole
 from components.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog
-from pipeline.whole_files import write_whole
 from trainer_module.errors import ConfigError, TryLaterError
 
 WAIT_SECONDS = 30.0

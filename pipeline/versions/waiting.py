@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from components.example_gen.paths import is_remote
-from components.infra_validator.rows import CERTIFICATE_FOLDER
+from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import has_variants
 from components.pusher.versions import BLESSES_PROPERTY, WAITS_PROPERTY, find_damage
 from pipeline.config.sections.schedule import ALL

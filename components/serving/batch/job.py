@@ -15,14 +15,16 @@ import pyarrow as pa
 
 from components.disk import disk_full, says_full
 from components.pusher.versions import SAVED_MODEL
-from components.serving.batch.answers import check_names, to_columns
-from components.serving.batch.blocks import Block
-from components.serving.batch.parts import Part, Parts, only_writer
-from components.serving.batch.reading import Input, read_blocks
-from components.serving.model import EXAMPLES_INPUT, Model
-from components.serving.requests import to_request
-from components.serving.unreadable import UnreadableValues, find_unreadable
-from pipeline.config.sections.requests import OnUnreadable
+from components.serving.batch.reading import Block, Input, read_blocks
+from components.serving.batch.writing import Part, Parts, check_names, only_writer, to_columns
+from components.serving.model import Model
+from components.serving.requests import (
+    EXAMPLES_INPUT,
+    UnreadableValues,
+    find_unreadable,
+    to_request,
+)
+from components.serving.settings import OnUnreadable
 from trainer_module.errors import DataError, ScopelineError
 from trainer_module.machine import count_cores
 

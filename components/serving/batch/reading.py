@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from components.example_gen.checks.named_pictures import check_encoded_pictures
@@ -22,20 +24,45 @@ from components.example_gen.columns.known_kinds import ColumnKinds, find_label_w
 from components.example_gen.columns.seen import SeenColumn
 from components.example_gen.csv_settings import CsvSettings
 from components.example_gen.files.images import is_picture
+from components.example_gen.files.opening import is_gzip
 from components.example_gen.formats import IMAGE_FEATURE, ExampleGenSettings
 from components.example_gen.notes import FileNotes
 from components.example_gen.paths import find_neighbours, is_hidden, no_file_error, resolve_input
 from components.example_gen.sources import make_source
 from components.example_gen.sources.base import Source
 from components.named_columns import check_named_columns
-from components.serving.batch.answers import text_column
-from components.serving.batch.blocks import Block
-from components.serving.requests import kind_of_column
+from components.serving.batch.writing import text_column
+from components.serving.requests import EXAMPLES_INPUT, kind_of_column, measure_pictures
 from trainer_module.errors import ConfigError, DataError, enumerate_names
 from trainer_module.export.interface import ModelInterface, TextReader
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.settings.tasks import task_class
 
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that are read at once."""
+
+    count: int
+    first: Cell
+    rows: pa.RecordBatch | None
+    """Encoded columns; None where the file holds tf.Examples."""
+    examples: list[bytes] | None = None
+    kept: dict[str, pa.Array] = field(default_factory=dict)
+    """Columns that go along to the answers, flat."""
+
+    def checksum(self, before: int) -> int:
+        """Changes with any value of the rows, and with what came before them."""
+        if self.examples is not None:
+            for example in self.examples:
+                before = zlib.crc32(example, before)
+        for batch in filter(None, [self.rows, pa.record_batch(self.kept) if self.kept else None]):
+            before = zlib.crc32(batch.serialize(), before)
+        return before
+
+
+_RECORDS = 4096
+"""That are read at once."""
 _PICTURES = 128
 """Files that are held in memory at a time."""
 FILE_COLUMN = "file"
@@ -148,9 +175,7 @@ def read_blocks(given: Input, interface: ModelInterface) -> Iterator[Block]:
     if given.format == "images":
         yield from _read_pictures(given, interface)
     elif given.format == "tfrecord":
-        from components.serving.batch.records import read_records
-
-        yield from read_records(given.files, given.kept, interface, given.max_pixels)
+        yield from _read_records(given.files, given.kept, interface, given.max_pixels)
     else:
         settings = _settings(given, interface)
         source = make_source(settings)
@@ -292,3 +317,71 @@ def _read_pictures(given: Input, interface: ModelInterface) -> Iterator[Block]:
                 rows,
                 kept={FILE_COLUMN: pa.array(files, pa.string())},
             )
+
+
+def _read_records(
+    files: Sequence[str], kept: Sequence[str], interface: ModelInterface, max_pixels: int
+) -> Iterator[Block]:
+    """The records of files, in order.
+
+    Args:
+      files: gzipped where the name ends in .gz.
+      kept: features that go along to the answers.
+      interface: of the model.
+      max_pixels: that a picture may have.
+
+    Raises:
+      DataError: a file is damaged, or holds something else.
+    """
+    import tensorflow as tf
+
+    for file in files:
+        row = 1
+        dataset = tf.data.TFRecordDataset(file, "GZIP" if is_gzip(file) else "")
+        try:
+            for records in dataset.batch(_RECORDS).as_numpy_iterator():
+                first, examples = Cell(file, row), records.tolist()
+                columns = {name: _column(name, examples, first) for name in kept}
+                _check_pictures(examples, first, interface, max_pixels)
+                yield Block(len(examples), first, None, examples, columns)
+                row += len(examples)
+        except tf.errors.OpError as error:
+            raise DataError(
+                f"{file} is damaged or cut off after about {row - 1} records: copy or write it"
+                " again (a gzipped file's name must end in .gz)."
+            ) from error
+
+
+def _check_pictures(
+    examples: Sequence[bytes], first: Cell, interface: ModelInterface, max_pixels: int
+) -> None:
+    """Raises DataError for the first record with a picture that the model cannot decode."""
+    measure_pictures(
+        {EXAMPLES_INPUT: np.array(examples, object)},
+        interface,
+        are_examples=True,
+        most=max_pixels,
+        where=lambda place: f"record {first.row + place} of {first.file}",
+    )
+
+
+def _column(name: str, examples: Sequence[bytes], first: Cell) -> pa.Array:
+    """A feature of one value a record, null where a record lacks it."""
+    return pa.array([_value(name, text, first, place) for place, text in enumerate(examples)])
+
+
+def _value(name: str, serialised: bytes, first: Cell, place: int) -> str | float | None:
+    import tensorflow as tf
+
+    feature = tf.train.Example.FromString(serialised).features.feature
+    kind = feature[name].WhichOneof("kind") if name in feature else None
+    found = list(getattr(feature[name], kind).value) if kind else []
+    if len(found) > 1:
+        raise ConfigError(
+            f"--columns {name}: record {first.row + place} of {first.file} has {len(found)}"
+            " values of it; leave it out."
+        )
+    if not found:
+        return None
+    value: bytes | float = found[0]
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

@@ -18,16 +18,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from components.serving.servable import Servable
+from components.serving.model import Servable
 from components.serving.server.connections.quick import Application, Quick
-from components.serving.server.direct import Direct
-from components.serving.server.errors import Failing, RequestError, status_and_headers
 from components.serving.server.metrics import CONTENT_TYPE
-from components.serving.server.middleware import Guarded
+from components.serving.server.middleware import Direct, Guarded
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
 from components.serving.server.protocols import rest
 from components.serving.server.protocols.metadata import describe_signatures, describe_tensors
+from components.serving.server.replies import Failing, RequestError, status_and_headers
 from components.serving.server.repository import Repository
 from components.serving.server.workers import WorkerPlace
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from components.serving.server.errors import RequestError
-from components.serving.server.protocols.replies import Reply, refusal
+from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import Room
 
 _Answer = TypeVar("_Answer")

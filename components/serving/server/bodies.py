@@ -12,8 +12,8 @@ import orjson
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from components.serving.server.errors import RequestError
 from components.serving.server.options import ServeOptions
+from components.serving.server.replies import RequestError
 from components.serving.server.room import Held
 from trainer_module.errors import shorten
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from components.serving.request_log.options import LogOptions, check_log
-from pipeline.config.secret_variables import read_secret
-from pipeline.config.sections.requests import OnUnreadable
+from components.serving.settings import OnUnreadable
 from trainer_module.errors import ConfigError
 from trainer_module.features.pixels import SERVED_PIXELS
 
@@ -68,21 +66,6 @@ class ServeOptions:
     def scheme(self) -> str:
         """Of its address."""
         return "https" if self.certificate else "http"
-
-
-def read_key() -> str:
-    """The key of the environment; empty if there is none.
-
-    Raises:
-      ConfigError: the variable is set, and nothing is in it.
-    """
-    key = read_secret(KEY_VARIABLE)
-    if key is None and KEY_VARIABLE in os.environ:
-        raise ConfigError(
-            f"{KEY_VARIABLE} is set and empty, so anybody could ask the model: give it the key, or"
-            " unset it where none is wanted."
-        )
-    return key or ""
 
 
 def check_options(options: ServeOptions, is_insecure: bool) -> None:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from components.serving.model import Servable
 from components.serving.request_log.gathering import Answered, LoggedRequest
 from components.serving.request_log.log import RequestLog
-from components.serving.servable import Arrays, Servable
+from components.serving.requests import Arrays
 from components.serving.server.batching import Awaited, Batcher, FutureAnswer, late
-from components.serving.server.errors import RequestError
 from components.serving.server.metrics import Metrics
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.layouts import Layouts
-from components.serving.server.protocols.replies import Reply, refusal
 from components.serving.server.reading import (
     AnswerForm,
     PredictionRequest,
@@ -27,6 +26,7 @@ from components.serving.server.reading import (
     size_of_part,
 )
 from components.serving.server.reading_process import LargeReader
+from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.repository import Repository
 from components.serving.server.room import SMALL_BYTES, Held, Room, memory_of
 from components.serving.server.together import (
@@ -35,7 +35,7 @@ from components.serving.server.together import (
     SignatureCall,
     to_tensors,
 )
-from pipeline.config.sections.requests import OnUnreadable
+from components.serving.settings import OnUnreadable
 from trainer_module.machine import count_cores
 
 _TENSORS_OF_BODY = 2

@@ -27,12 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from components.serving.servable import Arrays
+from components.serving.requests import Arrays
 from components.serving.server.batching import late
-from components.serving.server.errors import RequestError
 from components.serving.server.options import ServeOptions
 from components.serving.server.protocols.layouts import Layouts
-from components.serving.server.protocols.replies import Reply, refusal
 from components.serving.server.reading import (
     AnswerForm,
     PredictionRequest,
@@ -41,6 +39,7 @@ from components.serving.server.reading import (
     read_request,
     size_of_part,
 )
+from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import memory_of_json
 from components.serving.server.together import to_tensors
 from trainer_module.export.interface import ModelInterface

@@ -21,10 +21,10 @@ from components.pusher.versions import (
     list_versions,
     read_withdrawal,
 )
-from components.serving.certificate.checking import load_certified
+from components.serving.certificate import load_certified
+from components.serving.model import Servable
 from components.serving.requests import MISSING
-from components.serving.servable import Servable
-from components.serving.server.errors import Failing, RequestError
+from components.serving.server.replies import Failing, RequestError
 from trainer_module.errors import ScopelineError
 
 logger = logging.getLogger(__name__)

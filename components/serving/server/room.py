@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from components.serving.server.errors import RequestError
+from components.serving.server.replies import RequestError
 
 SMALL_BYTES = 1 << 20
 """A request that takes no more finds room also where larger ones have taken what they may."""

@@ -10,19 +10,17 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 
-from components.serving.model import EXAMPLES, RAW
-from components.serving.pictures import measure_pictures
-from components.serving.requests import MISSING
-from components.serving.servable import Arrays, Servable
-from components.serving.server.errors import RequestError
-from components.serving.server.protocols.columns import (
-    Columns,
-    Rows,
-    rows_to_arrays,
-    to_arrays,
+from components.serving.model import Servable
+from components.serving.requests import (
+    EXAMPLES,
+    MISSING,
+    RAW,
+    Arrays,
+    UnreadableValues,
+    find_unreadable,
+    measure_pictures,
 )
 from components.serving.server.protocols.open_inference import check_tensors
-from components.serving.server.protocols.replies import Reply, refusal
 from components.serving.server.protocols.texts import (
     Lists,
     Texts,
@@ -30,8 +28,14 @@ from components.serving.server.protocols.texts import (
     to_lists,
     to_row_texts,
 )
-from components.serving.server.protocols.values import check_size
-from components.serving.unreadable import UnreadableValues, find_unreadable
+from components.serving.server.protocols.values import (
+    Columns,
+    Rows,
+    check_size,
+    rows_to_arrays,
+    to_arrays,
+)
+from components.serving.server.replies import Reply, RequestError, refusal
 from trainer_module.errors import DataError
 from trainer_module.export.interface import ModelInterface
 from trainer_module.features.pixels import SERVED_PIXELS

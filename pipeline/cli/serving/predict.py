@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from components.example_gen.csv_settings import CsvSettings
 from components.pusher.variants import find_variant
+from components.serving.settings import OnUnreadable
 from components.serving.versions import check_model, find_version
 from pipeline.beam_options import beam_args
 from pipeline.cli.options import (
@@ -28,7 +29,6 @@ from pipeline.cli.options import (
     load_here,
     quiet_console,
 )
-from pipeline.config.sections.requests import OnUnreadable
 from pipeline.config.settings import PipelineConfig
 from pipeline.data.ingestion import reading_settings
 from pipeline.layout import Layout

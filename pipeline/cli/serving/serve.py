@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,8 @@ from components.serving.request_log.options import (
     LogOptions,
     check_dropped,
 )
-from components.serving.server.options import ServeOptions, check_options, read_key
+from components.serving.server.options import KEY_VARIABLE, ServeOptions, check_options
+from components.serving.settings import RequestSettings
 from components.serving.versions import newest_version, remote_error, versions_folder
 from pipeline.cli.options import (
     DEFAULT_CONFIG,
@@ -28,7 +30,7 @@ from pipeline.cli.options import (
     flag,
     load_here,
 )
-from pipeline.config.sections.requests import RequestSettings
+from pipeline.config.secret_variables import read_secret
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventLog
@@ -185,3 +187,18 @@ def serve_model(options: ServeOptions, is_insecure: bool) -> None:
     from components.serving.server.processes.process import serve
 
     serve(options)
+
+
+def read_key() -> str:
+    """The key of the environment; empty if there is none.
+
+    Raises:
+      ConfigError: the variable is set, and nothing is in it.
+    """
+    key = read_secret(KEY_VARIABLE)
+    if key is None and KEY_VARIABLE in os.environ:
+        raise ConfigError(
+            f"{KEY_VARIABLE} is set and empty, so anybody could ask the model: give it the key, or"
+            " unset it where none is wanted."
+        )
+    return key or ""

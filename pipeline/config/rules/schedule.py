@@ -9,8 +9,8 @@ from components.example_gen.paths import is_remote
 from components.example_gen.spans.placeholders import pattern_fault
 from pipeline.config.issues import Issue
 from pipeline.config.sections.notify import Occasion
-from pipeline.config.sections.requests import OnSkew
 from pipeline.config.sections.schedule import OnDrift
+from pipeline.config.sections.skew import OnSkew
 from pipeline.config.settings import PipelineConfig
 from pipeline.config.span_patterns import has_spans, span_kind
 

@@ -10,28 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import kfp_server_api as kfp_api
-from kfp.client import Client
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
+from pipeline.compat.kfp import EndpointFinder
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.errors import AUTHORITIES_VARIABLE, ENDPOINT_VARIABLE, TOKEN_VARIABLE
 from trainer_module.errors import ConfigError
 
 _POD_TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-
-
-class _Connection(Client):
-    """kfp's client, used only for how it finds endpoints and credentials."""
-
-    def get_kfp_healthz(self, sleep_duration: int = 0) -> kfp_api.V2beta1GetHealthzResponse:
-        """Replaces the call of the constructor, which would retry for half a minute and print."""
-        return kfp_api.V2beta1GetHealthzResponse(multi_user=False)
-
-    @property
-    def api_client(self) -> Any:
-        """The generated client that makes the calls."""
-        return self._run_api.api_client
 
 
 def find_api(settings: KubeflowSettings) -> Any:
@@ -47,7 +34,7 @@ def find_api(settings: KubeflowSettings) -> Any:
     in_pod = Path(os.environ.get("KF_PIPELINES_SA_TOKEN_PATH", _POD_TOKEN)).is_file()
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        connection = _Connection(
+        connection = EndpointFinder(
             host=endpoint,
             existing_token=_token(),
             ssl_ca_cert=os.environ.get(AUTHORITIES_VARIABLE),

@@ -8,13 +8,13 @@ from datetime import datetime
 
 from pydantic import BaseModel, ValidationError
 
+from components.disk import write_whole
 from pipeline.records.event_log import EventLog
 from pipeline.records.summary import RunSummary, Status
 from pipeline.run_context import RunContext
 from pipeline.runs.console.run_console import shown
 from pipeline.runs.reruns.facts import Facts, given_to, left_by
 from pipeline.versions.expiry import find_expired
-from pipeline.whole_files import write_whole
 
 logger = logging.getLogger(__name__)
 

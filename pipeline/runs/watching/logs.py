@@ -11,12 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import IO, Any, TextIO
 
 from trainer_module.errors import InternalError, ScopelineError
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -29,8 +26,8 @@ class _LogFile(io.FileIO):
         super().__init__(descriptor, "w", closefd=False)
         self._on_failure = on_failure
 
-    def write(self, data: ReadableBuffer) -> int:
-        """Says that everything was written, although it may have been dropped."""
+    def write(self, data: Any) -> int:
+        """Says that all bytes of a buffer were written, although they may have been dropped."""
         try:
             return super().write(data) or 0
         except OSError as error:

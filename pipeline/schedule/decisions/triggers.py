@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.config.sections.requests import OnSkew
 from pipeline.config.sections.schedule import OnDrift
+from pipeline.config.sections.skew import OnSkew
 from pipeline.exit_codes import EXIT_UNUSABLE
 from pipeline.records.event_log import EventKind, EventLog
 from pipeline.schedule.cron import next_firings, show_time

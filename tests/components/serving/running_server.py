@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from components.serving.servable import Servable
+from components.serving.model import Servable
 from components.serving.server.app import make_app
 from components.serving.server.connections.config import make_config
 from components.serving.server.options import ServeOptions

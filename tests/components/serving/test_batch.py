@@ -20,12 +20,12 @@ from served_trips import ROOT, Pushed, expected
 from server_process import wait_for
 from trainer_data import to_example, write_examples
 
-from components.serving.batch import parts
+from components.serving.batch import writing
 from components.serving.batch.job import PredictionJob, predict
 from components.serving.batch.reading import Input, check_not_read, find_files
 from components.serving.model import Model, load_model
+from components.serving.settings import OnUnreadable
 from pipeline.cli.serving.predict import ChosenModel, asked_model, write_predictions
-from pipeline.config.sections.requests import OnUnreadable
 from trainer_module.errors import ConfigError, DataError, TryLaterError
 
 Rows = list[dict[str, Any]]
@@ -183,7 +183,7 @@ def test_infinite_number_is_refused_as_a_request_with_it_is(
 def test_parts_of_other_rows_are_done_anew(
     model: Model, rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "PART_ROWS", 50)
+    monkeypatch.setattr(writing, "PART_ROWS", 50)
     monkeypatch.setattr("components.example_gen.sources.parquet_source._BATCH_ROWS", 50)
     path, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
     write_parquet(path, rows)

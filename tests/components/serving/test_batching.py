@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from components.serving.model import RAW, Model
+from components.serving.model import Model
+from components.serving.requests import RAW
 from components.serving.server.batching import BATCH_ROWS, QUICK_SECONDS, Batcher, FutureAnswer
-from components.serving.server.errors import RequestError
-from components.serving.server.protocols.columns import Arrays, from_rows, to_arrays
-from components.serving.server.protocols.replies import Reply, refusal
+from components.serving.server.protocols.values import Arrays, from_rows, to_arrays
+from components.serving.server.replies import Reply, RequestError, refusal
 from components.serving.server.room import Room
 from components.serving.server.together import RequestInputs, SignatureCall
 

@@ -16,24 +16,24 @@ from tensorflow_data_validation.statistics.stats_impl import generate_statistics
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from trainer_data import make_image, to_example
 
-from components.infra_validator.certificate import (
-    CERTIFICATE_PLACE,
-    GOLDEN_FILE,
-    digest_files,
-    read_certificate,
-)
 from components.infra_validator.executor import run_process
 from components.infra_validator.golden import EVAL_ROWS, choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
-from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER, GoldenRow
-from components.infra_validator.task import ask_keras
+from components.infra_validator.process import ask_keras
+from components.infra_validator.ways import KERAS, WAYS, certify
+from components.pusher.certificate import (
+    CERTIFICATE_FILE,
+    CERTIFICATE_FOLDER,
+    CERTIFICATE_PLACE,
+    GOLDEN_FILE,
+    GoldenRow,
+    digest_files,
+    read_certificate,
+)
 from components.pusher.versions import push_new_version
-from components.serving.certificate.checking import load_certified
-from components.serving.certificate.comparing import compare
-from components.serving.certificate.record import read_golden
-from components.serving.model import Arrays
+from components.serving.certificate import compare, load_certified, read_golden
+from components.serving.requests import Arrays
 from components.serving.server.repository import Repository
-from components.serving.ways.certifying import KERAS, WAYS, certify
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.interface import ModelInterface, RawColumn, read_interface
 from trainer_module.settings import TrainerSettings

@@ -22,10 +22,10 @@ from running_server import running
 from served_trips import Pushed
 from test_connections import Rows, connected, post, read_answer
 
+from components.infra_validator.ways import served
 from components.serving.model import Model
 from components.serving.server.connections import connection as connections
 from components.serving.server.options import ServeOptions
-from components.serving.ways.loopback import served
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 LIVE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Request-Id: live\r\n\r\n"

@@ -22,12 +22,12 @@ import requests
 from running_server import running
 from served_trips import Pushed
 
-from components.serving.model import RAW, Model
-from components.serving.servable import Arrays
+from components.serving.model import Model
+from components.serving.requests import RAW, Arrays
 from components.serving.server.batching import QUICK_SECONDS
 from components.serving.server.options import ServeOptions, check_options
-from components.serving.server.protocols.replies import Reply
 from components.serving.server.reading import PredictionRequest
+from components.serving.server.replies import Reply
 from components.serving.server.room import memory_of_json
 from components.serving.server.together import RequestAnswer, SignatureCall
 from trainer_module.errors import ConfigError

@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from components.serving.servable import Arrays, FeatureColumn
-from components.serving.server.errors import RequestError
+from components.serving.model import FeatureColumn
+from components.serving.requests import Arrays
 from components.serving.server.protocols.layouts import Layouts
 from components.serving.server.protocols.open_inference import check_tensors
 from components.serving.server.protocols.tensors import to_tensors
+from components.serving.server.replies import RequestError
 from trainer_module.export.interface import ModelInterface, RawColumn
 
 FARE = FeatureColumn("fare", "fare", "float32", False, 1, shape=(1,))

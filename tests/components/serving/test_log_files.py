@@ -20,11 +20,12 @@ import pytest
 from log_folder import written
 from prometheus_client import CollectorRegistry
 
-from components.serving.model import EXAMPLES, RAW, Model
+from components.serving.model import Model
 from components.serving.request_log.files import UnfinishedFile, finish_left, make_room
 from components.serving.request_log.gathering import Answered, GatheredRows, LoggedRequest
 from components.serving.request_log.log import RequestLog, is_sampled
 from components.serving.request_log.options import LogOptions
+from components.serving.requests import EXAMPLES, RAW
 
 Rows = list[dict[str, Any]]
 

@@ -36,9 +36,9 @@ from components.serving.request_log.files import (
     UnfinishedFile,
     now_utc,
 )
-from components.serving.request_log.ids import ID_HEADER
 from components.serving.request_log.options import LogOptions, check_dropped, check_log
 from components.serving.server.options import ServeOptions
+from components.serving.server.replies import ID_HEADER
 from trainer_module.errors import ConfigError
 
 Rows = list[dict[str, Any]]

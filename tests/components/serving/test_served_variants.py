@@ -27,14 +27,12 @@ from server_process import free_port, wait_for, without_key
 
 from components.optimizer.converting.conversion import convert
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
-from components.serving.model import Model, load_model
-from components.serving.servable import Arrays, FeatureColumn
-from components.serving.server.errors import RequestError
+from components.serving.model import FeatureColumn, Model, load_model, load_transformed
+from components.serving.requests import Arrays
 from components.serving.server.options import ServeOptions, check_options
-from components.serving.server.protocols.columns import from_rows, to_arrays
 from components.serving.server.protocols.open_inference import to_request
-from components.serving.server.protocols.values import to_array
-from components.serving.transformed import load_transformed
+from components.serving.server.protocols.values import from_rows, to_array, to_arrays
+from components.serving.server.replies import RequestError
 from trainer_module import scratch
 from trainer_module.errors import ConfigError, DataError
 from trainer_module.export.interface import ModelInterface

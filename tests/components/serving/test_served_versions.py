@@ -28,16 +28,16 @@ from components.pusher.versions import (
 )
 from components.serving.model import Model
 from components.serving.server import repository as repository_module
-from components.serving.server.errors import RequestError
 from components.serving.server.options import (
     KEY_VARIABLE,
     ServeOptions,
     check_options,
-    read_key,
 )
 from components.serving.server.processes.answering import open_repository
-from components.serving.server.protocols.columns import Arrays
+from components.serving.server.protocols.values import Arrays
+from components.serving.server.replies import RequestError
 from components.serving.server.repository import Repository
+from pipeline.cli.serving.serve import read_key
 from trainer_module.errors import ConfigError, DataError
 
 Rows = list[dict[str, Any]]

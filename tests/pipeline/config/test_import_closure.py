@@ -23,9 +23,9 @@ EXECUTORS = {
     "components.evaluator.executor",
     "components.optimizer.executor",
     "components.infra_validator.executor",
+    "components.infra_validator.process",
     "trainer_module.preprocessing",
     "trainer_module.trainer",
-    "components.serving.ways.certifying",
 }
 _IMPORTS = """
 import importlib, json, os, sys

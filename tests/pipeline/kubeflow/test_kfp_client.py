@@ -16,11 +16,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from kfp.client import Client
 from kfp_http import Answer
 from kfp_server import KfpServer
 
+from pipeline.compat.kfp import EndpointFinder
 from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.kubeflow.api.client import Kubeflow, NoLogError
+from pipeline.kubeflow.api.endpoint import find_api
 from pipeline.kubeflow.api.errors import ConflictError, UnavailableError
 from trainer_module.errors import ConfigError, InternalError
 
@@ -263,3 +266,20 @@ def test_an_api_that_reads_no_logs(server: KfpServer, answer: Answer) -> None:
     server.trouble("/log$", answer)
     with pytest.raises(NoLogError, match="the log of pod-1"):
         list(kubeflow.log("run-1", "pod-1"))
+
+
+def test_the_api_is_the_one_that_the_client_of_kfp_finds(
+    server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCOPELINE_KFP_TOKEN", TOKEN)
+    with pytest.warns(FutureWarning):
+        stock = Client(host=server.url, existing_token=TOKEN)._run_api.api_client.configuration
+    found = find_api(KubeflowSettings(endpoint=server.url)).configuration
+    for name in ("host", "api_key", "api_key_prefix", "verify_ssl"):
+        assert getattr(found, name) == getattr(stock, name), name
+    assert found.api_key == {"authorization": TOKEN}
+
+
+def test_a_kfp_that_keeps_its_api_elsewhere_is_refused() -> None:
+    with pytest.raises(InternalError, match=r"kubeflow cannot be relied on .*\._run_api is miss"):
+        EndpointFinder.__new__(EndpointFinder).api_client  # noqa: B018

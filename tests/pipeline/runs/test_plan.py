@@ -225,7 +225,7 @@ def test_code_is_named_in_words(plans: Plans, monkeypatch: pytest.MonkeyPatch) -
         ("trainer_module/preprocessing.py", "Transform"),
         ("trainer_module/families/supervised/models/mlp.py", "Trainer"),
         ("trainer_module/export/loading.py", "Evaluator"),
-        ("components/serving/signatures.py", "InfraValidator"),
+        ("components/serving/model.py", "InfraValidator"),
         ("trainer_module/tuning/trial.py", None),
     ],
 )

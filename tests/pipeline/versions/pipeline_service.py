@@ -14,8 +14,7 @@ import ml_metadata as mlmd
 import warm
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from components.infra_validator.certificate import Certificate, digest_files
-from components.infra_validator.rows import CERTIFICATE_FOLDER
+from components.pusher.certificate import CERTIFICATE_FOLDER, Certificate, digest_files
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, to_manifest
 from components.pusher.versions import (
     WITHDRAWN_PROPERTY,
@@ -24,7 +23,7 @@ from components.pusher.versions import (
     mark_withdrawn,
     push_new_version,
 )
-from components.serving.certificate.record import write_certificate
+from components.serving.certificate import write_certificate
 from pipeline.config.loading import load_config
 from pipeline.layout import Layout
 from pipeline.records.event_log import EventKind, EventLog

@@ -7,19 +7,10 @@ from typing import Any, cast
 
 import uvicorn
 
+from components.compat.uvicorn import check_uvicorn
 from components.serving.server.connections.connection import ClientConnection, OpenConnections
 from components.serving.server.connections.quick import Application
 from components.serving.server.options import ServeOptions
-from trainer_module.compat.insides import Known, require_known
-
-_KNOWN: Known = {
-    "uvicorn.protocols.http.httptools_impl": {
-        "HttpToolsProtocol.on_headers_complete": "1ea8589acfad",
-        "HttpToolsProtocol.on_response_complete": "64e254f28e38",
-        "HttpToolsProtocol._start_asgi_task": "9c08c2571ae9",
-    }
-}
-"""Where uvicorn begins to answer, which the limits of a connection depend on."""
 
 
 def make_config(application: Application, options: ServeOptions, **settings: Any) -> uvicorn.Config:
@@ -33,7 +24,7 @@ def make_config(application: Application, options: ServeOptions, **settings: Any
     Raises:
       InternalError: uvicorn begins to answer in another way.
     """
-    require_known(_KNOWN, "the limits of connections")
+    check_uvicorn()
     others = OpenConnections(options.connections)
     return uvicorn.Config(
         application.asgi,

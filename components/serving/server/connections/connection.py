@@ -13,17 +13,15 @@ from typing import Any, cast
 import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from components.serving.request_log.ids import HEADER, choose_id
+from components.compat.uvicorn import HttpConnection
 from components.serving.server.bodies import MOST_DIGITS
 from components.serving.server.connections.quick import Quick
-from components.serving.server.errors import RequestError
 from components.serving.server.metrics import CLIENT_GONE
 from components.serving.server.middleware import OPEN
-from components.serving.server.protocols.paths import PredictionPath
-from components.serving.server.protocols.replies import Reply, refusal
-from components.serving.server.reading import PredictionRequest
+from components.serving.server.reading import PredictionPath, PredictionRequest
+from components.serving.server.replies import HEADER, Reply, RequestError, choose_id, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +82,7 @@ class OpenConnections:
         return RequestError(f"all {self.limit} connections are in use: come again later.", 503)
 
 
-class ClientConnection(HttpToolsProtocol):
+class ClientConnection(HttpConnection):
     """uvicorn's, which reads requests and keeps order among them, and gives them to ASGI.
 
     ASGI takes a task, four messages and two dictionaries a request, which is more time than all
@@ -166,7 +164,7 @@ class ClientConnection(HttpToolsProtocol):
         self._is_over, self._unread = True, b""
         super().connection_lost(exc)
         self._give_back_room()
-        self._unset_keepalive_if_required()
+        self.end_wait()
         self._stop_waiting()
         for timer in (self._sending_timer, self._gone_timer):
             if timer is not None:
@@ -256,7 +254,7 @@ class ClientConnection(HttpToolsProtocol):
             self._gone_timer.cancel()
         if self._farewell is not None:
             self._say(self._farewell)
-        self._unset_keepalive_if_required()
+        self.end_wait()
         self._stop_waiting()
         if self._has_shut_down or not self.transport.can_write_eof():
             self.transport.close()
@@ -312,7 +310,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def _read(self, data: bytes) -> None:
         """Parses what has come, as far as that need not wait."""
-        self._unset_keepalive_if_required()
+        self.end_wait()
         self._is_parsing, self._unread = True, b""
         for start in range(0, len(data), _PIECE_BYTES):
             if self.pipeline or self.flow.write_paused:
@@ -468,7 +466,7 @@ class ClientConnection(HttpToolsProtocol):
         self._gets_body = True
         self.headers = []  # For those behind a body in chunks, which nothing reads.
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+    def begin_answer(self, cycle: Any, app: Any) -> None:
         """Begins to answer a request by ASGI; uvicorn's keeps the task to itself."""
         self._running = cycle
         answering = cycle.run_asgi(functools.partial(_answer_unless_gone, cycle, app))

@@ -12,8 +12,7 @@ from components.serving.server.bodies import read_length
 from components.serving.server.middleware import has_key
 from components.serving.server.options import ServeOptions
 from components.serving.server.predictions import Predictions
-from components.serving.server.protocols.paths import PredictionPath, read_plain_url
-from components.serving.server.reading import PredictionRequest
+from components.serving.server.reading import PredictionPath, PredictionRequest, read_plain_url
 
 
 class Quick:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import uvicorn
 
-from components.serving.certificate.checking import load_certified, load_certified_variant
-from components.serving.servable import Servable
+from components.serving.certificate import load_certified, load_certified_variant
+from components.serving.model import Servable
 from components.serving.server.app import make_app
 from components.serving.server.connections.config import make_config
 from components.serving.server.options import GRACE_SECONDS, ServeOptions

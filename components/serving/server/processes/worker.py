@@ -14,8 +14,10 @@ from components.serving.imports import import_tensorflow
 from components.serving.server.options import ServeOptions
 from components.serving.server.processes.logs import log_as_json
 from components.serving.server.workers import WorkerPlace
-from pipeline.exit_codes import EXIT_UNUSABLE
 from trainer_module.errors import ScopelineError
+
+_EXIT_UNUSABLE = 2
+"""As the command line ends where no version can be served."""
 
 
 def work(
@@ -40,7 +42,7 @@ def work(
         repository = open_repository(options)
     except ScopelineError as error:
         failed.send(str(error))
-        sys.exit(EXIT_UNUSABLE)
+        sys.exit(_EXIT_UNUSABLE)
     answer(options, repository, bound, place)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from components.serving.model import RAW
-from components.serving.servable import Arrays
+from components.serving.requests import RAW, Arrays
 from components.serving.server.bodies import parse_json
 from components.serving.server.protocols.open_inference import to_request
 from components.serving.server.protocols.tensors import DTYPES, name_and_size

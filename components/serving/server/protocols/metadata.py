@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
-from components.serving.servable import FeatureColumn, Servable
+from components.serving.model import FeatureColumn, Servable
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW
 from components.serving.server.protocols.tensors import DATATYPE_OF
 from trainer_module.export.interface import RawColumn
 

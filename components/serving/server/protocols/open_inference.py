@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from components.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
-from components.serving.servable import Arrays, FeatureColumn
-from components.serving.server.errors import RequestError, unknown_name
-from components.serving.server.protocols.columns import from_columns
+from components.serving.model import FeatureColumn
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
 from components.serving.server.protocols.tensors import DATATYPE_OF, from_tensors, to_output
+from components.serving.server.protocols.values import from_columns
+from components.serving.server.replies import RequestError, unknown_name
 from trainer_module.export.interface import ModelInterface, RawColumn, TextReader
 
 HEADER_LENGTH = "inference-header-content-length"

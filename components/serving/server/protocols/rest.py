@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from components.serving.model import EXAMPLES, EXAMPLES_INPUT, RAW
-from components.serving.servable import Arrays
-from components.serving.server.errors import RequestError, unknown_name
-from components.serving.server.protocols.columns import Columns, Rows, from_columns
+from components.serving.requests import EXAMPLES, EXAMPLES_INPUT, RAW, Arrays
 from components.serving.server.protocols.texts import Lists, Texts
-from components.serving.server.protocols.values import decode_base64
+from components.serving.server.protocols.values import Columns, Rows, decode_base64, from_columns
+from components.serving.server.replies import RequestError, unknown_name
 from trainer_module.export.interface import ModelInterface
 
 _MOST_SHARED = 64 << 20

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from components.serving.servable import Arrays
-from components.serving.server.errors import RequestError
+from components.serving.requests import Arrays
+from components.serving.server.replies import RequestError
 
 DTYPES = {
     "BOOL": "bool",

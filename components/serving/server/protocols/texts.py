@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from components.serving.servable import Arrays
+from components.serving.requests import Arrays
 
 Lists = dict[str, list[Any]]
 """Answers by name, one a row."""

@@ -8,9 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER
 from trainer_module.errors import DamagedFileError
 from trainer_module.export.variants.manifest import hash_file
+
+CERTIFICATE_FOLDER = "certificate"
+"""In an InfraBlessing: what belongs into the version, below `assets.extra`."""
+CERTIFICATE_FILE = "certificate.json"
+
+
+@dataclass(frozen=True)
+class GoldenRow:
+    """A row that a model is asked for."""
+
+    says: str
+    """What is special about it, in words."""
+    example: bytes
+    """A serialised tf.Example with its label."""
+
 
 EXTRA_FOLDER = "assets.extra"
 """In a version's folder; model servers and loaders leave it alone."""

@@ -1,6 +1,4 @@
-"""What becomes of the requests that a pushed model answers: the config's sections `requests`, `log`
-and `skew`.
-"""
+"""The config's section `skew`: whether requests still look like the training data."""
 
 from __future__ import annotations
 
@@ -10,29 +8,6 @@ from pydantic import Field
 
 from pipeline.config.sections.schedule import DriftThreshold
 from trainer_module.settings import Settings
-
-
-class OnUnreadable(StrEnum):
-    """What a text does that the model cannot read as what its column is."""
-
-    MISSING = "missing"
-    REFUSE = "refuse"
-
-
-class RequestSettings(Settings):
-    """How `serve` and `predict` take what a model is asked."""
-
-    on_unreadable: OnUnreadable = OnUnreadable.MISSING
-    """What a text does that the model cannot read as the number, the date, or the yes or no of its
-    column: it counts as a missing value, and is counted, or the request is refused."""
-
-
-class LogSettings(Settings):
-    """What `serve --log-requests` writes down."""
-
-    drop: list[str] = []
-    """Columns that are left out, such as those with people's names; those that `features` ignores
-    are as well."""
 
 
 class OnSkew(StrEnum):

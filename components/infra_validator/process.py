@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ import tensorflow as tf
 
 from components.infra_validator.golden import choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
-from components.infra_validator.rows import GoldenRow
+from components.infra_validator.ways import certify
 from components.processes.child import Channel
 from components.processes.failures import describe
+from components.pusher.certificate import GoldenRow
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
 from trainer_module.settings import TrainerSettings
@@ -36,9 +36,8 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
         statistics = file.read()
     rows = choose_golden_rows(payload["examples"], statistics, read_interface(model))
     taken, reference, why_not = ask_keras(payload, rows)
-    ways = importlib.import_module(payload["ways"])
     folder = Path(payload["folder"])
-    ways.certify(model, taken, reference, why_not, limits.tolerance, folder)
+    certify(model, taken, reference, why_not, limits.tolerance, folder)
 
 
 def ask_keras(

@@ -1,0 +1,321 @@
+"""Whether a version still is what was certified: asked before it serves."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from components.example_gen.columns.encoded import (
+    ARROW_TYPES,
+    Cell,
+    first_values,
+    lists,
+    no_values,
+)
+from components.pusher.certificate import (
+    CERTIFICATE_FILE,
+    CERTIFICATE_PLACE,
+    GOLDEN_FILE,
+    Agreement,
+    Certificate,
+    GoldenRow,
+    check_certified_files,
+    read_certificate,
+)
+from components.serving.model import Model, TransformedModel, load_model, load_transformed
+from components.serving.requests import EXAMPLES_INPUT, Arrays, kind_of_column, to_request
+from trainer_module.errors import DamagedFileError, DataError
+from trainer_module.export.interface import ModelInterface, RawColumn
+from trainer_module.export.variants.manifest import hash_file
+
+_SAYS, _EXAMPLE = "row", "example"
+_ANSWER = "answer "
+"""Begins the names of columns of answers."""
+
+
+def write_certificate(
+    certificate: Certificate, folder: Path, rows: Sequence[GoldenRow], answers: Arrays
+) -> None:
+    """Writes all of a certificate into a folder, with the digest of its golden rows.
+
+    Args:
+      certificate: without that digest.
+      folder: which there is.
+      rows: the golden ones.
+      answers: those expected.
+    """
+    columns = {
+        _SAYS: pa.array([row.says for row in rows]),
+        _EXAMPLE: pa.array([row.example for row in rows], pa.binary()),
+    }
+    columns |= {_ANSWER + name: _to_column(values) for name, values in answers.items()}
+    pq.write_table(pa.table(columns), folder / GOLDEN_FILE, compression="zstd")
+    content = asdict(certificate)
+    content["files"][f"{CERTIFICATE_PLACE}/{GOLDEN_FILE}"] = hash_file(folder / GOLDEN_FILE)
+    for way in content["ways"].values():
+        if math.isinf(way["largest_difference"]):
+            way["largest_difference"] = None  # JSON has no infinity.
+    text = json.dumps(content, indent=2, allow_nan=False)
+    (folder / CERTIFICATE_FILE).write_text(text + "\n")
+
+
+def read_golden(folder: Path) -> tuple[list[GoldenRow], Arrays]:
+    """The golden rows, and what is expected of them.
+
+    Raises:
+      DamagedFileError: they cannot be read.
+    """
+    path = folder / GOLDEN_FILE
+    try:
+        table = pq.read_table(path)
+        says, examples = (table.column(name).to_pylist() for name in (_SAYS, _EXAMPLE))
+    except (OSError, KeyError, pa.ArrowException) as error:
+        what = f"is damaged ({type(error).__name__})"
+        raise DamagedFileError.of(path, what, "push it again.") from None
+    rows = [GoldenRow(*row) for row in zip(says, examples, strict=True)]
+    answers = {
+        name.removeprefix(_ANSWER): _to_array(table.column(name).combine_chunks())
+        for name in table.column_names
+        if name.startswith(_ANSWER)
+    }
+    return rows, answers
+
+
+def _to_column(values: np.ndarray) -> pa.Array:
+    flat = values.reshape(-1)
+    column = pa.array(flat.tolist(), pa.binary()) if values.dtype == object else pa.array(flat)
+    if values.ndim == 1:
+        return column
+    return pa.FixedSizeListArray.from_arrays(column, values[0].size)
+
+
+def _to_array(column: pa.Array) -> np.ndarray:
+    flat = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
+    values: np.ndarray = flat.to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), -1) if flat is not column else values
+
+
+_CLASS, _CLASSES, _SCORES = "class", "classes", "scores"
+
+
+def compare(expected: Arrays, found: Arrays, rows: Sequence[GoldenRow]) -> Agreement:
+    """The largest difference of all rows and outputs.
+
+    Scores differ by so much as such. Other numbers, whose unit nobody knows, differ by a share of
+    the expected one, or of the usual size of the output where that is larger. Text is equal,
+    or differs without end; but of two classes whose scores are as good as equal either may be the
+    most probable one.
+
+    Args:
+      expected: answers by name, [rows, ...] each.
+      found: the same of another way.
+      rows: what was asked.
+    """
+    worst = Agreement(0.0, "", "")
+    if found.keys() != expected.keys():
+        missing = sorted(found.keys() ^ expected.keys())[0]
+        return Agreement(float("inf"), rows[0].says, missing)
+    for name, values in expected.items():
+        apart = _differences(name, values, found[name], expected)
+        row = int(np.argmax(apart))
+        if apart[row] > worst.largest_difference:
+            worst = Agreement(float(apart[row]), rows[row].says, name)
+    return worst
+
+
+def _differences(name: str, expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+    """Of each row, [rows] float64."""
+    if expected.shape != found.shape:
+        return np.full(len(expected), np.inf)
+    if expected.dtype != object:
+        numbers = expected.astype(np.float64)
+        usual = 1.0 if name == _SCORES else _usual_size(numbers)
+        apart = _of_numbers(numbers, found.astype(np.float64), usual)
+    else:
+        differs = _as_text(expected) != _as_text(found)
+        apart = np.where(differs, np.inf, 0.0)
+        if name == _CLASS and differs.any() and {_CLASSES, _SCORES} <= answers.keys():
+            apart = np.where(differs, _gaps(expected, found, answers), 0.0)
+    return apart.reshape(len(apart), -1).max(axis=1, initial=0.0)
+
+
+def _usual_size(numbers: np.ndarray) -> float:
+    """The root of the mean square of those that are finite; 1 where there is nothing but zeros."""
+    finite = np.abs(numbers[np.isfinite(numbers)])
+    largest = finite.max(initial=0.0)
+    # Squares of shares: those of the numbers may be too large.
+    return float(largest * np.sqrt(np.mean((finite / largest) ** 2))) if largest else 1.0
+
+
+def _of_numbers(expected: np.ndarray, found: np.ndarray, usual: float) -> np.ndarray:
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(expected - found) / np.maximum(usual, np.abs(expected))
+    same = (expected == found) | (np.isnan(expected) & np.isnan(found))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def _gaps(expected: np.ndarray, found: np.ndarray, answers: Arrays) -> np.ndarray:
+    """How far the scores of two classes are apart, by row; infinite of a class that is none."""
+    names = _as_text(answers[_CLASSES])
+
+    def score_of(wanted: np.ndarray) -> np.ndarray:
+        is_it = names == _as_text(wanted)[:, np.newaxis]
+        scores = np.where(is_it, answers[_SCORES], 0.0).sum(axis=1)
+        return np.where(is_it.any(axis=1), scores, np.inf)
+
+    gaps: np.ndarray = np.abs(score_of(expected) - score_of(found))
+    return np.where(np.isnan(gaps), np.inf, gaps)
+
+
+def _as_text(values: np.ndarray) -> np.ndarray:
+    """Bytes as JSON has them."""
+    decoded = [v.decode(errors="replace") for v in values.reshape(-1).tolist()]
+    return np.array(decoded, object).reshape(values.shape)
+
+
+AT_ONCE = 32
+"""Rows that are asked for together, which may be pictures."""
+
+
+@dataclass(frozen=True)
+class GoldenRequest:
+    """A model, and what it is asked."""
+
+    model: Model
+    rows: Sequence[GoldenRow]
+    columns: pa.RecordBatch
+    """The rows as ExampleGen's sources would read them."""
+    tensors: Arrays
+    """The rows as `serving_raw` takes them."""
+
+    @classmethod
+    def of(cls, model: Model, rows: Sequence[GoldenRow]) -> GoldenRequest:
+        """Takes the examples apart."""
+        columns = _read_columns(rows, model.interface)
+        return cls(
+            model, rows, columns, to_request(columns, Cell("the golden rows", 1), model.interface)
+        )
+
+    @property
+    def examples(self) -> np.ndarray:
+        """The rows as `serving_default` takes them."""
+        return np.array([row.example for row in self.rows], object)
+
+    @property
+    def slices(self) -> list[slice]:
+        """Those of the rows that are asked for together."""
+        return [slice(start, start + AT_ONCE) for start in range(0, len(self.rows), AT_ONCE)]
+
+    def table(self) -> pa.Table:
+        """The rows as a file of columns has them: a single value as such, several as a list."""
+        found = {}
+        for column in self.model.interface.columns:
+            values = self.columns.column(column.name)
+            found[column.name] = first_values(values) if column.width == 1 else values
+        return pa.table(found)
+
+
+def join(parts: Sequence[Mapping[str, np.ndarray]]) -> Arrays:
+    """The answers to slices as those to all rows."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def ask_examples(asked: GoldenRequest) -> Arrays:
+    """By the signature of serialised tf.Examples."""
+    examples = asked.examples
+    return join(
+        [asked.model.predict_examples({EXAMPLES_INPUT: examples[part]}) for part in asked.slices]
+    )
+
+
+def ask_raw(asked: GoldenRequest) -> Arrays:
+    """By the signature of a tensor per column."""
+    parts = ({n: tensor[part] for n, tensor in asked.tensors.items()} for part in asked.slices)
+    return join([asked.model.predict(part) for part in parts])
+
+
+def _read_columns(rows: Sequence[GoldenRow], interface: ModelInterface) -> pa.RecordBatch:
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        parsed = [tf.train.Example.FromString(row.example).features.feature for row in rows]
+    except DecodeError as error:
+        raise DataError(
+            f"a golden row is no tf.Example ({error}): push the version again."
+        ) from None
+    columns = [_read_column(parsed, column) for column in interface.columns]
+    return pa.RecordBatch.from_arrays(columns, [column.name for column in interface.columns])
+
+
+def _read_column(parsed: Sequence[Any], column: RawColumn) -> pa.LargeListArray:
+    kind = kind_of_column(column.dtype, column.is_whole)
+    values: list[Any] = []
+    lengths = np.zeros(len(parsed), np.int64)
+    for place, features in enumerate(parsed):
+        # Asking the message for a key that it lacks would add it.
+        which = features[column.name].WhichOneof("kind") if column.name in features else None
+        if which is not None:
+            found = list(getattr(features[column.name], which).value)
+            lengths[place] = len(found)
+            values += found
+    if not values:
+        return no_values(len(parsed), kind)
+    return lists(pa.array(values, ARROW_TYPES[kind]), lengths)
+
+
+def load_certified(version: Path, variant: str | None = None) -> Model:
+    """Loads a version that still is what was certified; one without a certificate is taken as is.
+
+    Args:
+      version: its folder.
+      variant: what answers in its place. Its file has to be what was accepted, and it need not
+        answer as the model does.
+
+    Raises:
+      ConfigError: the version has no such variant.
+      DataError: it has changed, cannot be loaded, or answers otherwise.
+    """
+    check_certified_files(version)  # First: changed bytes may end the process that loads them.
+    model = load_model(version, variant)
+    check_answers(replace(model, variant=None))
+    return model
+
+
+def load_certified_variant(version: Path, variant: str) -> TransformedModel:
+    """Loads a variant alone of a version whose files are those that were certified.
+
+    What the SavedModel answers is not asked, as that would take TensorFlow.
+
+    Raises:
+      ConfigError: the version has no such variant.
+      DataError: it has changed, or cannot be loaded.
+    """
+    check_certified_files(version)
+    return load_transformed(version, variant)
+
+
+def check_answers(model: Model) -> None:
+    """Raises DataError for a model that does not answer what its certificate says."""
+    folder = model.folder / CERTIFICATE_PLACE
+    certificate = read_certificate(folder)
+    if certificate is None:
+        return
+    rows, expected = read_golden(folder)
+    asked = GoldenRequest.of(model, rows)
+    for ask in (ask_raw, ask_examples):
+        apart = compare(expected, ask(asked), rows)
+        if apart.largest_difference > certificate.tolerance:
+            raise DataError(
+                f"{model.folder} does not answer as its certificate says:"
+                f" {apart.output!r} of {apart.row} is {apart.largest_difference:.3g} apart from"
+                f" what it was, more than {certificate.tolerance:g}."
+            )

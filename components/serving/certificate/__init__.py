@@ -1,1 +1,0 @@
-"""What a certificate keeps, and whether a version still keeps to it."""

@@ -1,1 +1,0 @@
-"""All ways of asking a model, of which a certificate says that they agree."""

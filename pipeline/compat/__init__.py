@@ -1,0 +1,1 @@
+"""Other libraries' insides that pipeline relies on: each is checked when it is used."""
