@@ -18,7 +18,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 
 from components.beam_workers.failing import describe_error
-from components.processes.child import Channel
+from components.processes.worker import Channel
 from components.speed import speed_up
 
 

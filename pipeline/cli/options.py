@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from components.stopping import leave, obey_signals
+from components.processes.stopping import leave, obey_signals
 from pipeline.config.loading import load_config
 from pipeline.config.sections.requests import OnUnreadable
 from pipeline.config.settings import PipelineConfig

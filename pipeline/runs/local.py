@@ -19,8 +19,8 @@ from tfx.orchestration.portable.beam_executor_operator import BeamExecutorOperat
 from tfx.proto.orchestration import pipeline_pb2
 from tfx.proto.orchestration.executable_spec_pb2 import BeamExecutableSpec
 
+from components.processes.stopping import check_stop
 from components.speed import speed_up
-from components.stopping import check_stop
 from pipeline.records.summary import State
 
 _STATES = {

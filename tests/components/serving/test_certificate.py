@@ -26,7 +26,7 @@ from components.infra_validator.executor import run_process
 from components.infra_validator.golden import EVAL_ROWS, choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import CERTIFICATE_FILE, CERTIFICATE_FOLDER, GoldenRow
-from components.infra_validator.task import ask_keras
+from components.infra_validator.worker import ask_keras
 from components.pusher.versions import push_new_version
 from components.serving.certificate.checking import load_certified
 from components.serving.certificate.comparing import compare

@@ -1,4 +1,4 @@
-"""One process of a training, which a launcher starts."""
+"""One worker of a training, which a launcher starts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from components.processes.child import Channel
 from components.processes.server import serve
+from components.processes.worker import Channel
 from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import Runtime
