@@ -181,6 +181,8 @@ class Server:
         for pid in self._reports:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        for pid in self._reports:
+            os.waitpid(pid, 0)
         self._on_end()
         os._exit(0)
 
@@ -221,6 +223,9 @@ class Server:
                 _become(birth, descriptors, report)
                 module, _, function = birth.call.partition(":")
                 getattr(importlib.import_module(module), function)(birth.told, server)
+            except KeyboardInterrupt:  # It had not begun.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -255,9 +260,6 @@ def _become(birth: Birth, descriptors: list[int], report: int) -> None:
     for descriptor, end in zip(moved, birth.ends, strict=True):
         os.dup2(descriptor, end)
         os.close(descriptor)
-    # From now on it can be ended by its group, and its errors are seen.
-    os.write(report, b"%d\n" % os.getpid())
-    os.close(report)
     os.environ.clear()
     os.environ.update(birth.environment)
     os.chdir(birth.folder)
@@ -266,6 +268,9 @@ def _become(birth: Birth, descriptors: list[int], report: int) -> None:
     # Python's own generator does so by itself.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    # From now on it can be ended by its group, and its errors are seen.
+    os.write(report, b"%d\n" % os.getpid())
+    os.close(report)
 
 
 def _move(descriptor: int, above: int) -> int:
