@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from components.processes.launcher import Place, WorkerSpec
-from components.processes.worker import Channel
+from components.processes.worker import Channel, end_beyond
 from trainer_module.errors import TrainingError
 
 Payload = dict[str, Any]
@@ -121,6 +121,15 @@ def fail(payload: Payload, channel: Channel) -> None:
     time.sleep(payload.get("after", 0))
     kinds = {"UnavailableError": UnavailableError, "TrainingError": TrainingError}
     raise kinds.get(payload["error"], ValueError)(payload["message"])
+
+
+def take_memory(payload: Payload, channel: Channel) -> None:
+    bytearray(4_000_000_000)
+
+
+def hold_memory(payload: Payload, channel: Channel) -> None:
+    end_beyond(1.0, TrainingError("it is too large"), channel)
+    time.sleep(60)
 
 
 def exit_early(payload: Payload, channel: Channel) -> None:

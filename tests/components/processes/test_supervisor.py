@@ -14,9 +14,9 @@ import pytest
 from cluster_workers import spec, workers
 
 from components.processes import supervisor as supervisor_module
-from components.processes.failures import StartTimeoutError, WorkerFailedError
-from components.processes.launcher import Place, WorkerSpec
-from components.processes.local.launcher import LocalLauncher
+from components.processes.failures import OverdueError, StartTimeoutError, WorkerFailedError
+from components.processes.launcher import Limits, Place, WorkerSpec
+from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.supervisor import ClusterJob, Policy, Supervisor
 from trainer_module.errors import TrainingError
 from trainer_module.progress import PROGRESS_LOGGER
@@ -133,7 +133,27 @@ def test_process_that_just_ends(tmp_path: Path) -> None:
     assert str(caught.value) == "the trainer ended early, with exit status 3"
 
 
-def test_late_task_is_named(tmp_path: Path) -> None:
+def test_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    (late,) = workers({"do": "sleep"}, folder=tmp_path)
+    with pytest.raises(OverdueError, match="worker 0 took longer than"):
+        run_one(replace(late, limits=Limits(seconds=0.5)))
+    (start,) = starts(tmp_path, "worker0")
+    assert not Path(f"/proc/{start['pid']}").exists()
+
+
+def test_worker_gets_no_more_memory_than_it_may(tmp_path: Path) -> None:
+    (large,) = workers({"do": "take_memory"}, folder=tmp_path)
+    with pytest.raises(WorkerFailedError, match="worker 0: MemoryError"):
+        run_one(replace(large, limits=Limits(memory=2_000_000_000)))
+
+
+def test_worker_that_holds_too_much_memory_says_so(tmp_path: Path) -> None:
+    (large,) = workers({"do": "hold_memory"}, folder=tmp_path)
+    with pytest.raises(TrainingError, match="it is too large"):
+        run_one(large)
+
+
+def test_late_worker_is_named(tmp_path: Path) -> None:
     gang = workers({"do": "sleep"}, {"do": "never_ready"}, {"do": "sleep"}, folder=tmp_path)
     gang[2] = replace(gang[2], environment={"SLEEPS_FIRST": "60"})
     began = time.monotonic()
