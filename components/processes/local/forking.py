@@ -25,6 +25,8 @@ from typing import Any, NoReturn
 
 _MAX_REQUEST = 150_000
 """Bytes: less than what Linux lets wait in a socket."""
+_BEGUN = b"begun "
+"""What a process reports with its id; without it, a number says how one ended."""
 _MAX_DESCRIPTORS = 253
 """Linux takes no more at once."""
 
@@ -55,19 +57,19 @@ class ForkedProcess:
         """Waits until it is there.
 
         Args:
-          reports: where that it began is said, with its process id, and then how it ended.
+          reports: where that it has begun is said, and then how it ended.
 
         Raises:
-          OSError: it could not be forked.
+          OSError: it could not be forked, or did not come to its beginning.
         """
         self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until it has ended
         self._status: int | None = None
         self._lock = threading.Lock()
-        began = self._reports.readline().split()
-        if not began:
+        said = self._reports.readline()
+        if not said.startswith(_BEGUN):
             self._reports.close()
             raise ChildProcessError("the fork server cannot fork")
-        self.pid = int(began[0])
+        self.pid = int(said.removeprefix(_BEGUN))
 
     def poll(self) -> int | None:
         """The exit status, or minus the signal that ended it; None while it runs."""
@@ -269,7 +271,7 @@ def _become(birth: Birth, descriptors: list[int], report: int) -> None:
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     # From now on it can be ended by its group, and its errors are seen.
-    os.write(report, b"%d\n" % os.getpid())
+    os.write(report, _BEGUN + b"%d\n" % os.getpid())
     os.close(report)
 
 

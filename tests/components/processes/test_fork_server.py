@@ -184,6 +184,22 @@ with serving():
     assert run(tmp_path, script) == [0, -signal.SIGKILL, 0]
 
 
+def test_process_that_does_not_begin_is_none(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """
+from components.processes.local.forking import Birth, fork
+with serving():
+    birth = Birth("builtins:print", [], dict(os.environ), str(folder / "absent"), ends=(0,))
+    try:
+        fork(current_server()._requests, birth, [0])
+    except OSError as error:
+        tell(str(error))
+""",
+    )
+    assert told == "the fork server cannot fork"
+
+
 def test_module_that_is_not_there(tmp_path: Path) -> None:
     script = """
 with serving():
