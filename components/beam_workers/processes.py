@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,13 +18,13 @@ from apache_beam.transforms import environments
 from components.beam_workers.failing import died
 from components.compat.beam_workers import check_listening
 from components.compat.speed import imported
-from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.ending import LOOKS_EVERY
+from components.processes.launcher import Place, WorkerSpec
 from components.processes.local.fork_server import current_server
 from components.processes.local.launcher import LocalLauncher
 
 _URN = "scopeline:env:forked_workers:v1"
 _MODULE = "components.beam_workers.worker"
-_LOOKS_EVERY = 0.05
 _ENDS_WITHIN = 5.0
 _crews: WeakKeyDictionary[Any, list[_Connection]] = WeakKeyDictionary()
 """By Beam's server, its connections to the workers of a pipeline: one that fails ends all."""
@@ -127,9 +126,9 @@ class ForkedWorker(GrpcWorkerHandler):
 
     def start_worker(self) -> None:
         """Starts the process."""
-        self._task = self._launcher.start(
-            TaskSpec(
-                ClusterTask("worker", 0, label=self._name),
+        self._worker = self._launcher.start(
+            WorkerSpec(
+                Place("worker", 0, label=self._name),
                 _MODULE,
                 {
                     "control": self.control_address,
@@ -152,16 +151,13 @@ class ForkedWorker(GrpcWorkerHandler):
 
     def stop_worker(self) -> None:
         """Waits until it has ended, or ends it."""
-        latest = time.monotonic() + _ENDS_WITHIN
-        while self._task.poll() is None and time.monotonic() < latest:
-            time.sleep(_LOOKS_EVERY)
-        self._launcher.stop_all()
+        self._launcher.stop_all(within=_ENDS_WITHIN)
 
     def _see_it_fail(self) -> None:
-        while not self._stopping.wait(_LOOKS_EVERY):
-            status = self._task.poll()
+        while not self._stopping.wait(LOOKS_EVERY):
+            status = self._worker.poll()
             if status is not None:
-                self._connection.fail(died(self._name, status, self._task.log_tail()))
+                self._connection.fail(died(self._name, status, self._worker.log_tail()))
             # Again and again, for those of the crew that are only started now.
             if failure := self._connection.failure():
                 for connection in self._crew:

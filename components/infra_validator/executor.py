@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import posixpath
-import time
 from typing import Any
 
 from tfx.components.util import model_utils
@@ -19,10 +18,9 @@ from tfx.utils import io_utils, path_utils
 from components.column_types.handing_on import add_choices
 from components.example_gen.paths import is_remote
 from components.infra_validator.limits import CertificateLimits
-from components.processes.failures import Failure
-from components.processes.launcher import ClusterTask, RunningTask, TaskSpec
-from components.processes.local.fork_server import current_server
-from components.processes.local.launcher import LocalLauncher
+from components.processes.failures import OverdueError
+from components.processes.launcher import Limits, Place, WorkerSpec
+from components.processes.local.launcher import run_one
 from components.pusher.certificate import CERTIFICATE_FILE, CERTIFICATE_FOLDER
 from components.split_files import split_files
 from trainer_module.errors import TrainingError
@@ -37,8 +35,7 @@ LIMITS_KEY = "certificate"
 """As the config calls them, which plans show."""
 _EVAL_SPLIT, _TRAIN_SPLIT = "eval", "train"
 _STATISTICS_FILE = "FeatureStats.pb"
-_POLL_SECONDS = 0.05
-_PROCESS = "components.infra_validator.process"
+_WORKER = "components.infra_validator.worker"
 _ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 """Beside a run that has all memory of the GPUs; and all ways are asked on the same device."""
 
@@ -58,7 +55,7 @@ class CertifyingExecutor(base_executor.BaseExecutor):
 
         Raises:
           TrainingError: the process took too long or too much memory.
-          TaskFailedError: it failed otherwise.
+          WorkerFailedError: it failed otherwise.
         """
         (blessing,) = output_dict[specs.BLESSING_KEY]
         if not model_utils.is_model_blessed(
@@ -125,29 +122,19 @@ def run_process(payload: dict[str, Any], limits: CertificateLimits) -> None:
 
     Raises:
       TrainingError: it took too long, or too much memory.
-      TaskFailedError: it failed otherwise.
+      WorkerFailedError: it failed otherwise.
     """
-    launcher = LocalLauncher(current_server())
+    spec = WorkerSpec(
+        Place("certificate", 0, "certificate"),
+        _WORKER,
+        payload,
+        _ON_CPU,
+        Limits(seconds=limits.timeout),
+    )
     try:
-        spec = TaskSpec(ClusterTask("certificate", 0, "certificate"), _PROCESS, payload, _ON_CPU)
-        _watch(launcher.start(spec), limits)
-    finally:
-        launcher.stop_all()
-
-
-def _watch(task: RunningTask, limits: CertificateLimits) -> None:
-    end = time.monotonic() + limits.timeout
-    while (status := task.poll()) is None:
-        if time.monotonic() > end:
-            raise TrainingError(
-                f"the model did not answer the golden rows within {limits.timeout:g} s: a server"
-                " would be as slow; certificate.timeout allows more."
-            )
-        time.sleep(_POLL_SECONDS)
-    if status == 0:
-        return
-    told = [event.values for event in task.events() if event.kind == "error"]
-    failure = Failure.of_exit("certificate", status)
-    if told:
-        failure = Failure.of_error("certificate", told[0])
-    raise failure.to_exception(task.log_tail())
+        run_one(spec)
+    except OverdueError:
+        raise TrainingError(
+            f"the model did not answer the golden rows within {limits.timeout:g} s: a server"
+            " would be as slow; certificate.timeout allows more."
+        ) from None

@@ -12,7 +12,7 @@ import numpy as np
 
 from components.optimizer.converting.exported import load_numeric
 from components.optimizer.gating import Figures
-from components.stopping import check_stop
+from components.processes.stopping import check_stop
 from trainer_module.errors import DataError
 from trainer_module.export.variants.manifest import Variant, write_variant
 from trainer_module.export.variants.measuring import measure, measure_in_process, save_sample

@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 from components.copying import copy_folder
 from components.optimizer.report import REPORT_FILE
 from components.optimizer.report_files import read_report
-from components.stopping import check_stop
+from components.processes.stopping import check_stop
 from trainer_module.errors import DataError, TrainingError
 from trainer_module.export.variants.manifest import Variant, read_variant
 from trainer_module.progress import report_notice, report_progress

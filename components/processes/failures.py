@@ -1,14 +1,14 @@
-"""What went wrong in a task, and which of several failures was the cause of the others."""
+"""What went wrong in a worker, and which of several failures was the cause of the others."""
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from components.processes.ending import name_signal
 from components.user_errors import find_user_error
 from trainer_module import errors
 from trainer_module.errors import TrainingError
@@ -16,30 +16,30 @@ from trainer_module.errors import TrainingError
 Frame = tuple[str, int]
 """A file and a line."""
 
-# What TensorFlow raises in the tasks that are left when another has died.
+# What TensorFlow raises in the workers that are left when another has died.
 _SYMPTOMS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
 _SYMPTOM_WORDS = ("Collective ops is aborted", "aborted peer", "Connection reset by peer")
 _PORT_TAKEN = ("Could not start gRPC server", "Address already in use")
 
 
 class StartTimeoutError(TrainingError):
-    """Some task was not ready in time."""
+    """Some worker was not ready in time."""
 
 
-class TaskFailedError(Exception):
-    """A task failed by an error that no check foresaw; the message is one sentence."""
+class WorkerFailedError(Exception):
+    """A worker failed by an error that no check foresaw; the message is one sentence."""
 
     def __init__(self, failure: Failure, log_tail: Sequence[str], sequel: str = "") -> None:
         """Takes the failure.
 
         Args:
           failure: what happened.
-          log_tail: the last lines of the task's output.
+          log_tail: the last lines of the worker's output.
           sequel: is appended to the sentence.
         """
         super().__init__(failure.sentence + sequel)
-        self.task = failure.task
-        """The task's name."""
+        self.worker = failure.worker
+        """The worker's name."""
         self.error_type = failure.error_type
         """The qualified name of the Python exception; empty if the process just ended."""
         self.error_message = failure.message
@@ -49,12 +49,16 @@ class TaskFailedError(Exception):
         self.log_tail = list(log_tail)
 
 
+class OverdueError(WorkerFailedError):
+    """A worker took longer than it may."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """The end of a task that was not meant to end like this."""
+    """The end of a worker that was not meant to end like this."""
 
-    task: str
-    """The task's name."""
+    worker: str
+    """The worker's name."""
     at: float
     """Seconds since the epoch."""
     message: str
@@ -69,32 +73,32 @@ class Failure:
     """What else is known of why it ended."""
 
     @classmethod
-    def of_error(cls, task: str, values: Mapping[str, Any]) -> Failure:
-        """The failure that a task described itself."""
+    def of_error(cls, worker: str, values: Mapping[str, Any]) -> Failure:
+        """The failure that a worker described itself."""
         frames = tuple((file, line) for file, line in values["frames"])
-        return cls(task, **{**values, "frames": frames})
+        return cls(worker, **{**values, "frames": frames})
 
     @classmethod
-    def of_exit(cls, task: str, status: int, remark: str = "") -> Failure:
-        """The failure of a task that ended without a word.
+    def of_exit(cls, worker: str, status: int, remark: str = "") -> Failure:
+        """The failure of a worker that ended without a word.
 
         Args:
-          task: its name.
+          worker: its name.
           status: the exit status, or minus the signal that ended it.
           remark: what else is known of why it ended.
         """
-        name = "" if status >= 0 else signal.Signals(-status).name
+        name = name_signal(status)
         how = f"was killed by {name}" if name else f"ended early, with exit status {status}"
         message = f"{how}: {remark}" if remark else how
-        return cls(task, time.time(), message, signal=name, remark=remark)
+        return cls(worker, time.time(), message, signal=name, remark=remark)
 
     @property
     def summary(self) -> str:
         """One sentence: `worker 1 was killed by SIGKILL`."""
         if not self.error_type:
-            return f"{self.task} {self.message}"
+            return f"{self.worker} {self.message}"
         kind = self.error_type.rpartition(".")[2]
-        return f"{self.task}: {kind}: {_gist(self.message) or 'no message'}"
+        return f"{self.worker}: {kind}: {_gist(self.message) or 'no message'}"
 
     @property
     def sentence(self) -> str:
@@ -104,7 +108,7 @@ class Failure:
 
     @property
     def is_symptom(self) -> bool:
-        """Whether it rather follows from the end of another task."""
+        """Whether it rather follows from the end of another worker."""
         return self.error_type.rpartition(".")[2] in _SYMPTOMS or (
             bool(self.error_type) and any(words in self.message for words in _SYMPTOM_WORDS)
         )
@@ -116,19 +120,19 @@ class Failure:
 
     @property
     def is_port_taken(self) -> bool:
-        """Whether another process took the task's port before it did."""
+        """Whether another process took the worker's port before it did."""
         return any(words in self.message for words in _PORT_TAKEN)
 
     def to_exception(self, log_tail: Sequence[str], sequel: str = "") -> Exception:
-        """The task's own exception if a user can mend it, else a TaskFailedError."""
+        """The worker's own exception if a user can mend it, else a WorkerFailedError."""
         if self.user_error:
             kind: type[errors.ScopelineError] = getattr(errors, self.user_error)
             return kind(self.message)
-        return TaskFailedError(self, log_tail, sequel)
+        return WorkerFailedError(self, log_tail, sequel)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """What a task says of its error, as plain values: the fields of Failure but `task`."""
+    """What a worker says of its error, as plain values: the fields of Failure but `worker`."""
     known = find_user_error(error)
     cause: BaseException = error
     while cause.__cause__ is not None:

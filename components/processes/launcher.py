@@ -1,4 +1,7 @@
-"""What a supervisor needs of whoever starts the tasks of a cluster, here or elsewhere."""
+"""What a supervisor needs of whoever starts the workers of a cluster, here or elsewhere.
+
+A worker is a process that a cluster runs: its chief, a parameter server, or one that computes.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from typing import Any, Protocol
 from trainer_module.tf_config import task_name
 
 Cluster = dict[str, list[str]]
-"""Addresses, `host:port`, by task type and in the order of the tasks' indices."""
+"""Addresses, `host:port`, by type of worker and in the order of the workers' indices."""
 
 TAIL_LINES = 30
-"""Lines of a task's output that are kept for error messages."""
+"""Lines of a worker's output that are kept for error messages."""
 
 
 @dataclass(frozen=True)
-class ClusterTask:
+class Place:
     """A place in a cluster."""
 
     type: str
@@ -32,28 +35,39 @@ class ClusterTask:
 
 
 @dataclass(frozen=True)
-class TaskSpec:
-    """What to start for a task."""
+class Limits:
+    """What a worker may take."""
 
-    task: ClusterTask
+    seconds: float | None = None
+    """Until it has ended; None waits for ever."""
+    memory: int | None = None
+    """Bytes of address space, on this machine; None: what there is."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What to start as a worker."""
+
+    place: Place
     module: str
-    """Its function `main` is called, as `components.processes.child.Main` says."""
+    """Its function `main` is called, as `components.processes.worker.Main` says."""
     payload: Mapping[str, Any] = field(default_factory=dict)
     """What `main` is told, as JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment."""
+    limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
-class TaskEvent:
-    """What a task says of itself: `alive`, `ready`, `progress`, `error` or `done`."""
+class WorkerEvent:
+    """What a worker says of itself: `alive`, `ready`, `progress`, `error` or `done`."""
 
     kind: str
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-class RunningTask(Protocol):
-    """A task that was started."""
+class RunningWorker(Protocol):
+    """A worker that was started."""
 
     @property
     def began(self) -> float | None:
@@ -62,7 +76,7 @@ class RunningTask(Protocol):
     def poll(self) -> int | None:
         """The exit status, or minus the signal that ended it; None while it runs."""
 
-    def events(self) -> list[TaskEvent]:
+    def events(self) -> list[WorkerEvent]:
         """What it said since the last call."""
 
     def log_tail(self) -> list[str]:
@@ -76,13 +90,13 @@ class RunningTask(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts tasks somewhere."""
+    """Starts workers somewhere."""
 
-    def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
-        """Addresses at which the tasks, once started, can serve; new ones at each call."""
+    def allocate(self, places: Sequence[Place]) -> Cluster:
+        """Addresses at which the workers, once started, can serve; new ones at each call."""
 
-    def start(self, spec: TaskSpec) -> RunningTask:
-        """Starts a task."""
+    def start(self, spec: WorkerSpec) -> RunningWorker:
+        """Starts a worker."""
 
     def stop_all(self) -> None:
-        """Kills every task that was started, and returns when they are gone."""
+        """Kills every worker that was started, and returns when they are gone."""

@@ -17,10 +17,10 @@ from trainer_module.tf_config import VARIABLE, TFConfig, read_tf_config
 
 
 def serve(config: TFConfig, model: str | None, on_ready: Callable[[], None]) -> None:
-    """Serves as a task of a cluster until it is killed.
+    """Serves as a worker of a cluster until it is killed.
 
     Args:
-      config: the cluster, and which task of it this is.
+      config: the cluster, and which worker of it this is.
       model: import path of a builder of the user's; it is imported first, as it may register
         operations.
       on_ready: called once coordinators can connect.
@@ -50,7 +50,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     text, *model = sys.argv[1:]
     config = read_tf_config({VARIABLE: text})
-    assert config is not None  # noqa: S101 - a cluster has several tasks
+    assert config is not None  # noqa: S101 - a cluster has several workers
     try:
         serve(config, model[0] if model else None, lambda: None)
     except ScopelineError as error:

@@ -1,4 +1,4 @@
-"""Runs the tasks of a cluster to their end: starts, watches and restarts them."""
+"""Runs the workers of a cluster to their end: starts, watches and restarts them."""
 
 from __future__ import annotations
 
@@ -9,54 +9,129 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NoReturn
 
-from components.processes.failures import Failure, StartTimeoutError, first_cause
-from components.processes.launcher import Cluster, Launcher, TaskSpec
-from components.processes.task_state import TaskState
-from components.stopping import deferred
-from trainer_module.progress import report_notice
+from components.processes.ending import LOOKS_EVERY
+from components.processes.failures import Failure, OverdueError, StartTimeoutError, first_cause
+from components.processes.launcher import Cluster, Launcher, RunningWorker, WorkerEvent, WorkerSpec
+from components.processes.stopping import deferred
+from trainer_module.progress import report_notice, report_progress
+from trainer_module.settings.durations import show_seconds
 from trainer_module.tf_config import TFConfig
 
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 2.0
-"""How long tasks may still say what happened to them after the first failure."""
+"""How long workers may still say what happened to them after the first failure."""
 LINGER_SECONDS = 10.0
-"""How long the other tasks of a gang may take to end when the chief is done."""
+"""How long the other workers of a gang may take to end when the chief is done."""
 BEGIN_SECONDS = 1800.0
-"""How long a task may wait for a place to run: a node may have to be added, and a large image
+"""How long a worker may wait for a place to run: a node may have to be added, and a large image
 pulled."""
 PATIENCE_SECONDS = 2.0
-"""How long tasks wait for those of others before it is said whom they wait for."""
+"""How long workers wait for those of others before it is said whom they wait for."""
 LOOK_SECONDS = 10.0
 """How often it is looked at who is still missing."""
 PORT_ATTEMPTS = 5
-"""How often tasks are started with fresh ports because another process was quicker."""
-_POLL_SECONDS = 0.05
+"""How often workers are started with fresh ports because another process was quicker."""
 
 
 class Policy(StrEnum):
-    """What is started again when a task has died."""
+    """What is started again when a worker has died."""
 
     GANG = "gang"
-    """All tasks: they work in step with each other."""
+    """All workers: they work in step with each other."""
     COORDINATOR = "coordinator"
     """A worker alone, once the chief has begun; all if it was the chief or a parameter server."""
 
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """Tasks that work together; the result of the first one, the chief, is that of all."""
+    """Workers that work together; the result of the first one, the chief, is that of all."""
 
-    specs: Sequence[TaskSpec]
+    specs: Sequence[WorkerSpec]
     """Where there are several, each finds its place as `tf_config` in its payload; where there is
     one, its payload stays as it is but for `restarts`."""
     policy: Policy = Policy.GANG
     start_timeout: float | None = None
-    """Seconds until every task has to be ready, from when all run; None waits for ever."""
+    """Seconds until every worker has to be ready, from when all run; None waits for ever."""
     retries: int = 3
-    """How often tasks may be started again, in all."""
+    """How often workers may be started again, in all."""
     missing: Callable[[], list[str]] | None = None
-    """Names the tasks that others start and that do not answer; None where there are no others."""
+    """Names workers that others start and that do not answer; None where there are no others."""
+
+
+class WatchedWorker:
+    """What a running worker has said, and whether it has ended."""
+
+    def __init__(
+        self, spec: WorkerSpec, handle: RunningWorker, on_event: Callable[[WorkerEvent], None]
+    ) -> None:
+        """Begins with a worker that was just started.
+
+        Args:
+          spec: what was started.
+          handle: the running worker.
+          on_event: is called with what it says of its work.
+        """
+        self.spec = spec
+        self.handle = handle
+        self.is_alive = False
+        self.is_ready = False
+        self.is_done = False
+        self.failure: Failure | None = None
+        self.started = time.monotonic()
+        """When it was asked for; it may begin much later."""
+        self._on_event = on_event
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is to be expected of it."""
+        return self.is_done or self.failure is not None
+
+    def look(self) -> None:
+        """Takes in what the worker has said since the last look, and how it ended."""
+        # First, as the last events are there once the process has ended.
+        status = self.handle.poll()
+        for event in self.handle.events():
+            self._take(event)
+        if status is not None and not self.has_ended:
+            self.failure = Failure.of_exit(self.spec.place.name, status, self.handle.remark())
+
+    def overdue(self) -> OverdueError | None:
+        """The error of a worker that has taken longer than it may."""
+        limit = self.spec.limits.seconds
+        if limit is None or self.has_ended or time.monotonic() - self.started <= limit:
+            return None
+        failure = Failure(
+            self.spec.place.name, time.time(), f"took longer than {show_seconds(limit)}"
+        )
+        return OverdueError(failure, self.handle.log_tail())
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it has still to become ready."""
+        return not (self.is_ready or self.has_ended)
+
+    def describe_start(self) -> str:
+        """How far it came before it was ready."""
+        silence = "it does not run yet" if self.handle.began is None else "no sign of life"
+        state = "it runs, but waits for others" if self.is_alive else silence
+        remark = self.handle.remark()
+        return f"{self.spec.place.name} ({state}{f'; {remark}' if remark else ''})"
+
+    def _take(self, event: WorkerEvent) -> None:
+        self.is_alive = True
+        match event.kind:
+            case "ready":
+                self.is_ready = True
+            case "error":
+                self.failure = Failure.of_error(self.spec.place.name, event.values)
+            case "done":
+                self.is_done = True
+            case "alive":
+                pass
+            case _:
+                self.is_ready = True
+                self._on_event(event)
 
 
 class Supervisor:
@@ -66,7 +141,7 @@ class Supervisor:
         self._launcher = launcher
         self._job = job
         self._cluster: Cluster = {}
-        self._members: list[TaskState] = []
+        self._members: list[WatchedWorker] = []
         self._restarts: list[str] = []
         self._port_attempts = 1
         self._missing: list[str] = []
@@ -76,12 +151,13 @@ class Supervisor:
         """Runs the job until the chief is done; no process of it is left then, come what may.
 
         Returns:
-          A sentence for each time that tasks were started again.
+          A sentence for each time that workers were started again.
 
         Raises:
-          ScopelineError: as a task raised it.
-          StartTimeoutError: some task did not run, or was not ready in time.
-          TaskFailedError: a task failed, or was lost once more than `retries`.
+          ScopelineError: as a worker raised it.
+          StartTimeoutError: some worker did not run, or was not ready in time.
+          OverdueError: one took longer than it may.
+          WorkerFailedError: a worker failed, or was lost once more than `retries`.
         """
         try:
             while failure := self._attempt():
@@ -93,7 +169,7 @@ class Supervisor:
         return self._restarts
 
     def _attempt(self) -> Failure | None:
-        """Starts all tasks and watches them: what failed first, or None when the chief is done."""
+        """Starts all workers, watches them: what failed first, or None when the chief is done."""
         self._start_all()
         while True:
             failed = [member for member in self._look() if member.failure]
@@ -102,7 +178,9 @@ class Supervisor:
             if failed and not self._restart_alone(failed):
                 return self._settle()
             self._check_started()
-            time.sleep(_POLL_SECONDS)
+            if overdue := next(filter(None, (member.overdue() for member in self._members)), None):
+                raise overdue
+            time.sleep(LOOKS_EVERY)
         if self._job.policy is Policy.GANG:
             self._watch(LINGER_SECONDS)
         return None
@@ -110,32 +188,33 @@ class Supervisor:
     def _start_all(self) -> None:
         specs = self._job.specs
         if len(specs) > 1:
-            self._cluster = self._launcher.allocate([spec.task for spec in specs])
+            self._cluster = self._launcher.allocate([spec.place for spec in specs])
         self._missing, self._next_look = [], time.monotonic() + PATIENCE_SECONDS
         self._members = []
         for spec in specs:
             self._members.append(self._start(spec))
 
-    def _start(self, spec: TaskSpec) -> TaskState:
+    def _start(self, spec: WorkerSpec) -> WatchedWorker:
         payload = {**spec.payload, "restarts": list(self._restarts)}
         if self._cluster:
-            config = TFConfig(self._cluster, spec.task.type, spec.task.index)
+            config = TFConfig(self._cluster, spec.place.type, spec.place.index)
             payload["tf_config"] = config.to_json()
         handle = self._launcher.start(replace(spec, payload=payload))
-        return TaskState(spec, handle, forwards_progress=spec is self._job.specs[0])
+        # The progress of the chief is that of the whole job.
+        return WatchedWorker(spec, handle, _forward if spec is self._job.specs[0] else _ignore)
 
-    def _look(self) -> list[TaskState]:
+    def _look(self) -> list[WatchedWorker]:
         for member in self._members:
             member.look()
         return self._members
 
     def _watch(self, seconds: float) -> None:
-        """Goes on watching until all tasks have ended, `seconds` at most."""
+        """Goes on watching until all workers have ended, `seconds` at most."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if all(member.has_ended for member in self._look()):
                 return
-            time.sleep(_POLL_SECONDS)
+            time.sleep(LOOKS_EVERY)
 
     def _settle(self) -> Failure | None:
         """Of all failures, given a moment to show, the one that the others follow from.
@@ -147,25 +226,25 @@ class Supervisor:
             return None
         return first_cause(member.failure for member in self._members if member.failure)
 
-    def _restart_alone(self, failed: Sequence[TaskState]) -> bool:
+    def _restart_alone(self, failed: Sequence[WatchedWorker]) -> bool:
         """Restarts workers that the chief can do without for a while; whether that was all."""
         if self._job.policy is Policy.GANG or not self._chief.is_ready:
             return False
         failures = [member.failure for member in failed if member.failure]
-        if not all(member.spec.task.type == "worker" for member in failed):
+        if not all(member.spec.place.type == "worker" for member in failed):
             return False
         if not all(failure.may_go_away for failure in failures):
             return False
         if len(failures) > self._retries_left:
             return False
         for member, failure in zip(failed, failures, strict=True):
-            self._note(failure, f"{member.spec.task.name} is started again")
+            self._note(failure, f"{member.spec.place.name} is started again")
             member.handle.kill()
             self._members[self._members.index(member)] = self._start(member.spec)
         return True
 
     @property
-    def _chief(self) -> TaskState:
+    def _chief(self) -> WatchedWorker:
         return self._members[0]
 
     @property
@@ -181,7 +260,7 @@ class Supervisor:
             self._note(failure, "all tasks are started again")
         else:
             tail = self._member_of(failure).handle.log_tail()
-            logger.error("The last lines of %s:\n%s", failure.task, "\n".join(tail))
+            logger.error("The last lines of %s:\n%s", failure.worker, "\n".join(tail))
             raise failure.to_exception(tail, self._sequel(failure))
 
     def _note(self, failure: Failure, what_follows: str) -> None:
@@ -194,7 +273,7 @@ class Supervisor:
         count = len(self._restarts)
         return f"; {count} restart{'s' if count > 1 else ''} did not help"
 
-    def _member_of(self, failure: Failure) -> TaskState:
+    def _member_of(self, failure: Failure) -> WatchedWorker:
         return next(member for member in self._members if member.failure is failure)
 
     def _check_started(self) -> None:
@@ -215,7 +294,7 @@ class Supervisor:
             self._fail_start(awaited, limit, advice)
 
     def _tell_missing(self, now: float, limit: float) -> None:
-        """Says whom of others' tasks is waited for, when that has changed."""
+        """Says whom of others' workers is waited for, when that has changed."""
         if self._job.missing is None or now < self._next_look:
             return
         missing = self._job.missing()
@@ -224,9 +303,18 @@ class Supervisor:
             report_notice(f"waits for {', '.join(missing)}, {limit:g} s at most")
         self._missing = missing
 
-    def _fail_start(self, late: Sequence[TaskState], limit: float, advice: str) -> NoReturn:
+    def _fail_start(self, late: Sequence[WatchedWorker], limit: float, advice: str) -> NoReturn:
         for member in late:
             if tail := "\n".join(member.handle.log_tail()):
-                logger.error("The last lines of %s:\n%s", member.spec.task.name, tail)
+                logger.error("The last lines of %s:\n%s", member.spec.place.name, tail)
         states = ", ".join(member.describe_start() for member in late)
         raise StartTimeoutError(f"not ready within {limit:g} s: {states}; {advice}.")
+
+
+def _ignore(event: WorkerEvent) -> None:
+    del event
+
+
+def _forward(event: WorkerEvent) -> None:
+    if event.kind == "progress":
+        report_progress(**event.values)

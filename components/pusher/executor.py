@@ -24,6 +24,7 @@ from components.example_gen.paths import is_remote
 from components.optimizer.artifacts import VARIANTS_KEY
 from components.optimizer.report import OptimizerReport
 from components.optimizer.report_files import read_report
+from components.processes.stopping import pass_last_chance
 from components.pusher.certificate import CERTIFICATE_FOLDER
 from components.pusher.variants import MANIFEST_FILE, VARIANTS_FOLDER, add_variants, has_variants
 from components.pusher.versions import (
@@ -36,7 +37,6 @@ from components.pusher.versions import (
     push_new_version,
     read_provenance,
 )
-from components.stopping import pass_last_chance
 from trainer_module.scratch import ScratchFolder
 
 logger = logging.getLogger(__name__)

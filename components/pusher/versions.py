@@ -25,8 +25,8 @@ from components.pusher.certificate import (
     PROVENANCE_FILE,
     check_certified_files,
 )
+from components.processes.stopping import deferred, pass_last_chance
 from components.pusher.variants import VARIANTS_FOLDER, add_variants, read_manifest
-from components.stopping import deferred, pass_last_chance
 from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.variants.manifest import read_variant
 

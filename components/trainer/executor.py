@@ -24,9 +24,9 @@ from tfx.utils import io_utils, path_utils
 
 from components.column_types.handing_on import add_choices
 from components.processes.failures import StartTimeoutError
-from components.processes.launcher import Launcher, TaskSpec
+from components.processes.launcher import Launcher, WorkerSpec
 from components.processes.local.fork_server import current_server
-from components.processes.local.launcher import LocalLauncher
+from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.supervisor import ClusterJob, Supervisor
 from components.trainer.backups import (
     backup_directory,
@@ -38,7 +38,7 @@ from components.trainer.backups import (
 from components.trainer.best_values import add_best
 from components.trainer.joining import missing_peers, name_missing
 from components.trainer.options import TrainerOptions
-from components.trainer.tasks import Training, make_tasks, restart_policy
+from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError, TrainingError
 from trainer_module.record import add_restarts
 from trainer_module.runtime import Runtime
@@ -81,7 +81,7 @@ class ClusterTrainerExecutor(GenericExecutor):
         Raises:
           ConfigError: TF_CONFIG or the options cannot be used.
           ScopelineError: as `run_fn` raised it.
-          TaskFailedError: `run_fn` raised another error, or a process was lost for good.
+          WorkerFailedError: `run_fn` raised another error, or a process was lost for good.
           TrainingError: there is no model at the end, or a process did not start in time.
         """
         exec_properties = add_best(input_dict, add_choices(input_dict, exec_properties))
@@ -129,7 +129,7 @@ def _fn_args(
 def _train(
     run_fn: str, fn_args: FnArgs, backup: str, continued: int, options: TrainerOptions
 ) -> None:
-    """Runs the processes of the strategy to their end."""
+    """Runs the workers of the strategy to their end."""
     settings = TrainerSettings.from_custom_config(fn_args.custom_config)
     tf_config = read_tf_config(os.environ)
     choice = options.choice or choose_strategy(settings.train, tf_config)
@@ -140,28 +140,31 @@ def _train(
         continued_epochs=continued,
     )
     arguments = {name: getattr(fn_args, name) for name in _ARGUMENTS}
+    strategy = choice.strategy.kind
+    joins = None if processes_of(strategy) is Processes.ONE else tf_config
     with _scratch(options) as scratch:
         training = Training(run_fn, arguments, settings, runtime, scratch)
-        restarts = _run(training, choice.strategy.kind, tf_config, options)
+        workers = make_workers(training, strategy, tf_config)
+        if len(workers) == 1 and joins is None:
+            restarts = run_one(workers[0], options.retries)
+        else:
+            job = ClusterJob(
+                workers,
+                restart_policy(strategy),
+                start_timeout=options.start_timeout,
+                retries=options.retries,
+                missing=functools.partial(missing_peers, joins) if joins else None,
+            )
+            restarts = _run_cluster(job, joins, options, fn_args.model_run_dir)
     add_restarts(fn_args.model_run_dir, restarts)
 
 
-def _run(
-    training: Training, strategy: str, tf_config: TFConfig | None, options: TrainerOptions
+def _run_cluster(
+    job: ClusterJob, joins: TFConfig | None, options: TrainerOptions, model_run_dir: str
 ) -> list[str]:
-    tasks = make_tasks(training, strategy, tf_config)
-    joins = None if processes_of(strategy) is Processes.ONE else tf_config
-    waits = joins is not None or len(tasks) > 1
-    job = ClusterJob(
-        tasks,
-        restart_policy(strategy),
-        # A process that waits for nobody may take its time.
-        start_timeout=options.start_timeout if waits else None,
-        retries=options.retries,
-        missing=functools.partial(missing_peers, joins) if joins else None,
-    )
+    """Runs workers that others of this run, or of others, wait for."""
     try:
-        with _launcher(options, tasks, training.arguments["model_run_dir"]) as launcher:
+        with _launcher(options, job.specs, model_run_dir) as launcher:
             return Supervisor(launcher, job).run()
     except StartTimeoutError:
         if joins is not None and (error := name_missing(joins, options.start_timeout)):
@@ -171,7 +174,7 @@ def _run(
 
 @contextmanager
 def _scratch(options: TrainerOptions) -> Iterator[str]:
-    """A folder for what nobody reads, on the machines of the tasks."""
+    """A folder for what nobody reads, on the machines of the workers."""
     if options.launcher == "kubernetes":
         from components.processes.kubernetes.objects import POD_SCRATCH
 
@@ -183,10 +186,10 @@ def _scratch(options: TrainerOptions) -> Iterator[str]:
 
 @contextmanager
 def _launcher(
-    options: TrainerOptions, tasks: Sequence[TaskSpec], model_run_dir: str
+    options: TrainerOptions, workers: Sequence[WorkerSpec], model_run_dir: str
 ) -> Iterator[Launcher]:
-    """Whoever starts the tasks: a process without peers is always one of this machine."""
-    if options.launcher == "local" or len(tasks) == 1:
+    """Whoever starts the workers: a process without peers is always one of this machine."""
+    if options.launcher == "local" or len(workers) == 1:
         yield LocalLauncher(current_server())
         return
     if options.pods is None:
@@ -195,8 +198,7 @@ def _launcher(
             "compile the pipeline with kubeflow_runner.py, or use the launcher local."
         )
     # It takes a second to import.
-    from components.processes.kubernetes.launcher import KubernetesLauncher
-    from components.processes.kubernetes.termination import exits_on_sigterm
+    from components.processes.kubernetes.launcher import KubernetesLauncher, exits_on_sigterm
 
     # The folder of the execution: every attempt has the same, and another run never has it.
     with exits_on_sigterm():

@@ -1,4 +1,4 @@
-"""Joining a cluster that others start: is this task's address free, and who is missing?"""
+"""Joining a cluster that others start: is this worker's address free, and who is missing?"""
 
 from __future__ import annotations
 

@@ -7,12 +7,14 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from components.processes.ending import LOOKS_EVERY
 from components.processes.failures import Failure
-from components.processes.launcher import ClusterTask, Launcher, RunningTask, TaskSpec
-from components.stopping import deferred
+from components.processes.launcher import Launcher, Place, WorkerEvent, WorkerSpec
+from components.processes.stopping import deferred
+from components.processes.supervisor import WatchedWorker
 from components.tuner.finals import SHARE_OF_TIME, Final, plan_finals
 from components.tuner.records import TrialRecord, TrialState, best_of, is_hopeless
 from components.tuner.study import Study
@@ -24,7 +26,6 @@ from trainer_module.tuning.plan import SearchPlan
 logger = logging.getLogger(__name__)
 
 MODULE = "components.tuner.worker"
-_POLL_SECONDS = 0.05
 
 EARLY_DEATHS = 3
 """So many processes in a row that end without a trial are no accident."""
@@ -49,11 +50,11 @@ class _Member:
     """A process under way."""
 
     name: str
-    task: RunningTask
+    worker: WatchedWorker
+    said: list[WorkerEvent]
+    """What it has said of its trials since it was last looked at."""
     has_begun: bool = False
     """Whether it came to a trial."""
-    is_done: bool = False
-    error: Failure | None = None
     finals: list[Final] = field(default_factory=list)
     """What it has still to measure again, if that is what it was started for."""
 
@@ -125,7 +126,7 @@ class Search:
                     self._stop_all()
                     return
                 self._deadline = self._end
-            time.sleep(_POLL_SECONDS)
+            time.sleep(LOOKS_EVERY)
 
     def _stop_all(self) -> None:
         with deferred():
@@ -149,7 +150,7 @@ class Search:
     def _start_all(self, interrupted: Sequence[int] = (), finals: Sequence[Final] = ()) -> None:
         count = self._tune.parallel
         if count > 1:
-            self._launcher.allocate([ClusterTask("worker", i) for i in range(count)])
+            self._launcher.allocate([Place("worker", i) for i in range(count)])
         for index in range(count):
             if finals[index::count] or not finals:
                 self._start(interrupted[index::count], finals[index::count])
@@ -170,28 +171,24 @@ class Search:
             "deadline": self._deadline,
         }
         label = "the search" if self._tune.parallel == 1 else f"search {self._started}"
-        task = ClusterTask("worker", self._started - 1, label=label)
-        handle = self._launcher.start(TaskSpec(task, MODULE, payload))
-        self._members.append(_Member(name, handle, finals=list(finals)))
+        spec = WorkerSpec(Place("worker", self._started - 1, label=label), MODULE, payload)
+        said: list[WorkerEvent] = []
+        worker = WatchedWorker(spec, self._launcher.start(spec), said.append)
+        self._members.append(_Member(name, worker, said, finals=list(finals)))
 
     def _look(self) -> None:
         for member in list(self._members):
-            # Whoever is found to have ended has said all.
-            status = member.task.poll()
-            for event in member.task.events():
+            member.worker.look()
+            for event in member.said:
                 self._hear(member, event.kind, event.values)
-            if status is None and not member.is_done:
-                continue
-            self._members.remove(member)
-            if not member.is_done:
-                self._lose(member, status or 0)
+            member.said.clear()
+            if member.worker.has_ended:
+                self._members.remove(member)
+                if member.worker.failure is not None:
+                    self._lose(member, member.worker.failure)
 
     def _hear(self, member: _Member, kind: str, values: Mapping[str, Any]) -> None:
-        if kind == "done":
-            member.is_done = True
-        elif kind == "error":
-            member.error = Failure.of_error("the search", values)
-        elif kind == "begun":
+        if kind == "begun":
             member.has_begun = True
             self._report(values["number"], 0)
         elif kind == "epoch":
@@ -202,11 +199,13 @@ class Search:
             del member.finals[0]
             self._report(None, 0)
 
-    def _lose(self, member: _Member, status: int) -> None:
+    def _lose(self, member: _Member, failure: Failure) -> None:
         """A process ended before its time: so did its trial, and the search goes on."""
-        if member.error is not None:
-            raise member.error.to_exception(member.task.log_tail())
-        failure = Failure.of_exit("it", status, member.task.remark())
+        if failure.error_type:
+            raise replace(failure, worker="the search").to_exception(
+                member.worker.handle.log_tail()
+            )
+        failure = replace(failure, worker="it")
         for final in member.finals[:1]:
             self._study.measure_again(final, None, 0.0)
         for number in self._study.running(member.name):
@@ -214,7 +213,7 @@ class Search:
             report_notice(f"trial {number} {failure.sentence.removeprefix('it ')}; others go on")
         self._early_deaths = 0 if member.has_begun else self._early_deaths + 1
         if self._early_deaths >= EARLY_DEATHS:
-            raise failure.to_exception(member.task.log_tail())
+            raise failure.to_exception(member.worker.handle.log_tail())
         if member.finals[1:]:
             self._start([], member.finals[1:])
         elif not member.finals and not is_hopeless(self._study.trials()):

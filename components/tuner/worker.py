@@ -11,8 +11,8 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from components.processes.child import Channel
 from components.processes.failures import Failure, describe
+from components.processes.worker import Channel
 from components.tuner.finals import Final
 from components.tuner.records import is_hopeless
 from components.tuner.study import Proposal, Study

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from components.processes.launcher import ClusterTask
-from components.processes.persistent import (
+from components.processes.launcher import Place
+from components.processes.standing_cluster import (
     FILE,
     FOLDER,
     command,
@@ -55,8 +55,8 @@ def start(
     Exit code: 1 a server did not start, 2 a cluster is running already.
     """
     find_modules_here()
-    tasks = [ClusterTask("worker", index) for index in range(workers)]
-    tasks += [ClusterTask("ps", index) for index in range(parameter_servers)]
+    tasks = [Place("worker", index) for index in range(workers)]
+    tasks += [Place("ps", index) for index in range(parameter_servers)]
     folder = output / FOLDER
     start_cluster(folder, tasks, model, typer.echo)
     typer.echo(_how_to_connect(folder))

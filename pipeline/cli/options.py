@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from components.processes.stopping import leave, obey_signals
 from components.serving.settings import OnUnreadable
-from components.stopping import leave, obey_signals
 from pipeline.config.loading import load_config
 from pipeline.config.settings import PipelineConfig
 from pipeline.exit_codes import exit_code_of

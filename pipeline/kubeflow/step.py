@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from pydantic import ValidationError
 
 from components.processes.local.fork_server import serving
-from components.stopping import attempt, leave, obey_signals
+from components.processes.stopping import attempt, leave, obey_signals
 from components.user_errors import is_drift
 from pipeline.component_ids import EVALUATING, SHARING, TRAINING
 from pipeline.config.settings import PipelineConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 from components.beam_workers.options import at_most
 from components.beam_workers.sizing import note_cores
 from components.example_validator.verdict import ACCEPT
-from components.stopping import attempt, told_by
+from components.processes.stopping import attempt, told_by
 from pipeline.component_ids import ComponentId
 from pipeline.exit_codes import EXIT_INTERRUPTED
 from pipeline.graph.create import create_ingestion, create_pipeline, create_search

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from components.disk import MAKE_ROOM, first_of_many, free_room, full_file, says_full
-from components.processes.failures import Frame, TaskFailedError
+from components.processes.failures import Frame, WorkerFailedError
 from components.user_errors import find_user_error
 from pipeline.records.summary import Status
 from pipeline.runs.local import ComponentFailedError
@@ -33,7 +33,7 @@ def explain(error: BaseException, sources: Iterable[Path] = ()) -> tuple[Status,
         return Status.FAILED, f"the disk is full ({_what_is_full(cause)}); {MAKE_ROOM}"
     if isinstance(cause, ComponentFailedError):
         return Status.FAILED, "its inputs could not be resolved; the log says why"
-    if isinstance(cause, TaskFailedError):
+    if isinstance(cause, WorkerFailedError):
         return Status.FAILED, _place(cause.frames, sources) + str(cause)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     said = f"{type(cause).__name__}: {lines[-1] if lines else 'no message'}"

@@ -20,7 +20,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.proto.orchestration.executable_spec_pb2 import BeamExecutableSpec
 
 from components.compat.speed import speed_up
-from components.stopping import check_stop
+from components.processes.stopping import check_stop
 from pipeline.records.summary import State
 
 _STATES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO
 
 import psutil
 
+from components.processes.ending import Ending, Step, end, kill_group
 from pipeline.lock import ProcessLock, is_held
 from trainer_module.errors import InternalError
 from trainer_module.settings.durations import show_duration
@@ -154,17 +156,11 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
     limit = TimeLimit.read(lock_file)
     if limit is None or limit.overdue_seconds < 0:
         return None
-    for number, seconds in (
-        (signal.SIGTERM, GRACE_SECONDS / 2),
-        (signal.SIGTERM, GRACE_SECONDS / 2),
-        (signal.SIGKILL, _KILL_SECONDS),
+    if end(
+        lambda number: _signal_holders(lock_file, number),
+        lambda: not is_held(lock_file),
+        _steps(_KILL_SECONDS),
     ):
-        if not _signal_holders(lock_file, number):
-            break
-        deadline = time.monotonic() + seconds
-        while is_held(lock_file) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-    if not is_held(lock_file):
         return limit
     found = ", ".join(str(process.pid) for process in _holders(lock_file))
     raise InternalError(
@@ -172,6 +168,12 @@ def end_overdue(lock_file: Path) -> TimeLimit | None:
         f"{show_duration(limit.timeout)} and cannot be ended from here: "
         + (f"process {found} is left" if found else "no process of this machine holds the file")
     )
+
+
+def _steps(killed: float) -> list[Step]:
+    """What ends a command; one that was killed may take so many seconds."""
+    told = Step(signal.SIGTERM, GRACE_SECONDS / 2)
+    return [told, told, Step(signal.SIGKILL, killed)]
 
 
 def _signal_holders(lock_file: Path, number: signal.Signals) -> bool:
@@ -259,21 +261,21 @@ class _Watchdog:
     def __init__(self, process: subprocess.Popen[bytes], timeout: float) -> None:
         self._process = process
         self._deadline = time.monotonic() + timeout
-        self._kill_at: float | None = None
-        self._was_told_again = False
+        self._ending: Ending | None = None
         self.timed_out = False
 
     def check(self, stop: threading.Event) -> None:
-        now = time.monotonic()
-        if self._kill_at is None:
-            self.timed_out = now >= self._deadline
+        if self._ending is None:
+            self.timed_out = time.monotonic() >= self._deadline
             if self.timed_out or stop.is_set():
-                # Not to its whole group: the run ends its training processes itself.
-                self._process.terminate()
-                self._kill_at = now + GRACE_SECONDS
-        elif now >= self._kill_at:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        elif now >= self._kill_at - GRACE_SECONDS / 2 and not self._was_told_again:
-            self._was_told_again = True
-            self._process.terminate()
+                self._ending = Ending(self._send, _steps(math.inf))
+        if self._ending is not None:
+            self._ending.advance()
+
+    def _send(self, number: signal.Signals) -> bool:
+        if number == signal.SIGKILL:
+            kill_group(self._process.pid)
+        else:
+            # Not to its whole group: the run ends its training processes itself.
+            self._process.send_signal(number)
+        return True

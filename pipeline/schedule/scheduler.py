@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from components.processes.stopping import handled
 from pipeline.clock import system_clock
 from pipeline.config.sections.schedule import ScheduleSettings
 from pipeline.exit_codes import EXIT_INTERRUPTED, EXIT_PUSHED, worse
@@ -240,10 +240,5 @@ def _describe(settings: ScheduleSettings) -> str:
 def _stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and Ctrl-C set; the earlier handlers come back at the end."""
     stop = threading.Event()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    earlier = [signal.signal(number, lambda *_: stop.set()) for number in signals]
-    try:
+    with handled(lambda *_: stop.set()):
         yield stop
-    finally:
-        for number, handler in zip(signals, earlier, strict=True):
-            signal.signal(number, handler)

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from components.disk import write_whole
-from components.stopping import deferred
+from components.processes.stopping import deferred
 from pipeline.layout import Layout
 from pipeline.lock import make_root
 from pipeline.records.event_log import EventKind, EventLog

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from components.example_gen.paths import is_remote
+from components.processes.stopping import deferred
 from components.pusher.variants import read_manifest
 from components.pusher.versions import now, push_new_version
-from components.stopping import deferred
 from pipeline.config.sections.notify import Occasion
 from pipeline.config.settings import PipelineConfig
 from pipeline.layout import Layout

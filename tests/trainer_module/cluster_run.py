@@ -13,7 +13,7 @@ from typing import Any
 from components.processes.local.fork_server import current_server, serving
 from components.processes.local.launcher import LocalLauncher
 from components.processes.supervisor import ClusterJob, Supervisor
-from components.trainer.tasks import Training, make_tasks, restart_policy
+from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.runtime import Runtime
 from trainer_module.settings import Strategy, TrainerSettings
 from trainer_module.trainer import run_fn
@@ -31,7 +31,7 @@ def main(file: Path) -> None:
         order["scratch"],
     )
     strategy = Strategy(settings.train.strategy.kind)
-    tasks = make_tasks(training, strategy, None)
+    tasks = make_workers(training, strategy, None)
     with serving():
         assert current_server() is not None, "nothing keeps this process from forking"
         launcher = LocalLauncher(current_server())

@@ -13,7 +13,7 @@ from tfx_bsl.tfxio import dataset_options
 from trainer_data import Transformed, to_example
 
 from components.trainer.executor import _ARGUMENTS
-from components.trainer.task import _make_arguments
+from components.trainer.worker import _make_arguments
 from trainer_module.export.signatures import EVAL_LABEL_SIGNATURE, EVAL_SIGNATURE
 from trainer_module.runtime import Runtime, StrategyChoice
 from trainer_module.strategies.one_replica import DefaultStrategy

@@ -18,7 +18,7 @@ import tf_keras
 from trainer_data import Transformed, run_transform
 
 from components.processes.supervisor import Policy
-from components.trainer.tasks import Training, make_tasks, restart_policy
+from components.trainer.workers import Training, make_workers, restart_policy
 from pipeline.config.loading import load_config
 from pipeline.config.reference import config_reference, config_schema
 from pipeline.config.rules.model import model_can_do_what_is_asked
@@ -192,8 +192,8 @@ def test_a_strategy_is_checked_built_and_trained_under(trips: Transformed, tmp_p
 @pytest.mark.usefixtures("served", "placed")
 def test_the_processes_of_a_strategy_follow(trips: Transformed, tmp_path: Path) -> None:
     training = Training("my.run_fn", {}, trips.settings, Runtime(), str(tmp_path))
-    assert [spec.task.name for spec in make_tasks(training, "placed", None)] == ["the trainer"]
-    names = [spec.task.name for spec in make_tasks(training, "served", None)]
+    assert [spec.place.name for spec in make_workers(training, "placed", None)] == ["the trainer"]
+    names = [spec.place.name for spec in make_workers(training, "served", None)]
     assert names == ["the chief", "worker 0", "worker 1", "parameter server 0"]
     assert restart_policy("served") is Policy.COORDINATOR
     assert restart_policy("placed") is Policy.GANG

@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
-import fcntl
-import importlib
 import importlib.machinery
 import io
 import os
@@ -14,67 +12,53 @@ import random
 import runpy
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from warm.order import Kind, Order, Program
+import warm.processes
+from warm.order import Kind, Program
 
 CANNOT_FLUSH = 120
 """Python's exit code where the last of the output could not be written."""
 
 
-def become(order: Order, descriptors: list[int], added: Mapping[str, str]) -> None:
-    """Makes this process what the order says, up to the program itself.
+@dataclass(frozen=True)
+class Zygote:
+    """What processes know of the one that has forked them."""
 
-    Args:
-      order: What to become.
-      descriptors: Those that came with the order.
-      added: Variables that the libraries set as they were imported.
-    """
-    if order.is_session:
-        os.setsid()
-    else:
-        # What is sent to a process group does not reach the zygote.
-        os.setpgid(0, 0)
-    _place(descriptors, order.ends)
-    os.chdir(order.cwd)
-    os.environ.clear()
-    os.environ.update({**added, **order.environment})
-    sys.orig_argv = list(order.argv)
-    sys.path[:0] = _search_path(order)
-    _open_streams(order.program.is_unbuffered)
-    _read_again()
+    address: str
+    added: Mapping[str, str]
+    """Variables that the libraries set as they were imported."""
 
 
-def _place(descriptors: list[int], ends: tuple[int, ...]) -> None:
-    """Gives descriptors the numbers that they are to have, and those alone."""
-    above = max(*ends, *descriptors) + 1
-    for descriptor, end in zip(
-        [_move(descriptor, above) for descriptor in descriptors], ends, strict=True
-    ):
-        os.dup2(descriptor, end)
-        os.close(descriptor)
+zygote = Zygote("", {})
+"""The one that has forked this process; set there."""
 
 
-def _move(descriptor: int, above: int) -> int:
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
-    os.close(descriptor)
-    return moved
+def become(argv: Sequence[str], program: Program) -> None:
+    """Makes this process what a command line says, up to the program itself."""
+    for name, value in zygote.added.items():
+        os.environ.setdefault(name, value)
+    sys.orig_argv = list(argv)
+    sys.path[:0] = _search_path(program)
+    _open_streams(program.is_unbuffered)
+    # What libraries found out when they were imported, and is another matter here.
+    time.tzset()
+    random.seed()
 
 
-def _search_path(order: Order) -> list[str]:
+def _search_path(program: Program) -> list[str]:
     """What Python puts before its libraries."""
-    program = order.program
     first = {
         Kind.SCRIPT: os.path.dirname(os.path.realpath(program.name)),  # noqa: PTH120
-        Kind.MODULE: order.cwd,
+        Kind.MODULE: os.getcwd(),  # noqa: PTH109
         Kind.CODE: "",
     }
-    listed = order.environment.get("PYTHONPATH", "").split(os.pathsep)
+    listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     given = [os.path.abspath(path) for path in listed if path]  # noqa: PTH100
     return [*([] if program.is_safe_path else [first[program.kind]]), *given]
 
@@ -96,21 +80,19 @@ def _open_streams(is_unbuffered: bool) -> None:
     )
 
 
-def _read_again() -> None:
-    """What libraries found out when they were imported, and is another matter here."""
-    time.tzset()
-    tempfile.tempdir = None
-    random.seed()
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
-    importlib.invalidate_caches()
-
-
-def run(program: Program) -> NoReturn:
+def run(told: Mapping[str, Any], server: int) -> NoReturn:
     """Runs a program as Python does, and ends the process as Python does.
 
     The interpreter is not taken down: that would only take time, and copy what is still shared.
+
+    Args:
+      told: `argv`, and what a Program has.
+      server: the process id of the zygote.
     """
+    del server
+    program = Program(**{**told["program"], "kind": Kind(told["program"]["kind"])})
+    become(told["argv"], program)
+    warm.processes.install(zygote.address)
     code, is_interrupted = 0, False
     try:
         _run(program)

@@ -1,30 +1,20 @@
-"""What is asked of the zygote, and how it travels."""
+"""Which command lines the zygote can run."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
-import socket
-import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 
-_MARK = b"o"
-"""A byte for the descriptors to travel with."""
-MOST_DESCRIPTORS = 253
-"""Linux takes no more at once."""
-_NEWS = struct.Struct("!ci")
-STARTED, ENDED = b"s", b"e"
-"""News of a process: its id, then its wait status."""
 FROZEN = ("PYTHONHASHSEED", "TF_USE_LEGACY_KERAS")
 """Variables that Python and its libraries read once: a fork keeps what the zygote had."""
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """How Python is told what to run."""
 
     SCRIPT = "script"
@@ -42,20 +32,6 @@ class Program:
     arguments: tuple[str, ...]
     is_safe_path: bool = False
     is_unbuffered: bool = False
-
-
-@dataclass(frozen=True)
-class Order:
-    """A process to fork. The descriptors that it gets travel beside it, in the order of `ends`."""
-
-    argv: tuple[str, ...]
-    program: Program
-    environment: Mapping[str, str]
-    cwd: str
-    ends: tuple[int, ...]
-    """The numbers that the descriptors have in the process."""
-    is_session: bool
-    """Whether it leads a session of its own."""
 
 
 def read_command(argv: Sequence[str], environment: Mapping[str, str]) -> Program | None:
@@ -89,37 +65,3 @@ def read_command(argv: Sequence[str], environment: Mapping[str, str]) -> Program
 def _is_this_python(path: Path) -> bool:
     this = Path(sys.executable)
     return path.parent == this.parent and path.name.startswith("python")
-
-
-def send_order(connection: socket.socket, order: Order, descriptors: Sequence[int]) -> None:
-    """Sends an order with its descriptors."""
-    socket.send_fds(connection, [_MARK], descriptors)
-    connection.sendall(pickle.dumps(order))
-
-
-def receive_order(connection: socket.socket) -> tuple[Order, list[int]]:
-    """What `send_order` sent."""
-    _, descriptors, _, _ = socket.recv_fds(connection, len(_MARK), MOST_DESCRIPTORS)
-    with connection.makefile("rb") as content:
-        return pickle.load(content), descriptors  # noqa: S301 - of the tests' own process
-
-
-def send_news(connection: socket.socket, what: bytes, number: int) -> None:
-    """Tells whoever ordered a process of it; that one may be gone."""
-    try:
-        connection.sendall(_NEWS.pack(what, number))
-    except OSError:
-        return
-
-
-def receive_news(connection: socket.socket) -> tuple[bytes, int]:
-    """What `send_news` sent.
-
-    Raises:
-      EOFError: the zygote is gone.
-    """
-    news = connection.recv(_NEWS.size, socket.MSG_WAITALL)
-    if not news:
-        raise EOFError
-    what, number = _NEWS.unpack(news)
-    return what, number

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import atexit
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, AnyStr
 
-from warm.order import ENDED, Kind, Order, Program, read_command, receive_news, send_order
+from warm.order import Kind, Program, read_command
+from warm.product import forking
 
 LIBRARIES = (
     "tfx.components",
@@ -56,8 +56,8 @@ class Popen(subprocess.Popen[AnyStr]):
 
     kinds: Sequence[Kind] = tuple(Kind)
     """The programs that it forks."""
-    _news: socket.socket | None = None
-    """Where the zygote tells what becomes of the process; None if it is none of the zygote's."""
+    _forked: forking.ForkedProcess | None = None
+    """The process; None if it is none of the zygote's."""
 
     def __init__(self, args: Sequence[str | os.PathLike[str]], **options: Any) -> None:
         """Starts it.
@@ -94,44 +94,32 @@ class Popen(subprocess.Popen[AnyStr]):
         cwd = os.fspath(self._options.get("cwd") or Path.cwd())
         os.stat(cwd)  # noqa: PTH116 - raised here, as by `subprocess`
         passed: tuple[int, ...] = tuple(self._options.get("pass_fds", ()))
-        order = Order(
-            argv=tuple(map(os.fspath, self.args)),
-            program=program,
+        birth = forking.Birth(
+            call="warm.becoming:run",
+            told={"argv": list(map(os.fspath, self.args)), "program": asdict(program)},
             environment=self._environment,
-            cwd=os.path.realpath(cwd),
+            folder=os.path.realpath(cwd),
             ends=(0, 1, 2, *passed),
             is_session=bool(self._options.get("start_new_session")),
         )
         own: list[int] = [n if stream == -1 else stream for n, stream in enumerate(streams)]
-        self._news = socket.socket(socket.AF_UNIX)
-        self._news.connect(_zygote())
-        send_order(self._news, order, [*own, *passed])
-        self.pid = self._hear()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
+            requests.connect(_zygote())
+            self._forked = forking.fork(requests, birth, [*own, *passed])
+        self.pid = self._forked.pid
         self._child_created = True
 
-    def _hear(self) -> int:
-        """The process id, once it is a process of its own."""
-        assert self._news is not None
-        try:
-            what, number = receive_news(self._news)
-        except EOFError:
-            raise RuntimeError("the zygote has died; see its standard error") from None
-        if what == ENDED:
-            raise RuntimeError("the process died before it began; see its standard error")
-        return number
-
     def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
-        if self._news is None:
+        if self._forked is None:
             return super()._internal_poll(_deadstate)
-        with self._waitpid_lock:  # type: ignore[attr-defined]
-            if self.returncode is None and _is_readable(self._news, 0):
-                self.returncode = _exit_code(self._news)
+        if self.returncode is None:
+            self.returncode = self._forked.poll()
         return self.returncode
 
     def _wait(self, timeout: float | None) -> int | None:
-        if self._news is None:
+        if self._forked is None:
             return super()._wait(timeout)
-        if self.returncode is None and not _is_readable(self._news, timeout):
+        if self._forked.wait(timeout) is None:
             assert timeout is not None
             raise subprocess.TimeoutExpired(self.args, timeout)
         return self._internal_poll()
@@ -176,21 +164,6 @@ def install(address: str) -> None:
     subprocess.Popen = ScriptPopen
 
 
-def _is_readable(connection: socket.socket, timeout: float | None) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(None if timeout is None else max(0, timeout) * 1000))
-
-
-def _exit_code(news: socket.socket) -> int:
-    """How a process ended; with its zygote if that is gone."""
-    try:
-        _, status = receive_news(news)
-    except (EOFError, OSError):
-        return -signal.SIGKILL
-    return os.waitstatus_to_exitcode(status)
-
-
 def _zygote() -> str:
     """The address of this process's zygote, which is started when it is first asked for."""
     global _address
@@ -203,7 +176,7 @@ def _zygote() -> str:
 def _start() -> str:
     address = str(Path(tempfile.mkdtemp(prefix="warm-")) / "zygote")
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": str(_TESTS)}
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen()
         process = subprocess.Popen(

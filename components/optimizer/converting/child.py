@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 from components.optimizer.converting.conversion import convert
-from components.processes.child import Channel
+from components.processes.worker import Channel
 from trainer_module.export.variants.measuring import load_sample
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Converts as the payload says, within its limits."""
+    """Converts as the payload says."""
     del channel
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    if (memory := payload["memory"]) is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sample = load_sample(Path(payload["sample"]))
     convert(payload["name"], Path(payload["saved_model"]), sample, Path(payload["folder"]))

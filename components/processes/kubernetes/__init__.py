@@ -1,1 +1,1 @@
-"""Clusters whose tasks are pods of Kubernetes."""
+"""Clusters whose workers are pods of Kubernetes."""

@@ -11,18 +11,20 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import urllib3
-from kubernetes import client
+import yaml
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
 
-from components.processes.kubernetes.connection import configure
 from trainer_module.errors import ConfigError, TrainingError
 
 logger = logging.getLogger(__name__)
@@ -292,3 +294,36 @@ def _status_of(error: ApiException) -> Object:
     except (ValueError, TypeError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def configure(configuration: client.Configuration) -> str:
+    """Fills in where the server is and who asks.
+
+    Args:
+      configuration: changed in place.
+
+    Returns:
+      The namespace: that of this pod, or of the kubeconfig.
+
+    Raises:
+      ConfigError: this process runs in no cluster, and no kubeconfig describes one.
+    """
+    try:
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            config.load_incluster_config(client_configuration=configuration)
+            configuration.proxy = None  # The server is inside of the cluster.
+            return _NAMESPACE_FILE.read_text().strip()
+        # The client has read the variable when it was imported, which may have been too early.
+        file = os.environ.get("KUBECONFIG") or None
+        config.load_kube_config(file, client_configuration=configuration)
+        _, context = config.list_kube_config_contexts(file)
+        return context["context"].get("namespace") or "default"
+    except (config.ConfigException, yaml.YAMLError, OSError) as error:
+        raise ConfigError(
+            "train.cluster.launcher is kubernetes, but this process neither runs in a cluster nor "
+            f"does KUBECONFIG lead to one ({str(error).rstrip('.')}); compile the pipeline with "
+            "kubeflow_runner.py, or use the launcher local."
+        ) from None

@@ -1,11 +1,15 @@
-"""Starts tasks as pods of Kubernetes."""
+"""Starts workers as pods of Kubernetes."""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from components.processes.kubernetes.api import KubernetesApi, ResourceKind
@@ -18,10 +22,9 @@ from components.processes.kubernetes.objects import (
     training_key,
 )
 from components.processes.kubernetes.pod_settings import PodSettings
-from components.processes.kubernetes.pod_state import PodState
-from components.processes.kubernetes.pod_task import PodTask
-from components.processes.kubernetes.pod_watch import PodWatch
-from components.processes.launcher import Cluster, ClusterTask, TaskSpec
+from components.processes.kubernetes.pods import PodState, PodWatch, PodWorker
+from components.processes.launcher import Cluster, Place, WorkerSpec
+from components.processes.stopping import handled, is_obeyed
 from trainer_module.errors import ConfigError, ScopelineError
 
 logger = logging.getLogger(__name__)
@@ -34,9 +37,9 @@ _POLL_SECONDS = 0.5
 
 
 class KubernetesLauncher:
-    """Starts the tasks of each type as an Indexed Job.
+    """Starts the workers of each type as an Indexed Job.
 
-    A task that is started again alone gets the payload of its first start: a Job's pod template
+    A worker that is started again alone gets the payload of its first start: a Job's pod template
     cannot be changed.
 
     What it makes is deleted by `stop_all`. If this process is killed before, as it is when Kubeflow
@@ -51,7 +54,7 @@ class KubernetesLauncher:
         Args:
           pods: the settings of the pods.
           identity: the same for every attempt of a training, and for no other; what an earlier
-            attempt has left is deleted before tasks start.
+            attempt has left is deleted before workers start.
 
         Raises:
           ConfigError: this process neither runs in a cluster nor has a kubeconfig.
@@ -61,12 +64,12 @@ class KubernetesLauncher:
         self._api = KubernetesApi()
         self._gang: Gang | None = None
         self._expected: dict[str, int] = {}
-        self._specs: dict[str, list[TaskSpec]] = {}
+        self._specs: dict[str, list[WorkerSpec]] = {}
         self._watch = PodWatch(self._api)
         self._is_first = True
 
-    def allocate(self, tasks: Sequence[ClusterTask]) -> Cluster:
-        """Names that the tasks will have in the cluster, new ones each time.
+    def allocate(self, places: Sequence[Place]) -> Cluster:
+        """Names that the workers will have in the cluster, new ones each time.
 
         Raises:
           ConfigError: this account may not do what it takes, or Kubernetes refuses it.
@@ -81,30 +84,30 @@ class KubernetesLauncher:
             self._pods = self._pods.model_copy(update=defaults)
         self._gang = Gang.of(self._training, self._api.namespace, self._make_owner_reference(pod))
         self._expected = {}
-        for task in tasks:
-            self._expected[task.type] = self._expected.get(task.type, 0) + 1
+        for place in places:
+            self._expected[place.type] = self._expected.get(place.type, 0) + 1
         self._specs = {}
         self._watch = PodWatch(self._api)
         self._api.create(ResourceKind.SERVICE, make_service(self._gang))
-        return self._gang.addresses(tasks)
+        return self._gang.addresses(places)
 
-    def start(self, spec: TaskSpec) -> PodTask:
-        """Starts a task, or all of its type once the last of them is asked for."""
+    def start(self, spec: WorkerSpec) -> PodWorker:
+        """Starts a worker, or all of its type once the last of them is asked for."""
         if self._gang is None:
             raise ConfigError("one process needs no pod of its own; use the launcher local.")
-        task = self._watch.add(spec.task)
-        specs = self._specs.setdefault(spec.task.type, [])
-        if len(specs) == self._expected[spec.task.type]:
-            return task  # The Job replaces the pod that is gone.
+        worker = self._watch.add(spec.place)
+        specs = self._specs.setdefault(spec.place.type, [])
+        if len(specs) == self._expected[spec.place.type]:
+            return worker  # The Job replaces the pod that is gone.
         specs.append(spec)
-        if len(specs) == self._expected[spec.task.type]:
+        if len(specs) == self._expected[spec.place.type]:
             workers = self._expected.get("worker", 0)
             job = make_job(self._gang, specs, self._pods, workers)
             self._api.create(ResourceKind.JOB, job)
             logger.info("Job %s was created.", job["metadata"]["name"])
         if self._specs_are_complete and not self._watch.is_alive():
             self._watch.begin(self._gang, list(self._specs))
-        return task
+        return worker
 
     def stop_all(self) -> None:
         """Deletes everything that was made, and returns when the pods are gone.
@@ -174,3 +177,22 @@ class KubernetesLauncher:
             return None
         metadata = pod["metadata"]
         return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+
+
+@contextmanager
+def exits_on_sigterm() -> Iterator[None]:
+    """Turns SIGTERM into SystemExit in a `with` block of the main thread; a second one is ignored.
+
+    Kubernetes sends it to the processes of a pod, and SIGKILL half a minute later. A process that
+    obeys it already is left to do so.
+    """
+    if is_obeyed() or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with handled(_exit, [signal.SIGTERM]):
+        yield
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Cleaning up is not to be interrupted.
+    raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""The objects of a cluster of pods: a headless Service, and an Indexed Job for each task type."""
+"""The objects of a cluster of pods: a headless Service, and an Indexed Job for each worker type."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.processes.kubernetes.pod_protocol import TASKS_VARIABLE, pack
+from components.processes.kubernetes.pod import WORKERS_VARIABLE, pack
 from components.processes.kubernetes.pod_settings import (
     PodSettings,
     Resources,
     Toleration,
     cores_of,
 )
-from components.processes.launcher import Cluster, ClusterTask, TaskSpec
+from components.processes.launcher import Cluster, Place, WorkerSpec
 
 Object = dict[str, Any]
 
 TRAINING_LABEL = "scopeline/training"
 """The label of all objects of a training, also of its earlier attempts."""
 GANG_LABEL = "scopeline/gang"
-"""The label of the objects of tasks that were started together."""
-TASK_LABEL = "scopeline/task"
-"""The label with the task's type."""
+"""The label of the objects of workers that were started together."""
+TYPE_LABEL = "scopeline/task"
+"""The label with the worker's type."""
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "task"
 POD_PROCESS = "components.processes.kubernetes.pod"
-"""What the container runs, with the task's module."""
+"""What the container runs, with the worker's module."""
 POD_SCRATCH = "/tmp/scopeline"  # noqa: S108 - of a pod, where nobody else is
 """A folder that each pod has to itself."""
 LEASE_SECONDS = 420
@@ -60,7 +60,7 @@ class Gang:
 
     @classmethod
     def of(cls, training: str, namespace: str, owner: Object | None) -> Gang:
-        """Names for tasks that are about to start."""
+        """Names for workers that are about to start."""
         return cls(training, f"scopeline-{training}-{secrets.token_hex(3)}", namespace, owner)
 
     @property
@@ -69,16 +69,16 @@ class Gang:
         return f"{GANG_LABEL}={self.name}"
 
     def job_name(self, kind: str) -> str:
-        """The name of the Job of a task type."""
+        """The name of the Job of a type of workers."""
         return f"{self.name}-{kind}"
 
-    def addresses(self, tasks: Sequence[ClusterTask]) -> Cluster:
-        """Where the tasks will serve: the names that the Service gives to the pods of the Jobs."""
+    def addresses(self, places: Sequence[Place]) -> Cluster:
+        """Where workers will serve: the names that the Service gives to the pods of the Jobs."""
         cluster: Cluster = {}
-        for port, task in enumerate(tasks, _FIRST_PORT):
-            pod = f"{self.job_name(task.type)}-{len(cluster.get(task.type, []))}"
+        for port, place in enumerate(places, _FIRST_PORT):
+            pod = f"{self.job_name(place.type)}-{len(cluster.get(place.type, []))}"
             host = f"{pod}.{self.name}.{self.namespace}.svc"
-            cluster.setdefault(task.type, []).append(f"{host}:{port}")
+            cluster.setdefault(place.type, []).append(f"{host}:{port}")
         return cluster
 
     def metadata(self, name: str, **labels: str) -> Object:
@@ -119,23 +119,23 @@ def make_service(gang: Gang) -> Object:
     }
 
 
-def make_job(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: int) -> Object:
-    """A Job for all tasks of a type.
+def make_job(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers: int) -> Object:
+    """A Job for all workers of a type.
 
     Args:
       gang: what it belongs to.
-      specs: the tasks, in the order of their indices.
+      specs: the workers, in the order of their indices.
       pods: the settings of all pods.
       workers: how many workers the whole gang has.
 
     Raises:
       ConfigError: the payloads are more than an environment variable may hold.
     """
-    kind = specs[0].task.type
+    kind = specs[0].place.type
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": gang.metadata(gang.job_name(kind), **{TASK_LABEL: kind}),
+        "metadata": gang.metadata(gang.job_name(kind), **{TYPE_LABEL: kind}),
         "spec": {
             "completionMode": "Indexed",
             "completions": len(specs),
@@ -147,8 +147,8 @@ def make_job(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: 
             "ttlSecondsAfterFinished": _TTL_SECONDS,
             "template": {
                 "metadata": {
-                    "labels": {**gang.labels, TASK_LABEL: kind},
-                    # A sidecar never ends, and would intercept the tasks' connections.
+                    "labels": {**gang.labels, TYPE_LABEL: kind},
+                    # A sidecar never ends, and would intercept the workers' connections.
                     "annotations": {"sidecar.istio.io/inject": "false"},
                 },
                 "spec": _pod_spec(gang, specs, pods, workers),
@@ -157,10 +157,10 @@ def make_job(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: 
     }
 
 
-def _pod_spec(gang: Gang, specs: Sequence[TaskSpec], pods: PodSettings, workers: int) -> Object:
-    resources = pods.resources.get(specs[0].task.type) or Resources()
+def _pod_spec(gang: Gang, specs: Sequence[WorkerSpec], pods: PodSettings, workers: int) -> Object:
+    resources = pods.resources.get(specs[0].place.type) or Resources()
     environment = {**_environment(resources, workers), **pods.environment}
-    environment[TASKS_VARIABLE] = pack(specs)
+    environment[WORKERS_VARIABLE] = pack(specs)
     spec: Object = {
         "restartPolicy": "Never",
         "subdomain": gang.name,
@@ -199,7 +199,7 @@ def _environment(resources: Resources, workers: int) -> dict[str, str]:
         # TensorFlow would start threads for all cores of the node.
         cores = str(math.ceil(cores_of(resources.cpu_limit)))
         environment |= {"TF_NUM_INTRAOP_THREADS": cores, "OMP_NUM_THREADS": cores}
-        # These threads also wait for other tasks: with too few of them all tasks would block.
+        # These threads also wait for other workers: with too few of them all workers would block.
         environment["TF_NUM_INTEROP_THREADS"] = str(max(workers + 1, int(cores)))
     return environment
 

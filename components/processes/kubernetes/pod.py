@@ -1,40 +1,89 @@
-"""A task in a pod: `python -m components.processes.kubernetes.pod MODULE`.
-
-The environment holds what it is told, and events go into the log.
-"""
+"""How a launcher and its pods talk: workers travel in one variable, events in the pods' logs."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import os
 import sys
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NamedTuple
 
-from components.processes.child import Channel, load_main, run_task
-from components.processes.kubernetes.pod_protocol import (
-    INDEX_VARIABLE,
-    MARK,
-    TASKS_VARIABLE,
-    unpack,
-)
+from components.processes.launcher import WorkerEvent, WorkerSpec
 from components.processes.local.environment import INTEROP_THREADS, without_proxy
+from components.processes.worker import Channel, load_main, run_worker
+from trainer_module.errors import ConfigError
 from trainer_module.machine import count_cores
+
+WORKERS_VARIABLE = "SCOPELINE_TASKS"
+"""The environment variable that holds what the workers of a Job are told, packed."""
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+"""Which of them a pod is; the Job controller sets it."""
+MARK = "scopeline-event: "
+"""What follows it in a line of a pod's log is an event, as JSON."""
+MAX_CHARACTERS = 100_000
+"""Linux takes 131,071 bytes in one variable."""
+
+
+class PodPayload(NamedTuple):
+    """What one pod is told."""
+
+    payload: dict[str, Any]
+    environment: dict[str, str]
+
+
+def pack(specs: Sequence[WorkerSpec]) -> str:
+    """What the workers of a Job are told, in the order of their indices, as plain text.
+
+    Raises:
+      ConfigError: it is more than an environment variable may hold.
+    """
+    told = [[dict(spec.payload), dict(spec.environment)] for spec in specs]
+    packed = base64.b64encode(gzip.compress(json.dumps(told).encode(), mtime=0)).decode()
+    if len(packed) > MAX_CHARACTERS:
+        raise ConfigError(
+            f"what the pods of {len(specs)} tasks have to be told takes {len(packed):,} characters "
+            f"of an environment variable, but {MAX_CHARACTERS:,} is the most; use fewer workers, "
+            "or shorter settings of the model and the features."
+        )
+    return packed
+
+
+def unpack(packed: str, index: int) -> PodPayload:
+    """What the worker of that index is told, of what `pack` made."""
+    return PodPayload(*json.loads(gzip.decompress(base64.b64decode(packed)))[index])
+
+
+def split_line(line: str) -> tuple[str | None, WorkerEvent | None]:
+    """The text of a line of a pod's log, and the event in it.
+
+    A progress bar may stand before an event, as it does not end its line.
+    """
+    text, mark, said = line.partition(MARK)
+    if not mark:
+        return line, None
+    try:
+        event = WorkerEvent(**json.loads(said))
+    except (ValueError, TypeError):  # Another process wrote into the line.
+        return line, None
+    return text or None, event
 
 
 def enter_pod(environ: MutableMapping[str, str] = os.environ) -> dict[str, Any]:
     """Takes what the launcher left in the environment; returns the payload."""
-    # Processes that this one starts are tasks of nobody.
-    task = unpack(environ.pop(TASKS_VARIABLE), int(environ[INDEX_VARIABLE]))
-    environ.update(task.environment)
-    cluster = task.payload.get("tf_config", {}).get("cluster", {})
-    hosts = {address.rpartition(":")[0] for tasks in cluster.values() for address in tasks}
+    # Processes that this one starts are workers of nobody.
+    worker = unpack(environ.pop(WORKERS_VARIABLE), int(environ[INDEX_VARIABLE]))
+    environ.update(worker.environment)
+    cluster = worker.payload.get("tf_config", {}).get("cluster", {})
+    hosts = {address.rpartition(":")[0] for workers in cluster.values() for address in workers}
     environ["no_grpc_proxy"] = without_proxy(environ, sorted(hosts))
-    # Threads that wait for other tasks: fewer than there are workers would be a deadlock.
+    # Threads that wait for other workers: fewer than there are workers would be a deadlock.
     enough = max(len(cluster.get("worker", [])) + 1, count_cores())
     environ.setdefault(INTEROP_THREADS, str(enough))
-    return task.payload
+    return worker.payload
 
 
 if __name__ == "__main__":
     told = enter_pod()
-    run_task(load_main(sys.argv[1]), told, Channel(os.dup(2), MARK))
+    run_worker(load_main(sys.argv[1]), told, Channel(os.dup(2), MARK))

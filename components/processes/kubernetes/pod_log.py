@@ -14,8 +14,8 @@ from kubernetes.client.exceptions import ApiException
 
 from components.processes.kubernetes.api import NETWORK_ERRORS, KubernetesApi
 from components.processes.kubernetes.objects import CONTAINER
-from components.processes.kubernetes.pod_protocol import split_line
-from components.processes.launcher import TAIL_LINES, TaskEvent
+from components.processes.kubernetes.pod import split_line
+from components.processes.launcher import TAIL_LINES, WorkerEvent
 from trainer_module.errors import ConfigError
 
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*(Z|[-+]\d\d:\d\d) ?(.*)", re.DOTALL)
@@ -85,7 +85,7 @@ class PodLog(threading.Thread):
         self._stopped = threading.Event()
         self._window = LogWindow()
         self._tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
-        self.events: collections.deque[TaskEvent] = collections.deque()
+        self.events: collections.deque[WorkerEvent] = collections.deque()
         self.error: ConfigError | None = None
         """Why it cannot be read at all."""
 

@@ -167,4 +167,4 @@ class PodSettings(Settings):
     secrets: dict[VariableName, SecretKey] = {}
     """Environment variables whose values are in Secrets."""
     resources: dict[str, Resources] = {}
-    """By task type: `chief`, `worker` or `ps`."""
+    """By type of worker: `chief`, `worker` or `ps`."""

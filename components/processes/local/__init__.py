@@ -1,1 +1,1 @@
-"""Tasks as processes of this machine."""
+"""Workers as processes of this machine."""

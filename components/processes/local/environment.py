@@ -1,4 +1,4 @@
-"""What tasks find in their environment, where several share this machine."""
+"""What workers find in their environment, where several share this machine."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def module_path() -> dict[str, str]:
     return {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
 
-def task_environment(computing: int) -> dict[str, str]:
-    """What a task on this machine gets of this process's environment.
+def worker_environment(computing: int) -> dict[str, str]:
+    """What a worker on this machine gets of this process's environment.
 
     Args:
-      computing: tasks that compute on this machine's cores at the same time.
+      computing: workers that compute on this machine's cores at the same time.
     """
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     environment |= module_path()

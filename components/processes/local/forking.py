@@ -1,96 +1,171 @@
-"""The server's side of `fork_server`: forks tasks, waits for them, and ends with the run."""
+"""A process that forks others, which begin with all that it has imported.
+
+It has a single thread, waits for what it forks, and reports how each ended. Runs have one for their
+workers, see `fork_server`; tests have one for command lines. Those load this module by itself into
+a process that holds nothing of the product: it imports the standard library alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import gc
+import fcntl
 import importlib
 import json
-import logging
 import os
 import select
 import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
-from typing import Any, NoReturn, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
 
-from components.processes.local.parent_watch import be_killed_with
-from components.processes.local.process_title import set_title
-from components.processes.local.task_process import run_local_task
-
-MAX_REQUEST = 150_000
+_MAX_REQUEST = 150_000
 """Bytes: less than what Linux lets wait in a socket."""
-_DESCRIPTORS = 4
+_BEGUN = b"begun "
+"""What a process reports with its id; without it, a number says how one ended."""
+_MAX_DESCRIPTORS = 253
+"""Linux takes no more at once."""
 
 
-def run_server(requests: socket.socket, run: int) -> NoReturn:
-    """Makes a server of this process, which a run has just forked.
+@dataclass(frozen=True)
+class Birth:
+    """What a forked process becomes."""
+
+    call: str
+    """`module:function`, called with `told`, and with the process id of the server. Its end is that
+    of the process, with exit status 1 unless it ends the process itself."""
+    told: Any
+    """As JSON."""
+    environment: Mapping[str, str]
+    """All of its environment."""
+    folder: str
+    """That it works in."""
+    ends: Sequence[int]
+    """The numbers that the descriptors have in the process which are sent with this."""
+    is_session: bool = True
+    """Whether it leads a session of its own, and not only a group."""
+
+
+class ForkedProcess:
+    """A process that a server has forked."""
+
+    def __init__(self, reports: int) -> None:
+        """Waits until it is there.
+
+        Args:
+          reports: where that it has begun is said, and then how it ended.
+
+        Raises:
+          OSError: it could not be forked, or did not come to its beginning.
+        """
+        self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - until it has ended
+        self._status: int | None = None
+        self._lock = threading.Lock()
+        said = self._reports.readline()
+        if not said.startswith(_BEGUN):
+            self._reports.close()
+            raise ChildProcessError("the fork server cannot fork")
+        self.pid = int(said.removeprefix(_BEGUN))
+
+    def poll(self) -> int | None:
+        """The exit status, or minus the signal that ended it; None while it runs."""
+        with self._lock:
+            if self._status is None and self._is_readable(0):
+                ended = self._reports.readline()
+                # Without a word the server was killed, and then this one has ended with it.
+                self._status = int(ended) if ended else -signal.SIGKILL
+                self._reports.close()
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """What `poll` says once it has ended, or after so many seconds."""
+        with contextlib.suppress(ValueError):  # Another thread has heard how it ended.
+            self._is_readable(timeout)
+        return self.poll()
+
+    def _is_readable(self, timeout: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._reports, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else max(0, timeout) * 1000))
+
+
+def fork(requests: socket.socket, birth: Birth, descriptors: Sequence[int]) -> ForkedProcess:
+    """Has a server fork a process.
 
     Args:
-      requests: where the run says what to do; its end is that of the server.
-      run: the process id of the run.
+      requests: leads to the server.
+      birth: what the process becomes.
+      descriptors: of which it gets copies, in the order of `birth.ends`.
+
+    Raises:
+      OSError: the server has ended, or cannot fork, or this is too much to be told.
     """
+    reading, writing = os.pipe()
     try:
-        be_killed_with(run)
-        _leave_run(requests)
-        _Server(requests).serve()
-    finally:
-        os._exit(1)
-
-
-def _leave_run(requests: socket.socket) -> None:
-    """Gives up all that the run has, but for its memory."""
-    os.setsid()  # The terminal's Ctrl-C is for the run.
-    # What is garbage by now may hold numbers of files that are given up here.
-    gc.freeze()
-    faulthandler.disable()
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
-        # Not closed, as Python's own objects would one day close the number of another file.
-        if descriptor not in (null, requests.fileno()) and _is_open(descriptor):
-            os.dup2(null, descriptor, inheritable=descriptor <= 2)
-    os.close(null)
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    for logger in loggers:
-        if isinstance(logger, logging.Logger):
-            # As they are in a process that sets up its logging before it imports TensorFlow.
-            logger.handlers = [h for h in logger.handlers if isinstance(h, logging.NullHandler)]
-    set_title(__name__)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
+        send(requests, asdict(birth), [*descriptors, writing])
     except OSError:
-        return False
-    return True
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return ForkedProcess(reading)
 
 
-class _Server:
-    """Forks a task for each request; it has a single thread."""
+def send(
+    requests: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()
+) -> None:
+    """Sends a request: the fields of a `Birth`, or `kill` with the id of a process.
 
-    def __init__(self, requests: socket.socket) -> None:
+    Raises:
+      OSError: the server has ended, or this is too much to be told.
+    """
+    message = json.dumps(request).encode()
+    if len(message) > _MAX_REQUEST:
+        raise OSError(f"a request of {len(message)} bytes is too long")
+    socket.send_fds(requests, [message], list(descriptors))
+
+
+class Server:
+    """Forks a process for each request."""
+
+    def __init__(
+        self,
+        requests: socket.socket,
+        lifeline: int | None = None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Takes over SIGCHLD.
+
+        Args:
+          requests: gives requests; one that listens takes a connection for each.
+          lifeline: the server ends when this does; None for `requests`, which does not listen then.
+          on_end: called then.
+        """
         self._requests = requests
+        self._lifeline = lifeline
+        self._on_end = on_end
         self._reports: dict[int, int] = {}
-        """For each task's process id, where to report how it ended."""
+        """For each process's id, where to report how it ended."""
         self._ended, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
 
     def serve(self) -> NoReturn:
-        """Serves until the run has ended, or closed its end."""
+        """Serves until whoever has started it is gone; what it has forked ends with it."""
+        sources = [self._requests, self._ended]
+        sources += [] if self._lifeline is None else [self._lifeline]
         while True:
-            ready, _, _ = select.select([self._requests, self._ended], [], [])
+            ready, _, _ = select.select(sources, [], [])
             if self._ended in ready:
                 os.read(self._ended, 4096)
                 self._report_ended()
+            if self._lifeline in ready:
+                self._end()
             if self._requests in ready:
                 self._take_request()
 
@@ -99,27 +174,46 @@ class _Server:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 del self._reports[pid]
-                # The run may not want to know any more.
+                # Nobody may want to know any more.
                 with contextlib.suppress(BrokenPipeError):
                     os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
                 os.close(report)
 
+    def _end(self) -> NoReturn:
+        for pid in self._reports:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        for pid in self._reports:
+            os.waitpid(pid, 0)
+        self._on_end()
+        os._exit(0)
+
     def _take_request(self) -> None:
-        message, descriptors, _, _ = socket.recv_fds(
-            self._requests, MAX_REQUEST, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-        )
+        message, descriptors = self._receive()
         if not message:
-            os._exit(0)
+            # Of a connection of its own, whoever has made it was killed as it did.
+            return None if self._lifeline is not None else self._end()
         request = json.loads(message)
         if "kill" not in request:
-            self._fork(request, *descriptors)
+            *given, report = descriptors
+            self._fork(Birth(**request), given, report)
         elif request["kill"] in self._reports:
             os.killpg(request["kill"], signal.SIGKILL)
+        return None
 
-    def _fork(
-        self, request: dict[str, Any], stdin: int, output: int, events: int, report: int
-    ) -> None:
-        """Forks a task; that it cannot is said by closing `report` without a word."""
+    def _receive(self) -> tuple[bytes, list[int]]:
+        connection = self._requests
+        if self._lifeline is not None:
+            connection, _ = self._requests.accept()
+        message, descriptors, _, _ = socket.recv_fds(
+            connection, _MAX_REQUEST, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        if connection is not self._requests:
+            connection.close()
+        return message, list(descriptors)
+
+    def _fork(self, birth: Birth, descriptors: list[int], report: int) -> None:
+        """Forks a process; that it cannot is said by closing `report` without a word."""
         server = os.getpid()
         try:
             pid = os.fork()
@@ -127,22 +221,26 @@ class _Server:
             pid = -1
         if pid == 0:
             try:
-                self._leave_server()
-                _become_task(request, stdin, output, report)
-                run_local_task(request["module"], server, events, sys.stdin.buffer)
+                self._leave()
+                _become(birth, descriptors, report)
+                module, _, function = birth.call.partition(":")
+                getattr(importlib.import_module(module), function)(birth.told, server)
+            except KeyboardInterrupt:  # It had not begun.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(1)
-        for descriptor in (stdin, output, events):
+        for descriptor in descriptors:
             os.close(descriptor)
         if pid > 0:
             self._reports[pid] = report
         else:
             os.close(report)
 
-    def _leave_server(self) -> None:
-        """Gives up, in a task, what the server has."""
+    def _leave(self) -> None:
+        """Gives up, in a forked process, what the server has."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -151,32 +249,34 @@ class _Server:
             os.close(descriptor)
 
 
-def _become_task(request: dict[str, Any], stdin: int, output: int, report: int) -> None:
-    """Makes of this process what a new interpreter is when it has begun."""
-    os.setsid()
-    for descriptor, number in ((stdin, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, number)
-    os.close(stdin)
-    os.close(output)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until it ends
-    sys.stdout, sys.stderr = (_open_output(number) for number in (1, 2))
-    # From now on it can be ended by its group, and its errors are seen.
-    os.write(report, b"%d\n" % os.getpid())
-    os.close(report)
+def _become(birth: Birth, descriptors: list[int], report: int) -> None:
+    """Makes of this process what one is that has just begun, and says that it has."""
+    if birth.is_session:
+        os.setsid()
+    else:
+        # What is sent to a process group does not reach the server.
+        os.setpgid(0, 0)
+    above = max(*birth.ends, *descriptors, report) + 1
+    report = _move(report, above)
+    moved = [_move(descriptor, above) for descriptor in descriptors]
+    for descriptor, end in zip(moved, birth.ends, strict=True):
+        os.dup2(descriptor, end)
+        os.close(descriptor)
     os.environ.clear()
-    os.environ.update(request["environment"])
-    sys.path[:] = os.environ["PYTHONPATH"].split(os.pathsep)
-    sys.argv = [request["module"], request["name"]]
-    set_title(" ".join(sys.argv))
-    os.chdir(request["folder"])
+    os.environ.update(birth.environment)
+    os.chdir(birth.folder)
     importlib.invalidate_caches()
     tempfile.tempdir = None
     # Python's own generator does so by itself.
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    # From now on it can be ended by its group, and its errors are seen.
+    os.write(report, _BEGUN + b"%d\n" % os.getpid())
+    os.close(report)
 
 
-def _open_output(number: int) -> TextIO:
-    return open(
-        number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-    )
+def _move(descriptor: int, above: int) -> int:
+    """Gives a descriptor a number beyond others, and returns that."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
+    os.close(descriptor)
+    return moved

@@ -1,40 +1,49 @@
-"""A task's process on this machine: what it begins with, and how a fresh one is started."""
+"""A worker's process on this machine: what it begins with, how a fresh one starts, how it ends.
+
+It and all that it starts end with the process that has started it, however that ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-TASK_PROCESS = "components.processes.local.task_process"
-"""What a fresh interpreter runs."""
+from components.processes.ending import kill_group
+from components.processes.worker import Channel, limit_address_space, load_main, run_worker
+
+WORKER_PROCESS = "components.processes.local.process"
+"""What a fresh interpreter runs: with PARENT, EVENTS, MODULE and NAME."""
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
 class ProcessStart:
-    """What a task's process begins with; it gets copies of the descriptors."""
+    """What a worker's process begins with; it gets copies of the descriptors."""
 
     module: str
-    """The task's; its `main` is called."""
+    """The worker's; its `main` is called."""
     name: str
-    """The task's, for whoever looks at the list of processes."""
+    """The worker's, for whoever looks at the list of processes."""
     environment: Mapping[str, str]
     """All of its environment."""
     stdin: int
-    """The reading end of a pipe that holds the payload, as a line of JSON. The process group ends
-    when nobody holds the other end any more."""
+    """The reading end of a pipe that holds the payload and the limit of memory, as a line of JSON.
+    The process group ends when nobody holds the other end any more."""
     output: int
     """Its standard output and error."""
     events: int
     """The writing end of the pipe of its channel."""
 
 
-class TaskProcess(Protocol):
+class ChildProcess(Protocol):
     """A process that leads a group of its own."""
 
     def poll(self) -> int | None:
@@ -48,14 +57,14 @@ class TaskProcess(Protocol):
 
 
 class FreshProcess:
-    """A new interpreter, that imports everything itself; see `TaskProcess`."""
+    """A new interpreter, that imports everything itself; see `ChildProcess`."""
 
     def __init__(self, start: ProcessStart) -> None:
         """Starts it; the thread that calls this must outlive it."""
         self._process = subprocess.Popen(
             # -P: the folder that it starts in hides no module that this process finds.
             [
-                *(sys.executable, "-P", "-m", TASK_PROCESS),
+                *(sys.executable, "-P", "-m", WORKER_PROCESS),
                 *(str(os.getpid()), str(start.events), start.module, start.name),
             ],
             stdin=start.stdin,
@@ -78,5 +87,70 @@ class FreshProcess:
         """Ends it, if it still runs, and all of its group."""
         # The number of a process that has been waited for may be another's by now.
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_group(self._process.pid)
+
+
+def run_local_worker(module: str, parent: int, events: int) -> NoReturn:
+    """Runs a worker to its end, which is that of this process; it does not outlive its launcher.
+
+    Args:
+      module: its `main` is called.
+      parent: the process id of this process's parent.
+      events: the descriptor of the channel.
+    """
+    told = sys.stdin.buffer.readline()
+    die_with_parent(parent)
+    main, (payload, memory) = load_main(module), json.loads(told)
+    limit_address_space(memory)
+    run_worker(main, payload, Channel(events))
+
+
+def die_with_parent(parent: int) -> None:
+    """Ties this process group to a parent, and to who holds the other end of standard input.
+
+    Call it before anything starts a thread, and when standard input has been read; that becomes
+    /dev/null.
+
+    Args:
+      parent: its process id.
+    """
+    be_killed_with(parent)
+    watched = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    # The kernel's signal reaches this process alone, and a thread of it would die with it. A
+    # process beside it lives to end the children of this one, too.
+    if os.fork() == 0:
+        _kill_group_at_end_of(watched)
+    os.close(watched)
+
+
+def be_killed_with(parent: int) -> None:
+    """Lets the kernel kill this process when its parent's thread that started it has ended.
+
+    Args:
+      parent: its process id.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # It died before the line above.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_group_at_end_of(watched: int) -> None:
+    """Waits until nobody can write to a pipe, then ends this process group."""
+    try:
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            # Pipes to the parent would look open although the worker has ended.
+            if descriptor != watched:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+        while os.read(watched, 1024):
+            pass
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _, process, descriptor, name_of_module, _ = sys.argv
+    run_local_worker(name_of_module, int(process), int(descriptor))

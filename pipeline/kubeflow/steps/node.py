@@ -7,7 +7,7 @@ import time
 
 from components.beam_workers.options import at_most
 from components.processes.kubernetes.pod_settings import PodSettings
-from components.stopping import check_stop
+from components.processes.stopping import check_stop
 from pipeline.component_ids import TRAINING, ComponentId
 from pipeline.config.settings import PipelineConfig
 from pipeline.kubeflow.cluster_layout import cluster_layout, run_root, settings_of

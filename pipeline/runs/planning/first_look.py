@@ -5,7 +5,7 @@ Such a run ends as it would have by ExampleGen, on the screen and in its records
 
 from __future__ import annotations
 
-from components.stopping import settle
+from components.processes.stopping import settle
 from pipeline.component_ids import ComponentId
 from pipeline.config.fingerprint import config_fingerprint
 from pipeline.layout import RunLayout

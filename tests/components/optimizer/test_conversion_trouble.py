@@ -15,7 +15,8 @@ from tensorflow.lite.python.lite import TFLiteConverterBase
 
 from components.optimizer.converting import parent
 from components.optimizer.converting.conversion import convert
-from components.optimizer.converting.parent import ConversionLimits, convert_in_child
+from components.optimizer.converting.parent import LIMITS, convert_in_child
+from components.processes.launcher import Limits
 from trainer_module.errors import TrainingError
 from trainer_module.export.variants.manifest import VARIANT_FILE
 from trainer_module.features.transformed import TransformedFeature
@@ -105,16 +106,16 @@ def test_model_of_another_release(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trouble", "limits", "message"),
     [
-        ("crash", ConversionLimits(), r"the conversion to float was killed by SIGABRT"),
+        ("crash", LIMITS, r"the conversion to float was killed by SIGABRT"),
         (
             "kill",
-            ConversionLimits(),
+            LIMITS,
             r"the conversion to float was killed by SIGKILL \(out of memory\?\)",
         ),
-        ("hang", ConversionLimits(seconds=3), r"the conversion to float took longer than 3"),
+        ("hang", Limits(seconds=3), r"the conversion to float took longer than 3"),
         (
             "",
-            ConversionLimits(memory=2_000_000_000),
+            Limits(seconds=3600, memory=2_000_000_000),
             r"float was killed by SIG\w+: it may take no more than 2\.0 GB of memory",
         ),
     ],
@@ -124,7 +125,7 @@ def test_process_that_ends_badly(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     trouble: str,
-    limits: ConversionLimits,
+    limits: Limits,
     message: str,
 ) -> None:
     """The last one really runs out of memory."""

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from components.processes.child import Channel
+from components.processes.worker import Channel
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:

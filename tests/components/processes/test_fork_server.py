@@ -1,4 +1,4 @@
-"""Tasks as forks: they are what fresh processes are, and none outlives the server or the run."""
+"""Workers as forks: they are what fresh processes are, and none outlives the server or the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import fcntl, json, logging, os, random, signal, sys, time
 from dataclasses import replace
 from pathlib import Path
 import numpy, psutil
-from cluster_tasks import workers
+from cluster_workers import workers
 from components.processes.local.fork_server import current_server, serving
 from components.processes.local.launcher import LocalLauncher
 from trainer_module.scratch import own_temporary_files
@@ -31,16 +31,16 @@ from trainer_module.scratch import own_temporary_files
 folder = Path(sys.argv[1])
 
 def finish(launcher, *specs):
-    tasks = [launcher.start(spec) for spec in specs]
+    started = [launcher.start(spec) for spec in specs]
     deadline = time.monotonic() + 20
-    while any(task.poll() is None for task in tasks):
+    while any(worker.poll() is None for worker in started):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
-    return tasks
+    return started
 
 def server_process():
     return next(
-        child for child in psutil.Process().children() if "forking" in " ".join(child.cmdline())
+        child for child in psutil.Process().children() if "fork_server" in " ".join(child.cmdline())
     )
 
 def tell(value):
@@ -70,11 +70,12 @@ def test_how_tasks_end_is_known(tmp_path: Path) -> None:
 with serving():
     launcher = LocalLauncher(current_server())
     ends = {"do": "finish"}, {"do": "exit_early"}, {"do": "die_until", "lives_at": 9}
-    tasks = finish(launcher, *workers(*[{"restarts": [], **end} for end in ends], folder=folder))
-    said = [[event.kind for event in task.events()] for task in tasks]
+    started = finish(launcher, *workers(*[{"restarts": [], **end} for end in ends], folder=folder))
+    said = [[event.kind for event in worker.events()] for worker in started]
     left = server_process().children()
     launcher.stop_all()
-tell([[task.poll() for task in tasks], said, [p.name() for p in left if p.status() == "zombie"],
+tell([[worker.poll() for worker in started], said,
+      [p.name() for p in left if p.status() == "zombie"],
       [p.pid for p in psutil.Process().children()]])
 """,
     )
@@ -113,8 +114,8 @@ with own_temporary_files(), serving():
 tell(seen)
 """
     forked, fresh = run(tmp_path, script)
-    assert forked.pop("title") == "cluster_tasks worker 0"
-    assert fresh.pop("title").endswith("cluster_tasks worker 0")
+    assert forked.pop("title") == "cluster_workers worker 0"
+    assert fresh.pop("title").endswith("cluster_workers worker 0")
     for told in (forked, fresh):
         # Not in the run's own folder: names of sockets may not be long.
         assert str(Path(told.pop("temporary")).parents[1]) == tempfile.gettempdir()
@@ -167,20 +168,36 @@ def test_server_that_is_lost_takes_its_tasks_along(tmp_path: Path) -> None:
     script = """
 with serving():
     launcher = LocalLauncher(current_server())
-    task = launcher.start(workers({"do": "sleep_stubbornly"}, folder=folder)[0])
-    while not task.events():
+    worker = launcher.start(workers({"do": "sleep_stubbornly"}, folder=folder)[0])
+    while not worker.events():
         time.sleep(0.01)
     everything = psutil.Process().children(recursive=True)
     server_process().kill()
-    while task.poll() is None:
+    while worker.poll() is None:
         time.sleep(0.01)
     (again,) = finish(launcher, *workers({"do": "finish"}, folder=folder))
     launcher.stop_all()
     gone, left = psutil.wait_procs(everything, timeout=5)
     left = [process for process in left if process.status() != "zombie"]
-    tell([len(left), task.poll(), again.poll()])
+    tell([len(left), worker.poll(), again.poll()])
 """
     assert run(tmp_path, script) == [0, -signal.SIGKILL, 0]
+
+
+def test_process_that_does_not_begin_is_none(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """
+from components.processes.local.forking import Birth, fork
+with serving():
+    birth = Birth("builtins:print", [], dict(os.environ), str(folder / "absent"), ends=(0,))
+    try:
+        fork(current_server()._requests, birth, [0])
+    except OSError as error:
+        tell(str(error))
+""",
+    )
+    assert told == "the fork server cannot fork"
 
 
 def test_module_that_is_not_there(tmp_path: Path) -> None:
@@ -188,9 +205,9 @@ def test_module_that_is_not_there(tmp_path: Path) -> None:
 with serving():
     launcher = LocalLauncher(current_server())
     (spec,) = workers({"do": "finish"}, folder=folder)
-    (task,) = finish(launcher, replace(spec, module="no_such_module"))
+    (worker,) = finish(launcher, replace(spec, module="no_such_module"))
     launcher.stop_all()
-    tell([task.poll(), task.log_tail()[-1]])
+    tell([worker.poll(), worker.log_tail()[-1]])
 """
     assert run(tmp_path, script) == [1, "ModuleNotFoundError: No module named 'no_such_module'"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster_tasks import workers
+from cluster_workers import workers
 
 from components.processes import ports
 from components.processes.local.launcher import LocalLauncher
@@ -23,7 +23,7 @@ _PARENT = """
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from cluster_tasks import workers
+from cluster_workers import workers
 from components.processes.local.fork_server import current_server, serving
 from components.processes.local.launcher import LocalLauncher
 from components.processes.supervisor import ClusterJob, Supervisor
@@ -76,15 +76,15 @@ def test_nothing_survives_the_parent(
 def test_group_of_a_process_that_ended_is_killed(tmp_path: Path) -> None:
     launcher = LocalLauncher()
     (spec,) = workers({"do": "sleep_stubbornly"}, folder=tmp_path)
-    task = launcher.start(spec)
+    worker = launcher.start(spec)
     wait_until(lambda: any(path.read_text() for path in tmp_path.glob("*.grandchild")))
     (file,) = tmp_path.glob("*.grandchild")
     os.kill(int(file.stem), signal.SIGKILL)
-    wait_until(lambda: task.poll() is not None)
+    wait_until(lambda: worker.poll() is not None)
     assert is_running(int(file.read_text()))
     launcher.stop_all()
     wait_until(lambda: not is_running(int(file.read_text())), seconds=1)
-    assert task.poll() == -signal.SIGKILL
+    assert worker.poll() == -signal.SIGKILL
 
 
 def test_output_is_copied_with_the_name_of_the_task(
@@ -95,12 +95,12 @@ def test_output_is_copied_with_the_name_of_the_task(
         monkeypatch.delenv(name, raising=False)
     launcher = LocalLauncher()
     specs = workers({"do": "talk"}, {"do": "talk"}, folder=tmp_path)
-    launcher.allocate([spec.task for spec in specs])
-    task = [launcher.start(spec) for spec in specs][-1]
-    wait_until(lambda: task.poll() is not None)
+    launcher.allocate([spec.place for spec in specs])
+    worker = [launcher.start(spec) for spec in specs][-1]
+    wait_until(lambda: worker.poll() is not None)
     launcher.stop_all()
     threads = max(1, count_cores() // 2)
-    assert task.log_tail() == ["said to stdout", "said to stderr", f" None {threads} 3"]
+    assert worker.log_tail() == ["said to stdout", "said to stderr", f" None {threads} 3"]
     assert "[worker 1] said to stdout\n[worker 1] said to stderr\n" in capfd.readouterr().err
 
 
@@ -111,8 +111,8 @@ def test_output_of_a_process_without_peers_is_copied_as_it_is(
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
     launcher = LocalLauncher()
     (spec,) = workers({"do": "talk"}, folder=tmp_path)
-    task = launcher.start(spec)
-    wait_until(lambda: task.poll() is not None)
+    worker = launcher.start(spec)
+    wait_until(lambda: worker.poll() is not None)
     launcher.stop_all()
     assert capfd.readouterr().err == "said to stdout\nsaid to stderr\n None 7 None\n"
 

@@ -9,25 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cluster_tasks
+import cluster_workers
 import pytest
-from cluster_tasks import spec, workers
+from cluster_workers import spec, workers
 
 from components.processes import supervisor as supervisor_module
-from components.processes.failures import StartTimeoutError, TaskFailedError
-from components.processes.launcher import ClusterTask, TaskSpec
-from components.processes.local.launcher import LocalLauncher
+from components.processes.failures import OverdueError, StartTimeoutError, WorkerFailedError
+from components.processes.launcher import Limits, Place, WorkerSpec
+from components.processes.local.launcher import LocalLauncher, run_one
 from components.processes.supervisor import ClusterJob, Policy, Supervisor
 from trainer_module.errors import TrainingError
 from trainer_module.progress import PROGRESS_LOGGER
 
 
-def run(specs: list[TaskSpec], **options: Any) -> list[str]:
+def run(specs: list[WorkerSpec], **options: Any) -> list[str]:
     return Supervisor(LocalLauncher(), ClusterJob(specs, **options)).run()
 
 
 def starts(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What each launch of a task wrote when it began."""
+    """What each launch of a worker wrote when it began."""
     return [json.loads(line) for line in (folder / f"{name}.starts").read_text().splitlines()]
 
 
@@ -56,7 +56,7 @@ def test_gang_runs_to_its_end_and_the_chief_reports(
 
 
 def test_process_without_peers_is_no_cluster(tmp_path: Path) -> None:
-    run([spec(ClusterTask("worker", 0, "the trainer"), "finish", tmp_path)])
+    run([spec(Place("worker", 0, "the trainer"), "finish", tmp_path)])
     assert "tf_config" not in starts(tmp_path, "worker0")[0]["payload"]
 
 
@@ -69,13 +69,13 @@ def test_cause_is_reported_although_a_symptom_came_first(tmp_path: Path) -> None
         {"do": "sleep"},
         folder=tmp_path,
     )
-    with pytest.raises(TaskFailedError) as caught:
+    with pytest.raises(WorkerFailedError) as caught:
         run(gang)
     assert str(caught.value) == "worker 1: ValueError: no column `x`"
-    assert (caught.value.task, caught.value.error_type) == ("worker 1", "ValueError")
+    assert (caught.value.worker, caught.value.error_type) == ("worker 1", "ValueError")
     assert caught.value.error_message == message
     file, line = caught.value.frames[-1]
-    assert file == cluster_tasks.__file__
+    assert file == cluster_workers.__file__
     assert "raise kinds" in Path(file).read_text().splitlines()[line - 1]
     assert caught.value.log_tail[-2] == "ValueError: no column `x`"
 
@@ -109,7 +109,7 @@ def test_killed_worker_restarts_the_gang(tmp_path: Path, caplog: pytest.LogCaptu
 
 @pytest.mark.usefixtures("short_grace")
 def test_retries_end(tmp_path: Path) -> None:
-    with pytest.raises(TaskFailedError) as caught:
+    with pytest.raises(WorkerFailedError) as caught:
         run(workers({"do": "die_until", "lives_at": 9}, folder=tmp_path), retries=2)
     assert str(caught.value) == (
         "worker 0 was killed by SIGKILL (out of memory?); 2 restarts did not help"
@@ -122,18 +122,38 @@ def test_symptom_alone_is_tried_again(tmp_path: Path) -> None:
     gang = workers(
         {"do": "fail", "error": "UnavailableError", "message": "no route"}, folder=tmp_path
     )
-    with pytest.raises(TaskFailedError, match=r"UnavailableError: no route; 1 restart did not"):
+    with pytest.raises(WorkerFailedError, match=r"UnavailableError: no route; 1 restart did not"):
         run(gang, retries=1)
 
 
 @pytest.mark.usefixtures("short_grace")
 def test_process_that_just_ends(tmp_path: Path) -> None:
-    with pytest.raises(TaskFailedError) as caught:
-        run([spec(ClusterTask("worker", 0, "the trainer"), "exit_early", tmp_path)])
+    with pytest.raises(WorkerFailedError) as caught:
+        run([spec(Place("worker", 0, "the trainer"), "exit_early", tmp_path)])
     assert str(caught.value) == "the trainer ended early, with exit status 3"
 
 
-def test_late_task_is_named(tmp_path: Path) -> None:
+def test_worker_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    (late,) = workers({"do": "sleep"}, folder=tmp_path)
+    with pytest.raises(OverdueError, match="worker 0 took longer than"):
+        run_one(replace(late, limits=Limits(seconds=0.5)))
+    (start,) = starts(tmp_path, "worker0")
+    assert not Path(f"/proc/{start['pid']}").exists()
+
+
+def test_worker_gets_no_more_memory_than_it_may(tmp_path: Path) -> None:
+    (large,) = workers({"do": "take_memory"}, folder=tmp_path)
+    with pytest.raises(WorkerFailedError, match="worker 0: MemoryError"):
+        run_one(replace(large, limits=Limits(memory=2_000_000_000)))
+
+
+def test_worker_that_holds_too_much_memory_says_so(tmp_path: Path) -> None:
+    (large,) = workers({"do": "hold_memory"}, folder=tmp_path)
+    with pytest.raises(TrainingError, match="it is too large"):
+        run_one(large)
+
+
+def test_late_worker_is_named(tmp_path: Path) -> None:
     gang = workers({"do": "sleep"}, {"do": "never_ready"}, {"do": "sleep"}, folder=tmp_path)
     gang[2] = replace(gang[2], environment={"SLEEPS_FIRST": "60"})
     began = time.monotonic()
@@ -166,10 +186,10 @@ def test_taken_port_is_no_retry(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 def test_lost_worker_is_restarted_alone_while_the_chief_goes_on(tmp_path: Path) -> None:
     gang = [
-        spec(ClusterTask("chief", 0), "wait_for", tmp_path, waits_for=["worker1"]),
-        spec(ClusterTask("worker", 0), "sleep", tmp_path),
-        spec(ClusterTask("worker", 1), "listen", tmp_path),
-        spec(ClusterTask("ps", 0), "sleep", tmp_path),
+        spec(Place("chief", 0), "wait_for", tmp_path, waits_for=["worker1"]),
+        spec(Place("worker", 0), "sleep", tmp_path),
+        spec(Place("worker", 1), "listen", tmp_path),
+        spec(Place("ps", 0), "sleep", tmp_path),
     ]
     assert run(gang, policy=Policy.COORDINATOR) == ["worker 1 was killed by SIGKILL"]
     first, second = starts(tmp_path, "worker1")
@@ -180,9 +200,9 @@ def test_lost_worker_is_restarted_alone_while_the_chief_goes_on(tmp_path: Path) 
 @pytest.mark.usefixtures("short_grace")
 def test_lost_parameter_server_restarts_all(tmp_path: Path) -> None:
     gang = [
-        spec(ClusterTask("chief", 0), "wait_for", tmp_path, waits_for=["worker0", "ps0"]),
-        spec(ClusterTask("worker", 0), "sleep", tmp_path),
-        spec(ClusterTask("ps", 0), "listen", tmp_path),
+        spec(Place("chief", 0), "wait_for", tmp_path, waits_for=["worker0", "ps0"]),
+        spec(Place("worker", 0), "sleep", tmp_path),
+        spec(Place("ps", 0), "listen", tmp_path),
     ]
     assert run(gang, policy=Policy.COORDINATOR) == ["parameter server 0 was killed by SIGKILL"]
     first, second = starts(tmp_path, "ps0")

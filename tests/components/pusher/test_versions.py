@@ -114,7 +114,7 @@ def test_stop_in_a_copy_pushes_nothing_and_leaves_nothing(model: Path, tmp_path:
         "import os, shutil, signal, sys\n"
         "from pathlib import Path\n"
         "from components.pusher import versions\n"
-        "from components.stopping import attempt, obey_signals\n"
+        "from components.processes.stopping import attempt, obey_signals\n"
         "def copy(*given, **options):\n"
         "    shutil.copy2(given[0] + '/saved_model.pb', given[1])\n"
         "    try:\n"

@@ -13,7 +13,7 @@ from tfx import types
 from tfx.components.trainer.executor import GenericExecutor
 from tfx.types import standard_artifacts
 
-from components.processes.failures import StartTimeoutError, TaskFailedError
+from components.processes.failures import StartTimeoutError, WorkerFailedError
 from components.processes.ports import free_ports
 from components.trainer.backups import (
     backup_directory,
@@ -171,7 +171,7 @@ def test_training_without_a_model_fails(execution: Execution) -> None:
 
 
 def test_error_of_the_users_code_names_its_file(execution: Execution) -> None:
-    with pytest.raises(TaskFailedError) as caught:
+    with pytest.raises(WorkerFailedError) as caught:
         execution.run("divide_by_zero")
     assert str(caught.value) == "the trainer: ZeroDivisionError: float division by zero"
     assert caught.value.frames[-1][0] == own_run_fns.__file__

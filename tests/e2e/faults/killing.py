@@ -12,7 +12,7 @@ import psutil
 import pytest
 from e2e.conftest import Project
 
-CHILD = "components.trainer.task"
+CHILD = "components.trainer.worker"
 KILLS = int(os.environ.get("SCOPELINE_KILLS", "0"))
 ON_REQUEST = pytest.mark.skipif(not KILLS, reason="SCOPELINE_KILLS does not say how many")
 EPOCHS = 25

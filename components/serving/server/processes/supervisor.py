@@ -8,13 +8,15 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from components.processes.ending import Step, end, name_signal
+from components.processes.stopping import handled
 from components.serving.server.options import GRACE_SECONDS, ServeOptions
 from components.serving.server.processes.worker import work
 from components.serving.server.workers import SPAWN, WorkerPlace, Workers
@@ -135,15 +137,21 @@ class _Supervisor:
     def _end(self) -> None:
         # What comes from now on is refused as soon as the last worker listens no more.
         self._bound.close()
-        for worker in self._running.values():
-            worker.process.terminate()
-        until = time.monotonic() + _END_SECONDS
-        for number, worker in self._running.items():
-            worker.process.join(max(0.0, until - time.monotonic()))
-            if worker.process.is_alive():
-                logger.error("worker %d does not end: it is killed", number)
-                worker.process.kill()
-                worker.process.join()
+        steps = Step(signal.SIGTERM, _END_SECONDS), Step(signal.SIGKILL)
+        end(self._send, lambda: not self._alive(), steps)
+
+    def _send(self, number: signal.Signals) -> bool:
+        alive = self._alive()
+        for which, process in alive.items():
+            if number == signal.SIGKILL:
+                logger.error("worker %d does not end: it is killed", which)
+            # It has not been waited for, so the id is its own.
+            os.kill(process.ident or 0, number)
+        return bool(alive)
+
+    def _alive(self) -> dict[int, SpawnProcess]:
+        running = {number: worker.process for number, worker in self._running.items()}
+        return {number: process for number, process in running.items() if process.is_alive()}
 
 
 def _said(worker: _Worker) -> str:
@@ -157,9 +165,8 @@ def _said(worker: _Worker) -> str:
 
 
 def _how(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"by {signal.Signals(-code).name}"
-    return f"exit code {code}"
+    name = name_signal(code or 0)
+    return f"by {name}" if name else f"exit code {code}"
 
 
 @contextmanager
@@ -167,15 +174,9 @@ def _signals() -> Iterator[socket.socket]:
     """A socket that can be read once SIGTERM or Ctrl-C has come."""
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    earlier = {
-        number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    before = signal.set_wakeup_fd(writer.fileno())
-    try:
-        yield reader
-    finally:
-        signal.set_wakeup_fd(before)
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
-        reader.close()
-        writer.close()
+    with closing(reader), closing(writer), handled(lambda *_: None):
+        before = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(before)

@@ -18,7 +18,7 @@ from components.processes.kubernetes import api as api_module
 from components.processes.kubernetes import launcher as launcher_module
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.kubernetes.pod_settings import PodSettings
-from components.processes.launcher import TaskSpec
+from components.processes.launcher import WorkerSpec
 from components.processes.supervisor import ClusterJob, Supervisor
 
 VOLUME = Path("/mnt/scopeline")
@@ -69,7 +69,7 @@ def serving(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
         yield server
 
 
-def run(specs: list[TaskSpec], **options: Any) -> list[str]:
+def run(specs: list[WorkerSpec], **options: Any) -> list[str]:
     """Runs a gang to its end."""
     return Supervisor(KubernetesLauncher(PODS, "run/7"), ClusterJob(specs, **options)).run()
 

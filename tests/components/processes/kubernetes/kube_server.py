@@ -26,7 +26,7 @@ from kube_pod import Machine, Pod
 
 Object = dict[str, Any]
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[4]
 MANIFEST = ROOT / "deploy" / "kubernetes" / "trainer-rbac.yaml"
 OWNER = "trainer-step-0"
 """The name of the pod that the launcher believes to run in."""
@@ -122,7 +122,7 @@ class KubeServer:
             return names + [pod.name for pod in self.cluster.pods]
 
     def pod(self, kind: str, index: int, seconds: float = 60) -> Pod:
-        """The pod of a task, once it runs."""
+        """The pod of a worker, once it runs."""
         deadline = time.monotonic() + seconds
         while not (pod := self.cluster.active(kind, index)) or not pod.process:
             assert time.monotonic() < deadline, f"no pod of {kind} {index}"

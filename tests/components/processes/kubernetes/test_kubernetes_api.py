@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
-from kube_tasks import spec, starts, workers
+from kube_workers import spec, starts, workers
 
 from components.processes.kubernetes import api as api_module
 from components.processes.kubernetes.api import KubernetesApi, ResourceKind
 from components.processes.kubernetes.launcher import KubernetesLauncher
 from components.processes.kubernetes.objects import Gang, make_service
-from components.processes.launcher import ClusterTask
+from components.processes.launcher import Place
 from trainer_module.errors import ConfigError, TrainingError
 
 pytestmark = [pytest.mark.timeout(120), needs_pods]
@@ -105,7 +105,7 @@ def test_account_that_is_not_the_subject_of_the_manifest(kube: KubeServer) -> No
     kube.account = "default-editor"
     kube.rules.clear()
     with pytest.raises(ConfigError) as caught:
-        KubernetesLauncher(PODS, "run/7").allocate([ClusterTask("worker", 0)])
+        KubernetesLauncher(PODS, "run/7").allocate([Place("worker", 0)])
     assert str(caught.value) == (
         "system:serviceaccount:kubeflow:default-editor may not list jobs.batch in namespace "
         "kubeflow; a role with the rights that the trainer needs is in "
@@ -117,9 +117,9 @@ def test_account_that_is_not_the_subject_of_the_manifest(kube: KubeServer) -> No
 def test_kubernetes_refuses_an_object(kube: KubeServer) -> None:
     pods = PODS.model_copy(update={"image_pull_secrets": [7]})
     launcher = KubernetesLauncher(pods, "run/7")
-    launcher.allocate([ClusterTask("worker", 0)])
+    launcher.allocate([Place("worker", 0)])
     with pytest.raises(ConfigError, match=r"refuses to create jobs\.batch in namespace kubeflow"):
-        launcher.start(spec(ClusterTask("worker", 0), "sleep", VOLUME))
+        launcher.start(spec(Place("worker", 0), "sleep", VOLUME))
     launcher.stop_all()
     assert kube.left == []
 

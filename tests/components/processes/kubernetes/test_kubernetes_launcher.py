@@ -10,18 +10,18 @@ from pathlib import Path
 
 import kube_checks
 import kube_server
-import kube_tasks
+import kube_workers
 import kubernetes_validate
 import pytest
 import yaml
 from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
-from kube_tasks import spec, starts, workers
+from kube_workers import spec, starts, workers
 
-from components.processes.failures import TaskFailedError
-from components.processes.kubernetes import objects, pod_watch
+from components.processes.failures import WorkerFailedError
+from components.processes.kubernetes import objects, pods
 from components.processes.kubernetes.launcher import KubernetesLauncher
-from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.launcher import Place, WorkerSpec
 from components.processes.supervisor import Policy
 from trainer_module.errors import TrainingError
 from trainer_module.progress import PROGRESS_LOGGER
@@ -49,7 +49,7 @@ def test_gang_runs_to_its_end_and_leaves_nothing(
 ) -> None:
     caplog.set_level(logging.INFO, logger=PROGRESS_LOGGER)
     gang = workers({"do": "look_up"}, {"do": "finish_when_found"}, folder=VOLUME)
-    gang[0] = TaskSpec(gang[0].task, gang[0].module, gang[0].payload, {"GRPC_FAIL_FAST": "yes"})
+    gang[0] = WorkerSpec(gang[0].place, gang[0].module, gang[0].payload, {"GRPC_FAIL_FAST": "yes"})
     assert run(gang) == []
     assert kube.left == []
     assert "[worker 0] found 127.0.0.1\n" in capfd.readouterr().err
@@ -75,9 +75,9 @@ def test_gang_runs_to_its_end_and_leaves_nothing(
 
 def test_pods_are_given_what_the_settings_say_and_no_more(kube: KubeServer) -> None:
     gang = [
-        spec(ClusterTask("chief", 0), "finish", VOLUME),
-        spec(ClusterTask("worker", 0), "sleep", VOLUME),
-        spec(ClusterTask("worker", 1), "sleep", VOLUME),
+        spec(Place("chief", 0), "finish", VOLUME),
+        spec(Place("worker", 0), "sleep", VOLUME),
+        spec(Place("worker", 1), "sleep", VOLUME),
     ]
     run(gang, policy=Policy.COORDINATOR)
     chief, worker = kube.bodies("Job")
@@ -116,14 +116,14 @@ def test_pods_are_given_what_the_settings_say_and_no_more(kube: KubeServer) -> N
 def test_pods_have_the_account_of_their_launcher(kube: KubeServer) -> None:
     kube.account = "default-editor"
     launcher = KubernetesLauncher(PODS.model_copy(update={"service_account": None}), "run/7")
-    launcher.allocate([ClusterTask("worker", 0)])
-    launcher.start(spec(ClusterTask("worker", 0), "sleep", VOLUME))
+    launcher.allocate([Place("worker", 0)])
+    launcher.start(spec(Place("worker", 0), "sleep", VOLUME))
     launcher.stop_all()
     (job,) = kube.bodies("Job")
     assert job["spec"]["template"]["spec"]["serviceAccountName"] == "default-editor"
 
 
-def test_task_writes_to_its_own_folder_alone(kube: KubeServer) -> None:
+def test_worker_writes_to_its_own_folder_alone(kube: KubeServer) -> None:
     gang = workers({"do": "write_outside"}, {"do": "sleep"}, folder=VOLUME)
     with pytest.raises(TrainingError) as caught:
         run(gang)
@@ -135,7 +135,7 @@ def test_task_writes_to_its_own_folder_alone(kube: KubeServer) -> None:
 
 def test_killed_worker_restarts_the_gang(kube: KubeServer, data: Path) -> None:
     gang = workers({"do": "sleep"}, {"do": "die_until", "lives_at": 1}, folder=VOLUME)
-    gang[0] = spec(ClusterTask("worker", 0), "wait_for", VOLUME, waits_for=["worker1"])
+    gang[0] = spec(Place("worker", 0), "wait_for", VOLUME, waits_for=["worker1"])
     assert run(gang) == ["worker 1 was killed by SIGKILL"]
     first, second = starts(data, "worker1")
     assert second["payload"]["restarts"] == ["worker 1 was killed by SIGKILL"]
@@ -147,10 +147,10 @@ def test_killed_worker_restarts_the_gang(kube: KubeServer, data: Path) -> None:
 def test_worker_that_raises_fails_the_training_with_its_last_words(
     kube: KubeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(TaskFailedError) as caught:
+    with pytest.raises(WorkerFailedError) as caught:
         run(workers({"do": "sleep"}, {"do": "fail"}, folder=VOLUME))
     assert str(caught.value) == "worker 1: ZeroDivisionError: float division by zero"
-    assert caught.value.frames[-1][0] == kube_tasks.__file__
+    assert caught.value.frames[-1][0] == kube_workers.__file__
     assert caught.value.log_tail[0] == "about to divide"
     assert "The last lines of worker 1:\nabout to divide\nTraceback" in caplog.text
     assert kube.left == []
@@ -178,10 +178,10 @@ def test_nothing_is_lost_or_repeated_when_connections_break(
 def test_lost_worker_is_replaced_while_the_chief_goes_on(kube: KubeServer, data: Path) -> None:
     kube.cluster.backoff = 2
     gang = [
-        spec(ClusterTask("chief", 0), "wait_for", VOLUME, waits_for=["worker1"]),
-        spec(ClusterTask("worker", 0), "sleep", VOLUME),
-        spec(ClusterTask("worker", 1), "sleep", VOLUME),
-        spec(ClusterTask("ps", 0), "sleep", VOLUME),
+        spec(Place("chief", 0), "wait_for", VOLUME, waits_for=["worker1"]),
+        spec(Place("worker", 0), "sleep", VOLUME),
+        spec(Place("worker", 1), "sleep", VOLUME),
+        spec(Place("ps", 0), "sleep", VOLUME),
     ]
 
     def kill() -> None:
@@ -199,9 +199,9 @@ def test_lost_worker_is_replaced_while_the_chief_goes_on(kube: KubeServer, data:
 
 def test_lost_parameter_server_restarts_all(kube: KubeServer, data: Path) -> None:
     gang = [
-        spec(ClusterTask("chief", 0), "wait_for", VOLUME, waits_for=["worker0", "ps0"]),
-        spec(ClusterTask("worker", 0), "sleep", VOLUME),
-        spec(ClusterTask("ps", 0), "sleep", VOLUME),
+        spec(Place("chief", 0), "wait_for", VOLUME, waits_for=["worker0", "ps0"]),
+        spec(Place("worker", 0), "sleep", VOLUME),
+        spec(Place("ps", 0), "sleep", VOLUME),
     ]
 
     def evict() -> None:
@@ -232,13 +232,13 @@ def test_rights_are_those_of_the_manifest(
     kube: KubeServer, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a launcher ever does: none of its rights is missing, and none too many."""
-    monkeypatch.setattr(pod_watch, "_EXTEND_SECONDS", 0.5)
+    monkeypatch.setattr(pods, "_EXTEND_SECONDS", 0.5)
     monkeypatch.setattr(objects, "LEASE_SECONDS", 4)
-    monkeypatch.setattr(pod_watch, "LEASE_SECONDS", 4)
+    monkeypatch.setattr(pods, "LEASE_SECONDS", 4)
     kube.cluster.backoff = 1.5
     gang = [
-        spec(ClusterTask("chief", 0), "wait_for", VOLUME, waits_for=["worker0"]),
-        spec(ClusterTask("worker", 0), "sleep", VOLUME),
+        spec(Place("chief", 0), "wait_for", VOLUME, waits_for=["worker0"]),
+        spec(Place("worker", 0), "sleep", VOLUME),
     ]
 
     def kill_late() -> None:

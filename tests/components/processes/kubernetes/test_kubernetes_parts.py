@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-from components.processes.kubernetes import api, pod_watch
+from components.processes.kubernetes import api, pods
 from components.processes.kubernetes.objects import (
     POD_PROCESS,
     Gang,
     make_job,
     training_key,
 )
-from components.processes.kubernetes.pod import enter_pod
+from components.processes.kubernetes.pod import MARK, enter_pod, pack, split_line, unpack
 from components.processes.kubernetes.pod_log import LogWindow
-from components.processes.kubernetes.pod_protocol import MARK, pack, split_line, unpack
 from components.processes.kubernetes.pod_settings import PodSettings
-from components.processes.kubernetes.pod_state import PodState
-from components.processes.launcher import ClusterTask, TaskEvent, TaskSpec
+from components.processes.kubernetes.pods import PodState
+from components.processes.launcher import Place, WorkerEvent, WorkerSpec
 from trainer_module.errors import ConfigError
 
 Object = dict[str, Any]
@@ -138,7 +137,7 @@ def test_log_that_comes_in_pieces_is_joined(seed: int) -> None:
 
 
 def test_event_in_a_line() -> None:
-    event = TaskEvent("progress", {"done": 1})
+    event = WorkerEvent("progress", {"done": 1})
     said = '{"kind": "progress", "values": {"done": 1}}'
     assert split_line(f"{MARK}{said}") == (None, event)
     assert split_line(f"====>{MARK}{said}") == ("====>", event)
@@ -146,11 +145,11 @@ def test_event_in_a_line() -> None:
     assert split_line(f"{MARK}{said[:9]}a text") == (f"{MARK}{said[:9]}a text", None)
 
 
-def test_tasks_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"worker": ["a.svc:1", "b.svc:2"]}
     specs = [
-        TaskSpec(
-            ClusterTask("worker", i),
+        WorkerSpec(
+            Place("worker", i),
             "m",
             {"i": i, "tf_config": {"cluster": cluster}},
             {"E": str(i)},
@@ -166,15 +165,15 @@ def test_tasks_travel_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "SCOPELINE_TASKS" not in environ
 
 
-def test_tasks_that_are_told_too_much() -> None:
+def test_workers_that_are_told_too_much() -> None:
     noise = random.Random(1).randbytes(80_000).hex()  # noqa: S311
     with pytest.raises(ConfigError, match=r"of 1 tasks have to be told takes \d+,"):
-        pack([TaskSpec(ClusterTask("worker", 0), "m", {"noise": noise})])
+        pack([WorkerSpec(Place("worker", 0), "m", {"noise": noise})])
 
 
 def test_longest_name_is_one_that_kubernetes_takes() -> None:
     gang = Gang.of(training_key("/a/folder"), "n" * 63, None)
-    addresses = gang.addresses([ClusterTask("worker", i) for i in range(10_000)])["worker"]
+    addresses = gang.addresses([Place("worker", i) for i in range(10_000)])["worker"]
     host, port = addresses[-1].split(":")
     assert len(host.partition(".")[0]) <= 63
     assert len(host) <= 253
@@ -186,17 +185,17 @@ def test_jobs_outlive_an_api_that_does_not_answer() -> None:
     """Their launcher waits for it, just before it would have extended them."""
     job = make_job(
         Gang.of("key", "n", None),
-        [TaskSpec(ClusterTask("ps", 0), "m")],
+        [WorkerSpec(Place("ps", 0), "m")],
         PodSettings(image="i:1"),
         2,
     )
     lease = job["spec"]["activeDeadlineSeconds"]
-    assert lease > pod_watch._EXTEND_SECONDS + api._WATCH_READ_SECONDS + api.RETRY_SECONDS
+    assert lease > pods._EXTEND_SECONDS + api._WATCH_READ_SECONDS + api.RETRY_SECONDS
 
 
 def test_pods_without_settings_get_only_what_they_need() -> None:
     gang = Gang.of("key", "n", None)
-    spec = TaskSpec(ClusterTask("ps", 0), "m")
+    spec = WorkerSpec(Place("ps", 0), "m")
     job = make_job(gang, [spec], PodSettings(image="i:1"), 2)
     pod_spec = job["spec"]["template"]["spec"]
     (container,) = pod_spec["containers"]
@@ -210,7 +209,7 @@ def test_pods_without_settings_get_only_what_they_need() -> None:
 @pytest.mark.parametrize(("cpu", "threads"), [("2", 2), ("0.5", 1), ("1500m", 2), ("4000m", 4)])
 def test_a_limit_of_cores_is_one_of_threads(cpu: str, threads: int) -> None:
     pods = PodSettings(image="i:1", resources={"ps": {"cpu_limit": cpu}})
-    job = make_job(Gang.of("key", "n", None), [TaskSpec(ClusterTask("ps", 0), "m")], pods, 2)
+    job = make_job(Gang.of("key", "n", None), [WorkerSpec(Place("ps", 0), "m")], pods, 2)
     (container,) = job["spec"]["template"]["spec"]["containers"]
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
     assert environment["OMP_NUM_THREADS"] == str(threads)

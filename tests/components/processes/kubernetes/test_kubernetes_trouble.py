@@ -15,14 +15,13 @@ import kube_server
 import pytest
 from kube_gangs import PODS, VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
-from kube_tasks import starts, workers
+from kube_workers import starts, workers
 
 from components.processes import supervisor as supervisor_module
-from components.processes.failures import StartTimeoutError, TaskFailedError
-from components.processes.kubernetes import objects
-from components.processes.kubernetes import pod_task as task_module
+from components.processes.failures import StartTimeoutError, WorkerFailedError
+from components.processes.kubernetes import objects, pods
 from components.processes.kubernetes.launcher import KubernetesLauncher
-from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.launcher import Place, WorkerSpec
 from trainer_module.errors import ConfigError
 
 pytestmark = [pytest.mark.timeout(120), needs_pods]
@@ -30,8 +29,8 @@ START_SECONDS = 6
 _STEP = """
 import logging
 from kube_gangs import VOLUME, run
-from kube_tasks import workers
-from components.processes.kubernetes.termination import exits_on_sigterm
+from kube_workers import workers
+from components.processes.kubernetes.launcher import exits_on_sigterm
 logging.basicConfig()
 with exits_on_sigterm():
     run(workers({"do": "sleep"}, {"do": "sleep"}, folder=VOLUME))
@@ -93,7 +92,7 @@ def test_process_outside_of_the_cluster_has_no_owner_to_name(
 ) -> None:
     monkeypatch.setenv("HOSTNAME", "a-laptop")
     launcher = KubernetesLauncher(PODS, "run/7")
-    launcher.allocate([ClusterTask("worker", 0)])
+    launcher.allocate([Place("worker", 0)])
     (service,) = kube.bodies("Service")
     assert "ownerReferences" not in service["metadata"]
     assert "should it be killed, what it made ends within 7 minutes" in caplog.text
@@ -106,12 +105,13 @@ def test_jobs_end_some_time_after_their_launcher(
     monkeypatch.setattr(objects, "LEASE_SECONDS", 2)
     launcher = KubernetesLauncher(PODS, "run/7")
     (gang,) = workers({"do": "sleep"}, folder=VOLUME)
-    cluster = launcher.allocate([gang.task])
+    cluster = launcher.allocate([gang.place])
     place = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
-    task = launcher.start(TaskSpec(gang.task, gang.module, {**gang.payload, "tf_config": place}))
+    payload = {**gang.payload, "tf_config": place}
+    worker = launcher.start(WorkerSpec(gang.place, gang.module, payload))
     wait_until(lambda: bool(starts(tmp_path / "data", "worker0")))
-    assert task.poll() is None
-    wait_until(lambda: task.poll() is not None, seconds=10)
+    assert worker.poll() is None
+    wait_until(lambda: worker.poll() is not None, seconds=10)
     assert [name for name in kube.left if "worker-0" in name] == []
     launcher.stop_all()
 
@@ -127,11 +127,11 @@ def test_next_attempt_deletes_what_the_last_one_left(
     (left,) = kube.bodies("Job")
     processes = [kube.pod("worker", index).process for index in (0, 1)]
     other = KubernetesLauncher(PODS, "run/8")
-    other.allocate([ClusterTask("worker", 0)])
+    other.allocate([Place("worker", 0)])
     assert len(kube.left) == 5, "another training is left alone"
     other.stop_all()
     launcher = KubernetesLauncher(PODS, "run/7")
-    launcher.allocate([ClusterTask("worker", 0), ClusterTask("worker", 1)])
+    launcher.allocate([Place("worker", 0), Place("worker", 1)])
     assert all(process and process.poll() is not None for process in processes)
     assert [name for name in kube.left if "worker" in name] == []
     assert f"earlier attempt has left: {left['metadata']['name']}" in caplog.text
@@ -180,14 +180,14 @@ def test_pod_that_runs_but_is_not_ready(kube: KubeServer) -> None:
 def test_training_whose_log_is_lost_is_done_all_the_same(
     kube: KubeServer, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(task_module, "_LOG_SECONDS", 1.0)
+    monkeypatch.setattr(pods, "_LOG_SECONDS", 1.0)
     kube.cluster.lost_logs = status
     assert run(workers({"do": "finish"}, {"do": "finish"}, folder=VOLUME)) == []
 
 
 def test_error_whose_log_is_lost_is_still_an_error(kube: KubeServer) -> None:
     kube.cluster.lost_logs = 200
-    with pytest.raises(TaskFailedError) as caught:
+    with pytest.raises(WorkerFailedError) as caught:
         run(workers({"do": "sleep"}, {"do": "fail"}, folder=VOLUME))
     assert str(caught.value) == "worker 1 ended early, with exit status 1"
 
@@ -212,7 +212,7 @@ def test_memory_that_was_not_enough_is_said(kube: KubeServer, tmp_path: Path) ->
         pod.reason = "OOMKilled"
         pod.kill()
 
-    with meanwhile(kill), pytest.raises(TaskFailedError) as caught:
+    with meanwhile(kill), pytest.raises(WorkerFailedError) as caught:
         run(gang, retries=0)
     assert str(caught.value) == (
         "worker 1 was killed by SIGKILL: out of memory (OOMKilled; its limit is 2Gi)"

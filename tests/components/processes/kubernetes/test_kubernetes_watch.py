@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kube_gangs import VOLUME, meanwhile, needs_pods, run, serving, wait_until
 from kube_server import KubeServer
-from kube_tasks import starts, workers
+from kube_workers import starts, workers
 
 from components.processes.kubernetes import api as api_module
-from components.processes.kubernetes import pod_watch
+from components.processes.kubernetes import pods
 from components.processes.kubernetes.api import KubernetesApi, ResourceKind, WatchEndedError
 
 pytestmark = [pytest.mark.timeout(120), needs_pods]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.timeout(120), needs_pods]
 @pytest.fixture
 def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeServer]:
     with serving(tmp_path, monkeypatch) as server:
-        monkeypatch.setattr(pod_watch, "_PAUSE_SECONDS", 0.05)
+        monkeypatch.setattr(pods, "_PAUSE_SECONDS", 0.05)
         yield server
 
 

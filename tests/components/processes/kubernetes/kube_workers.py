@@ -17,24 +17,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from components.processes.child import Channel
-from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.launcher import Place, WorkerSpec
+from components.processes.worker import Channel
 from trainer_module.errors import TrainingError
 
 Payload = dict[str, Any]
 
 
-def spec(task: ClusterTask, do: str, folder: Path, **more: Any) -> TaskSpec:
-    return TaskSpec(task, "kube_tasks", {"do": do, "folder": str(folder), **more})
+def spec(place: Place, do: str, folder: Path, **more: Any) -> WorkerSpec:
+    return WorkerSpec(place, "kube_workers", {"do": do, "folder": str(folder), **more})
 
 
-def workers(*specs: Mapping[str, Any], folder: Path) -> list[TaskSpec]:
+def workers(*specs: Mapping[str, Any], folder: Path) -> list[WorkerSpec]:
     """A worker for each mapping of what it does."""
-    return [spec(ClusterTask("worker", i), folder=folder, **more) for i, more in enumerate(specs)]
+    return [spec(Place("worker", i), folder=folder, **more) for i, more in enumerate(specs)]
 
 
 def starts(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What each pod of a task wrote when it began."""
+    """What each pod of a worker wrote when it began."""
     file = folder / f"{name}.starts"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -117,7 +117,7 @@ def die_until(payload: Payload, channel: Channel) -> None:
 
 
 def wait_for(payload: Payload, channel: Channel) -> None:
-    """A chief that goes on until some tasks have been started twice."""
+    """A chief that goes on until some workers have been started twice."""
     channel.send("ready")
     while not all(len(starts(Path(payload["folder"]), n)) >= 2 for n in payload["waits_for"]):
         time.sleep(0.02)

@@ -1,24 +1,30 @@
-"""A task's own side, wherever it runs: says how it goes, and ends as its launcher expects."""
+"""A worker's own side, wherever it runs: says how it goes, keeps to its limits, and ends."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import os
+import resource
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import psutil
+
 from components.processes.failures import describe
+
+_LOOKS_AT_MEMORY = 0.1
 
 
 class Channel:
-    """Where a task says how it goes."""
+    """Where a worker says how it goes."""
 
     def __init__(self, descriptor: int, mark: str = "") -> None:
-        """Takes the writing end of a pipe, and keeps it from the processes that the task starts.
+        """Takes the writing end of a pipe, and keeps it from the processes that the worker starts.
 
         Args:
           descriptor: the pipe's.
@@ -36,17 +42,17 @@ class Channel:
 
 
 Main = Callable[[dict[str, Any], Channel], None]
-"""What a task does: gets its payload, and the channel."""
+"""What a worker does: gets its payload, and the channel."""
 
 
 def load_main(module: str) -> Main:
-    """The function `main` of the module that a task names."""
+    """The function `main` of the module that a worker names."""
     main: Main = importlib.import_module(module).main
     return main
 
 
-def run_task(main: Main, payload: dict[str, Any], channel: Channel) -> NoReturn:
-    """Runs a task to its end, which is that of this process.
+def run_worker(main: Main, payload: dict[str, Any], channel: Channel) -> NoReturn:
+    """Runs a worker to its end, which is that of this process.
 
     The exit status is 0, or 1 if `main` raises; then the traceback is in the output, and the
     channel says what it was. Nothing else is waited for: threads of a TensorFlow cluster may never
@@ -65,3 +71,34 @@ def run_task(main: Main, payload: dict[str, Any], channel: Channel) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def limit_address_space(limit: int | None) -> None:
+    """Has this process, and what it starts, get no more memory than that; None limits nothing.
+
+    Args:
+      limit: bytes of address space.
+    """
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def end_beyond(memory: float, error: Exception, channel: Channel) -> None:
+    """Ends this process once it holds more memory than that, and says the error then.
+
+    The address space of what uses a GPU, or maps large files, tells nothing of that.
+
+    Args:
+      memory: bytes that are resident.
+      error: what the channel says.
+      channel: of this process.
+    """
+    process = psutil.Process()
+
+    def watch() -> None:
+        while process.memory_info().rss <= memory:
+            time.sleep(_LOOKS_AT_MEMORY)
+        channel.send("error", **describe(error))
+        os._exit(1)
+
+    threading.Thread(target=watch, name="memory", daemon=True).start()

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import psutil
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from components.processes.detached_server import MODULE, DetachedServer, await_ready
-from components.processes.launcher import Cluster, ClusterTask
+from components.processes.ending import LOOKS_EVERY, Step, end_processes, is_running
+from components.processes.launcher import TAIL_LINES, Cluster, Place
+from components.processes.local.environment import (
+    INTEROP_THREADS,
+    share_machine,
+    worker_environment,
+)
 from components.processes.local.launcher import LocalLauncher
 from components.processes.ports import answers
 from trainer_module.errors import ConfigError, InternalError, TryLaterError
@@ -24,13 +35,14 @@ from trainer_module.tf_config import TFConfig
 
 FOLDER = "cluster"
 """In the output folder: for the servers' logs and the file with their addresses."""
+MODULE = "components.processes.server"
+"""What a server runs."""
 FILE = "cluster.json"
 START_SECONDS = 300.0
 """Until every server has to be ready: a model that they import may take its time."""
 END_SECONDS = 3.0
 """How long servers that were asked to end may take, before they are killed."""
 _KILLED_SECONDS = 10.0
-_POLL_SECONDS = 0.05
 # It is reckoned from the time of boot, which moves a little when the clock is set.
 _CREATED_TOLERANCE_SECONDS = 2.0
 
@@ -55,7 +67,7 @@ class Server(BaseModel):
     @property
     def name(self) -> str:
         """What messages call it: `worker 1`."""
-        return ClusterTask(self.type, self.index).name
+        return Place(self.type, self.index).name
 
     def find_process(self) -> psutil.Process | None:
         """Its process; None if that has ended, even if another has its pid now."""
@@ -64,14 +76,14 @@ class Server(BaseModel):
             is_same = abs(process.create_time() - self.created) < _CREATED_TOLERANCE_SECONDS
         except psutil.NoSuchProcess:
             return None
-        return process if is_same and _runs(process) else None
+        return process if is_same and is_running(process) else None
 
 
-class PersistentCluster(BaseModel):
+class StandingCluster(BaseModel):
     """What cluster.json holds: all of a TF_CONFIG for whoever coordinates a training, and more."""
 
     cluster: Cluster
-    """Addresses by task type."""
+    """Addresses by type of worker."""
     task: dict[str, str | int]
     servers: list[Server]
     started: datetime
@@ -93,7 +105,7 @@ def command(verb: str, folder: Path) -> str:
     return f"python local_runner.py cluster {verb}{where}"
 
 
-def read_cluster(folder: Path) -> PersistentCluster:
+def read_cluster(folder: Path) -> StandingCluster:
     """The cluster whose file is in a folder.
 
     Raises:
@@ -102,7 +114,7 @@ def read_cluster(folder: Path) -> PersistentCluster:
     """
     file = folder / FILE
     try:
-        cluster = PersistentCluster.model_validate_json(file.read_bytes())
+        cluster = StandingCluster.model_validate_json(file.read_bytes())
         for server in cluster.servers:
             cluster.address_of(server)
     except FileNotFoundError:
@@ -121,16 +133,16 @@ def read_cluster(folder: Path) -> PersistentCluster:
 
 def start_cluster(
     folder: Path,
-    tasks: list[ClusterTask],
+    places: list[Place],
     model: str | None,
     say: Say,
     limit: float = START_SECONDS,
-) -> PersistentCluster:
+) -> StandingCluster:
     """Starts servers, and returns once all are ready; they outlive this process.
 
     Args:
       folder: for cluster.json and the servers' output.
-      tasks: the workers and parameter servers.
+      places: of the workers and parameter servers.
       model: import path of a builder of the user's that the servers import, if any.
       say: is told how it goes.
       limit: seconds until all have to be ready.
@@ -141,12 +153,12 @@ def start_cluster(
     """
     with _alone(folder):
         _check_none_runs(folder, say)
-        say(f"starting {', '.join(task.name for task in tasks)}")
-        cluster = LocalLauncher().allocate([ClusterTask("chief", 0), *tasks])
+        say(f"starting {', '.join(place.name for place in places)}")
+        cluster = LocalLauncher().allocate([Place("chief", 0), *places])
         servers: list[DetachedServer] = []
         try:
-            for task in tasks:
-                servers.append(DetachedServer(task, cluster, folder, model))
+            for place in places:
+                servers.append(DetachedServer(place, cluster, folder, model))
             await_ready(servers, limit, say)
             standing = _describe(cluster, servers)
             _write(folder / FILE, standing)
@@ -227,15 +239,16 @@ def _check_none_runs(folder: Path, say: Say) -> None:
     say("the servers of an earlier cluster are dead; its file is replaced")
 
 
-def _describe(cluster: Cluster, servers: list[DetachedServer]) -> PersistentCluster:
+def _describe(cluster: Cluster, servers: list[DetachedServer]) -> StandingCluster:
     processes = [
-        Server(type=s.task.type, index=s.task.index, pid=s.pid, created=s.created) for s in servers
+        Server(type=s.place.type, index=s.place.index, pid=s.pid, created=s.created)
+        for s in servers
     ]
     place = TFConfig(cluster, "chief", 0).to_json()
-    return PersistentCluster(**place, servers=processes, started=datetime.now(UTC))
+    return StandingCluster(**place, servers=processes, started=datetime.now(UTC))
 
 
-def _write(file: Path, cluster: PersistentCluster) -> None:
+def _write(file: Path, cluster: StandingCluster) -> None:
     draft = file.with_suffix(f".{os.getpid()}.tmp")
     try:
         draft.write_text(cluster.model_dump_json(indent=2) + "\n")
@@ -244,43 +257,119 @@ def _write(file: Path, cluster: PersistentCluster) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _end(running: Mapping[str, psutil.Process]) -> Mapping[str, psutil.Process]:
-    """Ends processes, by name; returns those that had to be killed."""
-    for process in running.values():
-        _signal(process, process.terminate)
-    stubborn = _wait(running, END_SECONDS)
-    for process in stubborn.values():
-        _signal(process, process.kill)
-    if left := _wait(stubborn, _KILLED_SECONDS):
-        names = ", ".join(f"{name} (process {process.pid})" for name, process in left.items())
-        raise InternalError(f"{names} cannot be killed: the system does not let go; try again.")
-    return stubborn
-
-
-def _signal(process: psutil.Process, send: Callable[[], None]) -> None:
+def _end(running: Mapping[str, psutil.Process]) -> list[str]:
+    """Ends processes, by name; returns the names of those that had to be killed."""
+    steps = Step(signal.SIGTERM, END_SECONDS), Step(signal.SIGKILL, _KILLED_SECONDS)
     try:
-        # psutil makes sure that the pid is still this process's.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            send()
-    except psutil.AccessDenied:
+        killed, left = end_processes(list(running.values()), steps)
+    except psutil.AccessDenied as error:
         raise ConfigError(
-            f"process {process.pid} of the cluster belongs to another user, who has to stop it."
+            f"process {error.pid} of the cluster belongs to another user, who has to stop it."
         ) from None
+    names = {process.pid: name for name, process in running.items()}
+    if left:
+        found = ", ".join(f"{names[process.pid]} (process {process.pid})" for process in left)
+        raise InternalError(f"{found} cannot be killed: the system does not let go; try again.")
+    return [names[process.pid] for process in killed]
 
 
-def _wait(running: Mapping[str, psutil.Process], limit: float) -> dict[str, psutil.Process]:
-    """Those that still run when all have ended, or after `limit` seconds."""
-    deadline = time.monotonic() + limit
-    while True:
-        left = {name: process for name, process in running.items() if _runs(process)}
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(_POLL_SECONDS)
+class DetachedServer:
+    """A server that ends with this process until it is released."""
+
+    def __init__(
+        self, place: Place, cluster: Cluster, folder: Path, model: str | None = None
+    ) -> None:
+        """Starts it.
+
+        Args:
+          place: in the cluster.
+          cluster: all addresses.
+          folder: for its output.
+          model: import path of a builder that it imports, if any.
+
+        Raises:
+          OSError: its output cannot be written.
+        """
+        self.place = place
+        self.address = cluster[place.type][place.index]
+        self.log = folder / f"{place.name.replace(' ', '-')}.log"
+        tf_config = json.dumps(TFConfig(cluster, place.type, place.index).to_json())
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                # -P: the folder that it starts in hides no module that this process finds.
+                [sys.executable, "-P", "-m", MODULE, tf_config, *([model] if model else [])],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=_environment(len(cluster["worker"])),
+                # Neither Ctrl-C nor the end of the terminal reaches it.
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self.created = psutil.Process(self.pid).create_time()
+        """Seconds since the epoch."""
+
+    def release(self) -> None:
+        """Lets it outlive this process."""
+        # One that has died meanwhile is found when someone asks how the cluster is.
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.write(b".")
+            self._stdin.close()
+
+    def kill(self) -> None:
+        """Ends it, and returns when it is gone."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker
+        return self._process.stdin
+
+    def check(self) -> None:
+        """Raises InternalError if it has ended."""
+        status = self._process.poll()
+        if status is not None:
+            how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
+            raise self.failure(f"ended early, {how}")
+
+    def failure(self, what: str) -> InternalError:
+        """The error that says what happened to it, with its last words."""
+        with self.log.open(errors="replace") as file:
+            tail = "".join(deque(file, TAIL_LINES)).rstrip()
+        return InternalError(f"{self.place.name} {what}; the end of {self.log}:\n{tail}")
 
 
-def _runs(process: psutil.Process) -> bool:
-    try:
-        # Where nobody waits for a process that has ended, it stays as a zombie.
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def await_ready(
+    servers: Sequence[DetachedServer], limit: float, say: Callable[[str], None]
+) -> None:
+    """Waits until all servers answer.
+
+    Args:
+      servers: just started.
+      limit: seconds.
+      say: is told of each that is ready.
+
+    Raises:
+      InternalError: one ended, or was not ready in time.
+    """
+    began = time.monotonic()
+    waiting = list(servers)
+    while waiting:
+        time.sleep(LOOKS_EVERY)
+        seconds = time.monotonic() - began
+        for server in servers:
+            server.check()
+        for server in [server for server in waiting if answers(server.address)]:
+            waiting.remove(server)
+            say(f"{server.place.name} is ready at {server.address} ({seconds:.1f} s)")
+        if waiting and seconds > limit:
+            raise waiting[0].failure(f"was not ready within {limit:g} s")
+
+
+def _environment(workers: int) -> dict[str, str]:
+    threads = share_machine(workers)
+    # Even where all else is asked to use one: a server with one would wait for ever.
+    return {**threads, **worker_environment(workers), INTEROP_THREADS: threads[INTEROP_THREADS]}

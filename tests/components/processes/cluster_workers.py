@@ -1,4 +1,4 @@
-"""Tasks without TensorFlow for the tests of the supervisor, each a function of this module.
+"""Workers without TensorFlow for the tests of the supervisor, each a function of this module.
 
 The payload names the function as `do`, a folder as `folder`, and for some what else they need.
 """
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from components.processes.child import Channel
-from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.launcher import Place, WorkerSpec
+from components.processes.worker import Channel, end_beyond
 from trainer_module.errors import TrainingError
 
 Payload = dict[str, Any]
@@ -33,13 +33,13 @@ class UnavailableError(Exception):
     """Named as TensorFlow's."""
 
 
-def spec(task: ClusterTask, do: str, folder: Path, **more: Any) -> TaskSpec:
-    return TaskSpec(task, "cluster_tasks", {"do": do, "folder": str(folder), **more})
+def spec(place: Place, do: str, folder: Path, **more: Any) -> WorkerSpec:
+    return WorkerSpec(place, "cluster_workers", {"do": do, "folder": str(folder), **more})
 
 
-def workers(*specs: Mapping[str, Any], folder: Path) -> list[TaskSpec]:
+def workers(*specs: Mapping[str, Any], folder: Path) -> list[WorkerSpec]:
     """A worker for each mapping of what it does."""
-    return [spec(ClusterTask("worker", i), folder=folder, **more) for i, more in enumerate(specs)]
+    return [spec(Place("worker", i), folder=folder, **more) for i, more in enumerate(specs)]
 
 
 def main(payload: Payload, channel: Channel) -> None:
@@ -123,6 +123,15 @@ def fail(payload: Payload, channel: Channel) -> None:
     raise kinds.get(payload["error"], ValueError)(payload["message"])
 
 
+def take_memory(payload: Payload, channel: Channel) -> None:
+    bytearray(4_000_000_000)
+
+
+def hold_memory(payload: Payload, channel: Channel) -> None:
+    end_beyond(1.0, TrainingError("it is too large"), channel)
+    time.sleep(60)
+
+
 def exit_early(payload: Payload, channel: Channel) -> None:
     os._exit(3)
 
@@ -143,7 +152,7 @@ def serve_on_taken_port(payload: Payload, channel: Channel) -> None:
 
 
 def wait_for(payload: Payload, channel: Channel) -> None:
-    """A chief that goes on until some tasks have been started twice."""
+    """A chief that goes on until some workers have been started twice."""
     channel.send("ready")
     (Path(payload["folder"]) / "chief.ready").touch()
     files = [Path(payload["folder"]) / f"{name}.starts" for name in payload["waits_for"]]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.processes.supervisor import Policy
-from components.trainer.tasks import Training, make_tasks, restart_policy
+from components.trainer.workers import Training, make_workers, restart_policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime, StrategyChoice
 from trainer_module.settings import DefaultStrategy, Strategy, TrainerSettings
@@ -31,8 +31,8 @@ def training(model: str = "mlp", **cluster: int) -> Training:
     "strategy", sorted(set(STRATEGIES) - set(strategies_of_several_processes()))
 )
 def test_one_process_for_strategies_of_one_machine(strategy: str) -> None:
-    (spec,) = make_tasks(training(), strategy, TFConfig(ADDRESSES, "worker", 0))
-    assert spec.task.name == "the trainer"
+    (spec,) = make_workers(training(), strategy, TFConfig(ADDRESSES, "worker", 0))
+    assert spec.place.name == "the trainer"
     assert spec.payload == {
         "run_fn": "my.run_fn",
         "arguments": training().arguments,
@@ -41,8 +41,8 @@ def test_one_process_for_strategies_of_one_machine(strategy: str) -> None:
 
 
 def test_each_worker_but_the_first_writes_elsewhere() -> None:
-    specs = make_tasks(training(workers=3), Strategy.MULTI_WORKER_MIRRORED, None)
-    assert [spec.task.name for spec in specs] == ["worker 0", "worker 1", "worker 2"]
+    specs = make_workers(training(workers=3), Strategy.MULTI_WORKER_MIRRORED, None)
+    assert [spec.place.name for spec in specs] == ["worker 0", "worker 1", "worker 2"]
     first, _, third = (spec.payload for spec in specs)
     assert first["arguments"] == training().arguments
     assert third["arguments"] == {
@@ -58,16 +58,16 @@ def test_each_worker_but_the_first_writes_elsewhere() -> None:
 
 
 def test_a_single_worker_is_no_cluster() -> None:
-    (spec,) = make_tasks(training(workers=1), Strategy.MULTI_WORKER_MIRRORED, None)
-    assert spec.task.name == "the trainer"
+    (spec,) = make_workers(training(workers=1), Strategy.MULTI_WORKER_MIRRORED, None)
+    assert spec.place.name == "the trainer"
 
 
 def test_parameter_servers_and_workers_serve_the_chief() -> None:
     own = training("my.build", workers=2, parameter_servers=1)
-    chief, *servers = make_tasks(own, Strategy.PARAMETER_SERVER, None)
-    assert chief.task.name == "the chief"
+    chief, *servers = make_workers(own, Strategy.PARAMETER_SERVER, None)
+    assert chief.place.name == "the chief"
     assert chief.payload["runtime"]["workers"] == 2
-    assert [s.task.name for s in servers] == ["worker 0", "worker 1", "parameter server 0"]
+    assert [s.place.name for s in servers] == ["worker 0", "worker 1", "parameter server 0"]
     assert all(s.payload == {"serve": True, "model": "my.build"} for s in servers)
 
 
@@ -79,16 +79,16 @@ def test_restart_policy() -> None:
 
 def test_joining_a_cluster_of_others() -> None:
     config = TFConfig(ADDRESSES, "worker", 1)
-    (spec,) = make_tasks(training(), Strategy.MULTI_WORKER_MIRRORED, config)
-    assert spec.task.name == "worker 1"
+    (spec,) = make_workers(training(), Strategy.MULTI_WORKER_MIRRORED, config)
+    assert spec.place.name == "worker 1"
     assert spec.payload["arguments"] == training().arguments
     assert spec.payload["tf_config"] == config.to_json()
     assert spec.payload["check_address"] == "b:2"
     runtime = Runtime.model_validate(spec.payload["runtime"])
     assert (runtime.workers, runtime.writes_backup) == (2, True)
     assert spec.environment == {}
-    (spec,) = make_tasks(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))
-    assert spec.task.name == "the chief"
+    (spec,) = make_workers(training(), Strategy.PARAMETER_SERVER, TFConfig(SERVERS, "chief", 0))
+    assert spec.place.name == "the chief"
     assert spec.environment == {"GRPC_FAIL_FAST": "use_caller"}
 
 
@@ -118,5 +118,5 @@ def test_joining_a_cluster_of_others() -> None:
 )
 def test_clusters_that_cannot_be_joined(strategy: Strategy, config: TFConfig, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_tasks(training(), strategy, config)
+        make_workers(training(), strategy, config)
     assert str(caught.value) == message

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import tensorflow as tf
 
 from components.infra_validator.golden import choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.ways import certify
-from components.processes.child import Channel
-from components.processes.failures import describe
 from components.pusher.certificate import GoldenRow
+from components.processes.worker import Channel, end_beyond
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
 from trainer_module.settings import TrainerSettings
 
-_LOOK_SECONDS = 0.1
 _AT_ONCE = 32
 """Rows, which may be pictures."""
 
@@ -30,7 +25,11 @@ _AT_ONCE = 32
 def main(payload: dict[str, Any], channel: Channel) -> None:
     """Writes the certificate; see `CertifyingExecutor` for what the payload says."""
     limits = CertificateLimits.from_json(payload["limits"])
-    _limit_memory(limits.memory, channel)
+    too_large = TrainingError(
+        f"the model needs more than {limits.memory:g} GiB to answer: a server would as well;"
+        " certificate.memory allows more."
+    )
+    end_beyond(limits.memory * 2**30, too_large, channel)
     model = Path(payload["model"])
     with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
         statistics = file.read()
@@ -65,21 +64,3 @@ def ask_keras(
                 break
     joined = {name: np.concatenate([a[name] for a in answers]) for name in answers[0]}
     return taken, joined, ""
-
-
-def _limit_memory(limit: float, channel: Channel) -> None:
-    """Ends this process once it has more than that."""
-    process = psutil.Process()
-
-    def watch() -> None:
-        while process.memory_info().rss <= limit * 2**30:
-            stop.wait(_LOOK_SECONDS)
-        error = TrainingError(
-            f"the model needs more than {limit:g} GiB to answer: a server would as well;"
-            " certificate.memory allows more."
-        )
-        channel.send("error", **describe(error))
-        os._exit(1)
-
-    stop = threading.Event()
-    threading.Thread(target=watch, name="memory", daemon=True).start()

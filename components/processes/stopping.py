@@ -13,12 +13,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 import psutil
+
+from components.processes.ending import Step, end_processes
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 AGAIN_SECONDS = 1.0
@@ -62,6 +64,24 @@ def obey_signals() -> None:
         # A shell has what it runs in the background ignore Ctrl-C.
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
+
+
+@contextmanager
+def handled(
+    handle: Callable[[int, FrameType | None], object], signals: Sequence[signal.Signals] = SIGNALS
+) -> Iterator[None]:
+    """Has signals handled in another way in a `with` block of the main thread, and as before then.
+
+    Args:
+      handle: as `signal.signal` takes it.
+      signals: which.
+    """
+    earlier = [(number, signal.signal(number, handle)) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in earlier:
+            signal.signal(number, handler)
 
 
 def is_obeyed() -> bool:
@@ -194,12 +214,10 @@ def _finish_unwinding() -> None:
 
 def end_children() -> None:
     """Ends all processes that this one has started: tells them twice, then kills them."""
+    signals = (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)
     children = psutil.Process().children(recursive=True)
-    for _ in range(2):
-        _send(children, signal.SIGTERM)
-        _, children = psutil.wait_procs(children, timeout=CHILD_SECONDS)
-    _send(children, signal.SIGKILL)
-    psutil.wait_procs(children, timeout=CHILD_SECONDS)
+    end_processes(children, [Step(number, CHILD_SECONDS) for number in signals])
+    psutil.wait_procs(children, timeout=0)  # None stays as a zombie.
 
 
 def leave(code: int) -> NoReturn:
@@ -256,9 +274,3 @@ def _end_process(last_words: Callable[[], None], exit_code: int) -> NoReturn:
         end_children()
     finally:
         os._exit(exit_code)
-
-
-def _send(processes: list[psutil.Process], number: int) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.send_signal(number)

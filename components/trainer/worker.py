@@ -1,4 +1,4 @@
-"""One process of a training, which a launcher starts."""
+"""One worker of a training, which a launcher starts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from components.processes.child import Channel
 from components.processes.server import serve
+from components.processes.worker import Channel
 from components.trainer.joining import await_names, check_own_address
 from trainer_module.progress import PROGRESS_LOGGER
 from trainer_module.runtime import Runtime
@@ -39,7 +39,7 @@ class _Reports(logging.Handler):
 
 
 def main(payload: dict[str, Any], channel: Channel) -> None:
-    """Trains, or serves a cluster's chief until it is killed."""
+    """Calls `run_fn`, or serves a cluster's chief until it is killed."""
     _set_up_logging(channel)
     if config := payload.get("tf_config"):
         os.environ[VARIABLE] = json.dumps(config)
@@ -47,11 +47,15 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
         cluster, task = payload["tf_config"]["cluster"], payload["tf_config"]["task"]
         config = TFConfig(cluster, task["type"], task["index"])
         serve(config, payload["model"], lambda: channel.send("ready"))
-    else:
-        _train(payload)
+        return
+    arguments = _prepare(payload)
+    module, _, function = payload["run_fn"].rpartition(".")
+    run_fn = getattr(importlib.import_module(module), function)
+    run_fn(arguments)
 
 
-def _train(payload: dict[str, Any]) -> None:
+def _prepare(payload: dict[str, Any]) -> Any:
+    """What `run_fn` is called with, once the cluster that this process joins is known to it."""
     if address := payload.get("check_address"):
         check_own_address(address)
     if config := read_tf_config(os.environ):
@@ -61,8 +65,7 @@ def _train(payload: dict[str, Any]) -> None:
     if _is_own(payload["arguments"]):
         # It may build its strategy by TensorFlow alone.
         keep_port_local(config)
-    module, _, function = payload["run_fn"].rpartition(".")
-    getattr(importlib.import_module(module), function)(arguments)
+    return arguments
 
 
 def _make_arguments(plain: dict[str, Any], runtime: Runtime) -> Any:

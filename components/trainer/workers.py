@@ -1,4 +1,4 @@
-"""Which processes a strategy needs, and what each is told."""
+"""Which workers a strategy needs, and what each is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from components.processes.launcher import ClusterTask, TaskSpec
+from components.processes.launcher import Place, WorkerSpec
 from components.processes.supervisor import Policy
 from trainer_module.errors import ConfigError
 from trainer_module.runtime import Runtime
@@ -16,8 +16,8 @@ from trainer_module.strategies import processes_of
 from trainer_module.strategies.base import Processes
 from trainer_module.tf_config import TFConfig, task_name
 
-MODULE = "components.trainer.task"
-ALONE = ClusterTask("worker", 0, label="the trainer")
+MODULE = "components.trainer.worker"
+ALONE = Place("worker", 0, label="the trainer")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Training:
     """A folder for what processes other than the chief export, which nobody reads."""
 
 
-def make_tasks(training: Training, strategy: str, tf_config: TFConfig | None) -> list[TaskSpec]:
+def make_workers(training: Training, strategy: str, tf_config: TFConfig | None) -> list[WorkerSpec]:
     """The processes that train, the one whose model counts first.
 
     Args:
@@ -53,12 +53,12 @@ def make_tasks(training: Training, strategy: str, tf_config: TFConfig | None) ->
         return [_join(training, strategy, tf_config)]
     if processes is Processes.SERVERS:
         runtime = training.runtime.model_copy(update={"workers": cluster.workers})
-        chief = _coordinator(_trainer(training, ClusterTask("chief", 0), runtime))
-        workers = [_server(training, ClusterTask("worker", i)) for i in range(cluster.workers)]
+        chief = _coordinator(_trainer(training, Place("chief", 0), runtime))
+        workers = [_server(training, Place("worker", i)) for i in range(cluster.workers)]
         return [
             chief,
             *workers,
-            *(_server(training, ClusterTask("ps", i)) for i in range(cluster.parameter_servers)),
+            *(_server(training, Place("ps", i)) for i in range(cluster.parameter_servers)),
         ]
     if cluster.workers == 1:
         return [_trainer(training, ALONE, training.runtime)]
@@ -72,11 +72,11 @@ def restart_policy(strategy: str) -> Policy:
 
 def _trainer(
     training: Training,
-    task: ClusterTask,
+    place: Place,
     runtime: Runtime,
     tf_config: TFConfig | None = None,
     **arguments: str,
-) -> TaskSpec:
+) -> WorkerSpec:
     """A process that calls `run_fn`, with some of its arguments changed."""
     payload = {
         "run_fn": training.run_fn,
@@ -85,24 +85,24 @@ def _trainer(
     }
     if tf_config is not None:
         payload |= {"tf_config": tf_config.to_json(), "check_address": tf_config.address}
-    return TaskSpec(task, MODULE, payload)
+    return WorkerSpec(place, MODULE, payload)
 
 
-def _coordinator(trainer: TaskSpec) -> TaskSpec:
+def _coordinator(trainer: WorkerSpec) -> WorkerSpec:
     """A trainer that would else wait for ever for a worker that was lost."""
     return replace(trainer, environment={"GRPC_FAIL_FAST": "use_caller"})
 
 
-def _worker(training: Training, index: int, workers: int) -> TaskSpec:
+def _worker(training: Training, index: int, workers: int) -> WorkerSpec:
     """A process that trains in step with the others; the first one's model counts."""
     changes = {"workers": workers, "writes_backup": index == 0}
     runtime = training.runtime.model_copy(update=changes)
     if index == 0:
-        return _trainer(training, ClusterTask("worker", 0), runtime)
+        return _trainer(training, Place("worker", 0), runtime)
     name = f"worker-{index}"
     return _trainer(
         training,
-        ClusterTask("worker", index),
+        Place("worker", index),
         runtime,
         serving_model_dir=os.path.join(training.scratch, name, "serving"),
         eval_model_dir=os.path.join(training.scratch, name, "eval"),
@@ -110,12 +110,12 @@ def _worker(training: Training, index: int, workers: int) -> TaskSpec:
     )
 
 
-def _server(training: Training, task: ClusterTask) -> TaskSpec:
+def _server(training: Training, place: Place) -> WorkerSpec:
     """A process that computes, or holds variables, for the chief."""
-    return TaskSpec(task, MODULE, {"serve": True, "model": training.settings.model.builder})
+    return WorkerSpec(place, MODULE, {"serve": True, "model": training.settings.model.builder})
 
 
-def _join(training: Training, strategy: str, tf_config: TFConfig) -> TaskSpec:
+def _join(training: Training, strategy: str, tf_config: TFConfig) -> WorkerSpec:
     """A process that takes this run's place in a cluster of others."""
     name = task_name(tf_config.task_type, tf_config.task_index)
     servers = processes_of(strategy) is Processes.SERVERS
@@ -136,6 +136,6 @@ def _join(training: Training, strategy: str, tf_config: TFConfig) -> TaskSpec:
             "the chief."
         )
     runtime = training.runtime.model_copy(update={"workers": tf_config.workers})
-    task = ClusterTask(tf_config.task_type, tf_config.task_index)
-    trainer = _trainer(training, task, runtime, tf_config)
+    place = Place(tf_config.task_type, tf_config.task_index)
+    trainer = _trainer(training, place, runtime, tf_config)
     return _coordinator(trainer) if servers else trainer

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from filelock import FileLock
 
-from components.processes.launcher import ClusterTask
-from components.processes.persistent import (
+from components.processes.launcher import Place
+from components.processes.standing_cluster import (
     FILE,
     NoClusterError,
     Server,
@@ -28,7 +28,7 @@ from components.processes.persistent import (
 from trainer_module.errors import ConfigError, InternalError
 from trainer_module.tf_config import read_tf_config
 
-TASKS = [ClusterTask("worker", 0), ClusterTask("ps", 0)]
+TASKS = [Place("worker", 0), Place("ps", 0)]
 _STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -38,9 +38,9 @@ time.sleep(60)
 _STARTER = """
 import sys
 from pathlib import Path
-from components.processes.launcher import ClusterTask
-from components.processes.persistent import start_cluster
-start_cluster(Path(sys.argv[1]), [ClusterTask("worker", 0), ClusterTask("ps", 0)], None, print)
+from components.processes.launcher import Place
+from components.processes.standing_cluster import start_cluster
+start_cluster(Path(sys.argv[1]), [Place("worker", 0), Place("ps", 0)], None, print)
 """
 
 Process = subprocess.Popen[bytes]
@@ -236,8 +236,10 @@ def test_servers_end_with_a_start_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_tensorflow_is_not_imported() -> None:
-    code = "import sys, components.processes.persistent; sys.exit('tensorflow' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[4])
+    code = (
+        "import sys, components.processes.standing_cluster; sys.exit('tensorflow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_file_is_what_tf_config_holds(tmp_path: Path, process: Process) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BEGIN = """
 import gc, hashlib, os, signal, subprocess, sys, threading, time
 from components import stopping
