@@ -12,8 +12,8 @@ import tensorflow as tf
 from components.infra_validator.golden import choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.ways import certify
-from components.pusher.certificate import GoldenRow
 from components.processes.worker import Channel, end_beyond
+from components.pusher.certificate import GoldenRow
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
 from trainer_module.settings import TrainerSettings

@@ -19,13 +19,13 @@ from typing import Any
 
 from components.disk import first_of_many, free_room, show_size, sizes_below
 from components.example_gen.paths import is_remote
+from components.processes.stopping import deferred, pass_last_chance
 from components.pusher.certificate import (
     CERTIFICATE_PLACE,
     EXTRA_FOLDER,
     PROVENANCE_FILE,
     check_certified_files,
 )
-from components.processes.stopping import deferred, pass_last_chance
 from components.pusher.variants import VARIANTS_FOLDER, add_variants, read_manifest
 from trainer_module.errors import DamagedFileError, DataError
 from trainer_module.export.variants.manifest import read_variant

@@ -19,8 +19,8 @@ from trainer_data import make_image, to_example
 from components.infra_validator.executor import run_process
 from components.infra_validator.golden import EVAL_ROWS, choose_golden_rows
 from components.infra_validator.limits import CertificateLimits
-from components.infra_validator.worker import ask_keras
 from components.infra_validator.ways import KERAS, WAYS, certify
+from components.infra_validator.worker import ask_keras
 from components.pusher.certificate import (
     CERTIFICATE_FILE,
     CERTIFICATE_FOLDER,

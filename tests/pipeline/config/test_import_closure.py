@@ -23,7 +23,7 @@ EXECUTORS = {
     "components.evaluator.executor",
     "components.optimizer.executor",
     "components.infra_validator.executor",
-    "components.infra_validator.process",
+    "components.infra_validator.worker",
     "trainer_module.preprocessing",
     "trainer_module.trainer",
 }
