@@ -55,7 +55,7 @@ class Problem:
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.family
+        return self.target.label_kind
 
     @property
     def class_shift(self) -> tuple[float, ...]:
@@ -108,7 +108,7 @@ class Problem:
             if name not in (label, weight, *ASIDE)
         )
         target = as_task(task)
-        is_class = target.family.is_classification
+        is_class = target.label_kind.is_classification
         classes = read_classes(tft_output) if is_class else ()
         target.check_classes(label, classes)
         return cls(target, label, classes, features, weight)

@@ -20,7 +20,12 @@ from tfx.types.standard_component_specs import (
     TRANSFORM_GRAPH_KEY,
 )
 
-from components.infra_validator.executor import LIMITS_KEY, WAYS_KEY, CertifyingExecutor
+from components.infra_validator.executor import (
+    GOLDEN_ROWS_KEY,
+    LIMITS_KEY,
+    WAYS_KEY,
+    CertifyingExecutor,
+)
 from components.infra_validator.limits import CertificateLimits
 
 
@@ -29,14 +34,18 @@ class InfraValidatorSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         name: ExecutionParameter(type=str) for name in (CUSTOM_CONFIG_KEY, LIMITS_KEY, WAYS_KEY)
-    }
+    } | {GOLDEN_ROWS_KEY: ExecutionParameter(type=str, optional=True)}
     INPUTS = {
         MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing),
-        TRANSFORM_GRAPH_KEY: ChannelParameter(type=standard_artifacts.TransformGraph),
-        EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
-        STATISTICS_KEY: ChannelParameter(type=standard_artifacts.ExampleStatistics),
-        SCHEMA_KEY: ChannelParameter(type=standard_artifacts.Schema),
+    } | {
+        key: ChannelParameter(type=artifact, optional=True)
+        for key, artifact in (
+            (TRANSFORM_GRAPH_KEY, standard_artifacts.TransformGraph),
+            (EXAMPLES_KEY, standard_artifacts.Examples),
+            (STATISTICS_KEY, standard_artifacts.ExampleStatistics),
+            (SCHEMA_KEY, standard_artifacts.Schema),
+        )
     }
     OUTPUTS = {BLESSING_KEY: ChannelParameter(type=standard_artifacts.InfraBlessing)}
 
@@ -55,26 +64,29 @@ class InfraValidator(base_component.BaseComponent):
         self,
         model: BaseChannel,
         model_blessing: BaseChannel,
-        transform_graph: BaseChannel,
-        examples: BaseChannel,
-        statistics: BaseChannel,
-        schema: BaseChannel,
         limits: CertificateLimits,
         ways: str,
         custom_config: Mapping[str, Any],
+        transform_graph: BaseChannel | None = None,
+        examples: BaseChannel | None = None,
+        statistics: BaseChannel | None = None,
+        schema: BaseChannel | None = None,
+        golden_rows: str | None = None,
     ) -> None:
         """Constructs the component.
 
         Args:
           model: a channel of Model.
           model_blessing: a channel of ModelBlessing; a model that is not blessed is not asked.
+          limits: how far answers may be apart, and what finding out may take.
+          ways: the module whose `certify` asks a model.
+          custom_config: the settings of the training, as Trainer is told them.
           transform_graph: a channel of TransformGraph, which the model was trained behind.
-          examples: a channel of Examples, as they were read.
+          examples: a channel of Examples, as they were read; without, the golden rows come from
+            `golden_rows`, or are columns at their edges.
           statistics: a channel of ExampleStatistics of the same.
           schema: a channel of Schema, with the choices of what columns are.
-          limits: how far answers may be apart, and what finding out may take.
-          ways: the module whose `ask_all_ways` asks a model.
-          custom_config: the settings of the training, as Trainer is told them.
+          golden_rows: the import path of a family's function, see `Family.golden_rows`.
         """
         spec = InfraValidatorSpec(
             model=model,
@@ -86,6 +98,7 @@ class InfraValidator(base_component.BaseComponent):
             certificate=json.dumps(limits.to_json()),
             ways=ways,
             custom_config=json.dumps(custom_config),
+            golden_rows=golden_rows,
             blessing=Channel(type=standard_artifacts.InfraBlessing),
         )
         super().__init__(spec=spec)

@@ -13,13 +13,14 @@ import numpy as np
 import psutil
 import tensorflow as tf
 
-from components.infra_validator.golden import choose_golden_rows
+from components.infra_validator.golden import choose_edges, choose_golden_rows, to_example
 from components.infra_validator.limits import CertificateLimits
 from components.infra_validator.rows import GoldenRow
 from components.processes.child import Channel
 from components.processes.failures import describe
 from trainer_module.errors import TrainingError
 from trainer_module.export.interface import read_interface
+from trainer_module.own_code import load_own
 from trainer_module.settings import TrainerSettings
 
 _LOOK_SECONDS = 0.1
@@ -32,13 +33,30 @@ def main(payload: dict[str, Any], channel: Channel) -> None:
     limits = CertificateLimits.from_json(payload["limits"])
     _limit_memory(limits.memory, channel)
     model = Path(payload["model"])
-    with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
-        statistics = file.read()
-    rows = choose_golden_rows(payload["examples"], statistics, read_interface(model))
-    taken, reference, why_not = ask_keras(payload, rows)
+    rows = _choose_rows(payload, model)
+    if "transform_graph" in payload:
+        taken, reference, why_not = ask_keras(payload, rows)
+    else:
+        taken, reference, why_not = rows, None, ""
     ways = importlib.import_module(payload["ways"])
     folder = Path(payload["folder"])
     ways.certify(model, taken, reference, why_not, limits.tolerance, folder)
+
+
+def _choose_rows(payload: dict[str, Any], model: Path) -> list[GoldenRow]:
+    """Those of the model's family, those of the examples, or the columns at their edges."""
+    interface = read_interface(model)
+    if path := payload["golden_rows"]:
+        choose = load_own("the golden rows of the task's family", path)
+        return [
+            GoldenRow(says, to_example(values, interface))
+            for says, values in choose(model, payload["custom_config"])
+        ]
+    if "examples" not in payload:
+        return choose_edges(interface)
+    with tf.io.gfile.GFile(payload["statistics"], "rb") as file:
+        statistics = file.read()
+    return choose_golden_rows(payload["examples"], statistics, interface)
 
 
 def ask_keras(

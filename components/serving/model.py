@@ -54,8 +54,8 @@ class Model:
 
     @property
     def takes_examples(self) -> bool:
-        """It has a signature for them."""
-        return True
+        """Whether it has a signature for them."""
+        return self._signatures.takes(EXAMPLES, EXAMPLES_INPUT)
 
     @property
     def outputs(self) -> dict[str, tuple[str, tuple[int | None, ...]]]:

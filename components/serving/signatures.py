@@ -64,6 +64,10 @@ class Signatures:
             for output in sorted(tensors)
         }
 
+    def takes(self, name: str, *inputs: str) -> bool:
+        """Whether there is a signature that takes these inputs and no others."""
+        return name in self._signatures and {*self._signatures[name].inputs} == {*inputs}
+
     def ask(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """What a signature gives for inputs by name.
 

@@ -26,6 +26,7 @@ from pipeline.config.sections.kubeflow import KubeflowSettings
 from pipeline.config.sections.notify import NotifySettings
 from pipeline.config.sections.requests import LogSettings, RequestSettings, SkewSettings
 from pipeline.config.sections.schedule import DriftSettings, ScheduleSettings
+from trainer_module.families import Family, family_of
 from trainer_module.features.pixels import DATA_PIXELS
 from trainer_module.sections import Matching
 from trainer_module.settings import (
@@ -183,7 +184,12 @@ class PipelineConfig(Settings):
     @property
     def task(self) -> Task:
         """What the label is."""
-        return self.target.family
+        return self.target.label_kind
+
+    @property
+    def family(self) -> Family:
+        """That of the task."""
+        return family_of(self.target)
 
     @property
     def schedule_or_default(self) -> ScheduleSettings:

@@ -28,7 +28,7 @@ ERROR_METRICS = "components.evaluator.own_metrics.error_quantiles"
 class Task(StrEnum):
     """What a label is: one of two classes, one of several, or a number.
 
-    A registered task is of one of these families; what reads labels asks for no more.
+    A supervised task is of one of these kinds; what reads labels asks for no more.
     """
 
     BINARY = "binary"
@@ -45,7 +45,8 @@ class Task(StrEnum):
 class Metric:
     """A metric: the TFMA or Keras class that computes it, and which direction is better."""
 
-    class_name: str
+    class_name: str = ""
+    """Empty where a function of the task's family computes it."""
     higher_is_better: bool = True
     module: str = ""
     """Where the class is; empty for one that TFMA or Keras knows by its name."""
@@ -85,11 +86,40 @@ class LabelStatistics(Protocol):
         """Units of a model's last layer."""
 
 
-class BaseTask(Settings):
-    """The settings of a task, and what it makes of a label and of a model's output."""
+class LearningTask(Settings):
+    """The settings of a task, whichever family it is of; a task of a family adds its options."""
 
     kind: str
-    family: ClassVar[Task]
+    family: ClassVar[str]
+    """The name in `FAMILIES`."""
+
+    @property
+    def has_options(self) -> bool:
+        """Whether more is said of it than its name."""
+        return len(self.model_dump(exclude_defaults=True)) > 1
+
+    def without_model_keys(self) -> LearningTask:
+        """The same with those keys alone that matter to who reads the data.
+
+        What only a model reads is no part of their cache keys.
+        """
+        return self
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """What Evaluator can measure, by the names of a config."""
+        raise NotImplementedError
+
+    def usual_metrics(self) -> tuple[str, ...]:
+        """Those of a config that names none; where it sets no threshold, the first one decides."""
+        raise NotImplementedError
+
+
+class BaseTask(LearningTask):
+    """The settings of a supervised task, and what it makes of a label and of a model's output."""
+
+    family: ClassVar[str] = "supervised"
+    label_kind: ClassVar[Task]
+    """What its label is."""
     otherwise: ClassVar[str] = ""
     """Tasks for labels that are not what it needs."""
     needs_activation: ClassVar[bool] = False
@@ -112,29 +142,9 @@ class BaseTask(Settings):
         return np.ones(len(labels), bool)
 
     @property
-    def has_options(self) -> bool:
-        """Whether more is said of it than its name."""
-        return len(self.model_dump(exclude_defaults=True)) > 1
-
-    def without_model_keys(self) -> BaseTask:
-        """The same with those keys alone that matter to who reads the data.
-
-        What only a model reads is no part of their cache keys.
-        """
-        return self
-
-    @property
     def takes_own_loss(self) -> bool:
         """Whether a model's whole output is what a loss of the user's compares with the label."""
         return True
-
-    def metrics(self) -> Mapping[str, Metric]:
-        """What Evaluator can measure, by the names of a config."""
-        raise NotImplementedError
-
-    def usual_metrics(self) -> tuple[str, ...]:
-        """Those of a config that names none; where it sets no threshold, the first one decides."""
-        raise NotImplementedError
 
     def transform_label(self, column: AnyTensor, label: str) -> tf.Tensor:
         """The label as the loss wants it, [batch, 1].

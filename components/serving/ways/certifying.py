@@ -18,7 +18,7 @@ from components.serving.batch.reading import Input
 from components.serving.certificate.asking import AT_ONCE, GoldenRequest, ask_examples, ask_raw
 from components.serving.certificate.comparing import compare
 from components.serving.certificate.record import write_certificate
-from components.serving.model import EXAMPLES, RAW, Arrays, load_model
+from components.serving.model import EXAMPLES, RAW, Arrays, Model, load_model
 from components.serving.ways.loopback import ask_open_inference, ask_rest, served
 from trainer_module.errors import ScopelineError
 from trainer_module.scratch import ScratchFolder
@@ -92,6 +92,11 @@ WAYS: dict[str, Callable[[GoldenRequest, str], Arrays]] = {
 """Each takes what is asked, and the address of a server of the model; a variant is one more."""
 
 
+def ways_of(model: Model) -> dict[str, Callable[[GoldenRequest, str], Arrays]]:
+    """The ways by which a model can be asked."""
+    return {name: ask for name, ask in WAYS.items() if model.takes_examples or name != EXAMPLES}
+
+
 def certify(
     folder: Path,
     rows: Sequence[GoldenRow],
@@ -105,8 +110,8 @@ def certify(
     Args:
       folder: of the model.
       rows: the golden ones.
-      reference: what Transform and Keras answer; None if they do not, then the answers to
-        tf.Examples are what others are compared with.
+      reference: what Transform and Keras answer; None if they do not, then the answers by the first
+        way are what others are compared with.
       why_not: the reason for that.
       tolerance: the largest difference of answers that agree.
       to: the folder for the certificate.
@@ -124,7 +129,7 @@ def certify(
         failures.append(str(error))
     else:
         with served(asked.model) as address:
-            for name, ask in WAYS.items():
+            for name, ask in ways_of(asked.model).items():
                 try:
                     found = ask(asked, address)
                 except ScopelineError as error:
@@ -132,7 +137,7 @@ def certify(
                     continue
                 answers = found if answers is None else answers
                 agreements[name] = compare(answers, found, rows)
-    expected_by = EXAMPLES if reference is None else KERAS
+    expected_by = next(iter(agreements), EXAMPLES) if reference is None else KERAS
     failures += [
         f"{name} and {expected_by} are {agreement.largest_difference:.3g} apart in"
         f" {agreement.output!r} of {agreement.row}, more than {tolerance:g}"

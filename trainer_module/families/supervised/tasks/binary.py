@@ -21,7 +21,7 @@ class BinaryTask(ClassTask):
     """One of two classes; the one that sorts last is the positive one."""
 
     kind: Literal["binary"]
-    family: ClassVar[Task] = Task.BINARY
+    label_kind: ClassVar[Task] = Task.BINARY
     shown_metrics: ClassVar[tuple[str, ...]] = ("auc", "accuracy")
 
     def metrics(self) -> Mapping[str, Metric]:

@@ -75,7 +75,7 @@ class ClassTask(BaseTask):
 class ManyClassTask(ClassTask):
     """Base of the tasks of two classes or more, of each of which a model gives the probability."""
 
-    family: ClassVar[Task] = Task.MULTICLASS
+    label_kind: ClassVar[Task] = Task.MULTICLASS
 
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """They are two or more."""

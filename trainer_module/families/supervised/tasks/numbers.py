@@ -45,7 +45,7 @@ ERRORS = {
 class NumberTask(BaseTask):
     """Base of the tasks whose label is a number."""
 
-    family: ClassVar[Task] = Task.REGRESSION
+    label_kind: ClassVar[Task] = Task.REGRESSION
     shown_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")
     otherwise: ClassVar[str] = "binary or multiclass"
 
