@@ -62,6 +62,13 @@ class Family:
     `custom_config` to (what is special about a row, its values by column); default: every column at
     its edges."""
 
+    @property
+    def code(self) -> dict[str, str]:
+        """Import paths of all code that it names, by the hook."""
+        hooks = ("graph", "search_graph", "data_graph", "run_fn", "measure", "golden_rows")
+        named = {f"task ({hook})": path for hook in hooks if (path := getattr(self, hook))}
+        return {"task": f"{type(self).__module__}.{type(self).__qualname__}", **named}
+
     def problems(self, config: Any) -> Iterator[tuple[str, str]]:
         """What is wrong between the values of a config: the path of a key, and what would be right.
 
