@@ -162,7 +162,6 @@ class GateExecutor(base_executor.BaseExecutor):
         Raises:
           TrainingError: what measures is not there, or lacks a metric that decides.
         """
-        self._log_startup(input_dict, output_dict, exec_properties)
         told = json.loads(exec_properties[specs.CUSTOM_CONFIG_KEY])
         measure = load_own("the measure of the task's family", exec_properties[MEASURE_KEY])
         bounds = [Bounds(**one) for one in json.loads(exec_properties[BOUNDS_KEY])]

@@ -76,18 +76,19 @@ def wire(given: Given) -> Wired:
     return Wired(nodes, model, evaluator.outputs["blessing"], infra_blessing)
 
 
-def custom_config(given: Given, *functions: str) -> dict[str, Any]:
+def custom_config(given: Given, *functions: str, roots: Sequence[str] = ()) -> dict[str, Any]:
     """What code of a family is told: the settings, the data's files, and a hash of that code.
 
     Args:
       given: to the family.
       functions: import paths of the code.
+      roots: modules of ours that run it, where the component has no other place for their hash.
     """
     context = given.context
     files = [file.path for span in context.data for file in span.files]
     data = {"files": files, "revisions": [span.signature for span in context.data]}
     code = code_fingerprint(
-        [path.rpartition(".")[0] for path in functions if _is_ours(path)],
+        [*roots, *(path.rpartition(".")[0] for path in functions if _is_ours(path))],
         [path for path in functions if not _is_ours(path)],
     )
     settings = context.config.trainer_settings.to_custom_config()
@@ -108,7 +109,7 @@ def create_trainer(given: Given, examples: types.BaseChannel | None = None) -> b
     family = given.family
     trainer = Trainer(
         run_fn=family.run_fn,
-        custom_config=custom_config(given, family.run_fn),
+        custom_config=custom_config(given, family.run_fn, roots=["components.trainer.component"]),
         examples=examples,
     )
     return trainer.with_id(ComponentId.TRAINER.value)
