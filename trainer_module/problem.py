@@ -65,9 +65,7 @@ class Problem:
         Of a binary task one number, of the second class against the first; otherwise one for each
         class, 0 where nothing is learnt of it. Empty where all classes count alike.
         """
-        shift = [math.log(weight or 1.0) for weight in self.class_weights]
-        if self.task is Task.BINARY and shift:
-            shift = [shift[1] - shift[0]]
+        shift = self.target.logit_shift(self.class_weights)
         return tuple(shift) if any(shift) else ()
 
     @classmethod

@@ -51,8 +51,6 @@ class Family:
     run_fn: ClassVar[str] = ""
     """The function that Trainer calls with TFX's `fn_args`; it exports a model by
     `export_plain`, or another one with an interface. Empty where a graph of its own names it."""
-    monitor: ClassVar[str] = "loss"
-    """What training watches, as its history names it: for the best epoch, and for stopping."""
 
     measure: ClassVar[str] = ""
     """The function that measures an exported model: of its folder (a Path) and the `custom_config`

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeAlias
@@ -120,10 +121,15 @@ class BaseTask(LearningTask):
     family: ClassVar[str] = "supervised"
     label_kind: ClassVar[Task]
     """What its label is."""
+    monitor: ClassVar[str] = "val_loss"
+    """What training watches, as its history has it, for the best epoch and for stopping: less is
+    better."""
     otherwise: ClassVar[str] = ""
     """Tasks for labels that are not what it needs."""
     needs_activation: ClassVar[bool] = False
     """Whether a model's output cannot be any number."""
+    most_classes: ClassVar[int | None] = None
+    """How many classes a label may have at most; None where any number will do."""
     shown_metrics: ClassVar[tuple[str, ...]] = ()
     """The names of what `make_metrics` makes, the one that says most first."""
 
@@ -162,6 +168,10 @@ class BaseTask(LearningTask):
         """
         raise NotImplementedError
 
+    def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
+        """Which transformed labels are not missing, of the same shape, bool."""
+        raise NotImplementedError
+
     def check_classes(self, label: str, classes: tuple[str, ...]) -> None:
         """Raises TrainingError where the classes of the train split do not suit the task."""
 
@@ -189,6 +199,16 @@ class BaseTask(LearningTask):
     def make_loss(self, problem: LabelStatistics) -> tf_keras.losses.Loss:
         """The usual loss, new."""
         raise NotImplementedError
+
+    def make_class_loss(
+        self, problem: LabelStatistics, label_smoothing: float, gamma: float | None
+    ) -> tf_keras.losses.Loss:
+        """Cross-entropy of classes, or with a `gamma` the focal loss, new."""
+        raise NotImplementedError
+
+    def logit_shift(self, class_weights: Sequence[float]) -> list[float]:
+        """What the weights of classes add to logits: of a class that counts twice log 2."""
+        return [math.log(weight or 1.0) for weight in class_weights]
 
     def loss_unit(self, problem: LabelStatistics) -> float:
         """What labels and numbers are divided by before the loss of a model's number is taken."""

@@ -17,4 +17,3 @@ class SupervisedFamily(Family):
     graph = f"{_GRAPH}.wire"
     search_graph = f"{_GRAPH}.wire_search"
     data_graph = f"{_GRAPH}.wire_data"
-    monitor = "val_loss"

@@ -71,6 +71,12 @@ class NumberTask(BaseTask):
             )
         return dense_numbers(column)
 
+    def has_labels(self, labels: tf.Tensor) -> tf.Tensor:
+        """Finite ones."""
+        import tensorflow as tf
+
+        return tf.math.is_finite(labels)
+
     def outputs(self, classes: tuple[str, ...]) -> tuple[str, ...]:
         """The number."""
         return (self.kind,)
